@@ -187,6 +187,12 @@ CREATE TABLE access_state (
     last_number BIGINT NOT NULL,
     PRIMARY KEY (id)
 );
+CREATE TABLE source_surveys (
+    node SMALLINT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    PRIMARY KEY (node)
+);
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

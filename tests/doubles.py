@@ -142,6 +142,7 @@ class MemoryBroker:
             flow=flow or FlowSettings(),
             sources=sources,
         )
+        self.open_store()
         self.retained.startService()
         self.pressure = Pressure(self.clock)
         parts = compose_sessions(
@@ -179,6 +180,9 @@ class MemoryBroker:
     def make_store(self) -> IRetainedStore:
         """Return the retained store."""
         return MemoryRetainedStore(RevisionClock(1, 0, self.now))
+
+    def open_store(self) -> None:
+        """Open the retained store, before the retainer starts."""
 
     def make_states(self) -> ISessionStates:
         """Return the store of Session State."""

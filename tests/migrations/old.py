@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -155,6 +155,8 @@ def rows_of(shape: str) -> Contents:
         rows["users"] = [("anna \u65e5", "$argon2id$...", '["b\u00fcro"]', THEN, THEN + 1)]
         rows["authorization_rules"] = [(7, 1, '{"action":"all","topics":["#"],"allow":true}', THEN)]
         rows["access_state"] = [(1, 3, 9, 7)]
+    if shape >= "0010":
+        rows["source_surveys"] = [(1, "5f2a", revision(11))]
     return rows
 
 
@@ -186,6 +188,8 @@ def step(rows: Contents, to: str) -> Contents:
         ]
     elif to == "0009":
         after |= {"users": [], "authorization_rules": [], "access_state": [(1, 0, 0, 0)]}
+    elif to == "0010":
+        after["source_surveys"] = []
     return after
 
 

@@ -29,7 +29,6 @@ class RestartableBroker(MemoryBroker):
         self._options = options
         self.executor = SynchronousExecutor(manual, waits_for_turn=True)
         super().__init__(start=start, **options)
-        self.durable.open()
         self.registry.restore(lambda _: self.limits)
         self.settle()
 
@@ -48,6 +47,10 @@ class RestartableBroker(MemoryBroker):
             counted_clients=limits.client_quota is not None,
             counted_payers=None if limits.payers is None else USERS if limits.payers.names_proven else GUESTS_ONLY,
         )
+
+    def open_store(self) -> None:
+        """Open the database."""
+        self.durable.open()
 
     def make_states(self) -> ISessionStates:
         """Keep Session State in the same file."""
@@ -90,6 +93,7 @@ class RestartableBroker(MemoryBroker):
         """Stop the process as SIGTERM does, and start another one."""
         self.registry.shut_down()
         self.commit()
+        self.retained.stopService()
         closed = self.durable.close()
         self.commit()
         assert closed.called

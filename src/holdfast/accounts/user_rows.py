@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
 from attrs import evolve, frozen
 
@@ -42,6 +43,16 @@ class AllUsers:
 
     version: int
     users: Mapping[str, StoredUser]
+    #: the sum of :func:`groups_number` of all users
+    groups_sum: int = 0
+
+
+def groups_number(username: str, groups: frozenset[str]) -> int:
+    """Return a number that stands for the groups of a user, 0 for none. Sums of them stand for those of many users."""
+    if not groups:
+        return 0
+    text = json.dumps([username, *sorted(groups)])
+    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
 
 
 def read_all(connection: Connection) -> AllUsers:
@@ -50,7 +61,8 @@ def read_all(connection: Connection) -> AllUsers:
     cursor = connection.cursor()
     cursor.execute(_ALL)
     read = _Reader()
-    return AllUsers(version, dict(map(read.user, cursor.fetchall())))
+    users = dict(map(read.user, cursor.fetchall()))
+    return AllUsers(version, users, sum(groups_number(name, user.groups) for name, user in users.items()))
 
 
 def read_page(connection: Connection, after: str, most: int) -> list[tuple[str, StoredUser]]:

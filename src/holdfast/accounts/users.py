@@ -22,13 +22,14 @@ from twisted.logger import Logger
 
 from holdfast.accounts import user_rows
 from holdfast.accounts.store_access import read, read_now, write
-from holdfast.accounts.user_rows import AllUsers, StoredUser
+from holdfast.accounts.user_rows import AllUsers, StoredUser, groups_number
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.store import DurableStore, OpenStore
 
 _NOBODY: frozenset[str] = frozenset()
 _NO_GROUPS: frozenset[str] = frozenset()
+_MODULUS = 1 << 128
 
 
 @frozen
@@ -58,6 +59,7 @@ class Users:
         self.version = 0
         self._users: Mapping[str, StoredUser] = {}
         self._names: list[str] | None = None
+        self._groups_sum = 0  # changed with each user, since to count all anew takes long
         self._listeners: list[Callable[[Changes], object]] = []
         store.when_open(self._opened)
 
@@ -75,6 +77,10 @@ class Users:
         """Return the groups of a user; none if there is no such user."""
         user = None if username is None else self._users.get(username)
         return _NO_GROUPS if user is None else user.groups
+
+    def groups_digest(self) -> str:
+        """Return what stands for the groups of all users, also in the next process."""
+        return f"{self._groups_sum % _MODULUS:032x}"
 
     def stored_like(self, number: int) -> str | None:
         """Return the hash of some user, the same for the same number and users; None if there are no users."""
@@ -160,10 +166,13 @@ class Users:
 
     def _take(self, found: AllUsers) -> None:
         self._users, self._names, self.version, self.problem = found.users, None, found.version, None
+        self._groups_sum = found.groups_sum
 
     def _changed(self, version: int, username: str, user: StoredUser) -> StoredUser:
         before = self._users.get(username)
-        regrouped = user.groups != (_NO_GROUPS if before is None else before.groups)
+        groups_before = _NO_GROUPS if before is None else before.groups
+        regrouped = user.groups != groups_before
+        self._regroup(username, groups_before, user.groups)
         self._keep(version, {**self._users, username: user})
         name = frozenset((username,))
         self._tell(Changes(_NOBODY if before is None else name, name if regrouped else _NOBODY))
@@ -171,9 +180,14 @@ class Users:
 
     def _removed(self, version: int, username: str) -> None:
         regrouped = bool(self.groups_of(username))
+        self._regroup(username, self.groups_of(username), _NO_GROUPS)
         self._keep(version, {name: user for name, user in self._users.items() if name != username})
         name = frozenset((username,))
         self._tell(Changes(name, name if regrouped else _NOBODY))
+
+    def _regroup(self, username: str, before: frozenset[str], after: frozenset[str]) -> None:
+        if self.kept:
+            self._groups_sum += groups_number(username, after) - groups_number(username, before)
 
     def _keep(self, version: int, users: Mapping[str, StoredUser]) -> None:
         if self.kept:

@@ -27,6 +27,8 @@ class UnrestrictedAuthorizer:
     checks_delivery = False
     effort = 0
     epoch: object = 0
+    keeping: str | None = None
+    keeps_the_published = True
 
     def may_publish(
         self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False

@@ -204,6 +204,13 @@ class IAuthorizer(Interface):
     def may_keep(username: str | None, client_id: str | None, topic: str) -> bool:
         """Tell whether the publisher of a retained message may still retain a message of this topic."""
 
+    keeping = Attribute(
+        "What stands for all that may_keep depends on, also in the next process; None if nothing does. It is text."
+    )
+    keeps_the_published = Attribute(
+        "Whether may_keep allows what may_publish allows to retain, as long as the epoch stays the same."
+    )
+
     def receivable(principal: Principal, topic_filter: str) -> Grant:
         """Tell which of the retained messages that match a Topic Filter the Principal may receive now."""
 

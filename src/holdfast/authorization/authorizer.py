@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from hashlib import blake2b
 from itertools import islice
 
 from attrs import evolve
@@ -22,6 +23,7 @@ from holdfast.authorization.permissions import Grants, Permissions
 from holdfast.authorization.rule import Action
 from holdfast.authorization.ruleset import Ruleset
 from holdfast.messages import ApplicationMessage
+from holdfast.version import version
 
 #: identities whose permissions are remembered
 MOST_ENTRIES = 20_000
@@ -44,6 +46,11 @@ GroupsOf = Callable[[str | None], frozenset[str]]
 def no_groups(_username: str | None) -> frozenset[str]:
     """Return no groups, where no users in the database log in."""
     return frozenset()
+
+
+def no_digest() -> str:
+    """Return the digest of no groups."""
+    return ""
 
 
 class SourceCheck(Enum):
@@ -80,10 +87,10 @@ class _Entry:
 class Authorizer:
     """Decides by rules. ``names_proven`` is False if no authentication is configured: then all clients are guests.
 
-    ``groups_of`` tells the groups of a user in the database: of a client that is not connected. A connected one has the
-    groups that its authentication method told. ``groups_elsewhere`` tells that clients may have other groups, for
-    example from a token. Of a client that is not connected they are unknown: it may publish what it may with any
-    groups.
+    ``groups_of`` tells the groups of a user in the database: of a client that is not connected. ``groups_digest``
+    stands for all that it tells. A connected client has the groups that its authentication method told.
+    ``groups_elsewhere`` tells that clients may have other groups, for example from a token. Of a client that is not
+    connected they are unknown: it may publish what it may with any groups.
 
     With ``subscribe_partially``, a subscription of which only some topics are allowed is granted, and filtered.
     """
@@ -97,12 +104,14 @@ class Authorizer:
         names_proven: bool = True,
         groups_elsewhere: bool = False,
         groups_of: GroupsOf = no_groups,
+        groups_digest: Callable[[], str] = no_digest,
     ) -> None:
         self._partially = subscribe_partially
         self._source_check = source_check
         self._names_proven = names_proven
         self._groups_elsewhere = groups_elsewhere
         self._groups_of = groups_of
+        self._groups_digest = groups_digest
         self._visited = 0
         self._by_identity: dict[object, _Entry] = {}
         self._outdated: list[dict[object, _Entry]] = []
@@ -164,6 +173,21 @@ class Authorizer:
         identity = self._unconnected(username, client_id or "")
         entry = self._by_identity.get(identity) or self._remember(identity, identity)
         return self._may(entry, Action.PUBLISH, topic) and self._may(entry, Action.RETAIN, topic)
+
+    @property
+    def keeping(self) -> str:
+        """What stands for all that :meth:`may_keep` depends on, also in the next process of this version."""
+        options = self._source_check.value, self._names_proven, self._groups_elsewhere
+        parts = (*options, self.rules.retaining, self._groups_digest(), version())
+        return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+    @property
+    def keeps_the_published(self) -> bool:
+        """Whether each message that :meth:`may_publish` allows to retain may be kept, as long as nothing changes.
+
+        Rules that are limited to listeners or addresses allow more, or less, to a client whose place is known.
+        """
+        return not self.rules.retaining_by_place
 
     def receivable(self, principal: Principal, topic_filter: str) -> Grant:
         """Return which of the messages that match a Topic Filter the Principal may receive."""

@@ -7,14 +7,14 @@ is allowed: a rule in the database may deny what a file allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 
 from attrs import frozen
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer
-from holdfast.authorization.authorizer import Authorizer, GroupsOf, SourceCheck, no_groups
+from holdfast.authorization.authorizer import Authorizer, GroupsOf, SourceCheck, no_digest, no_groups
 from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.rule import Action, Rule
 from holdfast.authorization.rule_file import read_rules
@@ -60,12 +60,16 @@ class Sources:
 
 
 def authorizer_of(
-    config: Config, sources: Sources, stored: Sequence[Rule] | None, groups_of: GroupsOf = no_groups
+    config: Config,
+    sources: Sources,
+    stored: Sequence[Rule] | None,
+    groups_of: GroupsOf = no_groups,
+    groups_digest: Callable[[], str] = no_digest,
 ) -> IAuthorizer:
     """Return the authorizer. Raises ConfigError if there are too many rules.
 
     ``stored`` are the rules in the database; None: they are not known yet, and nothing is allowed until the caller
-    replaces the rules. ``groups_of`` tells the groups of users in the database.
+    replaces the rules. ``groups_of`` tells the groups of users in the database, and ``groups_digest`` stands for them.
     """
     authorization, authentication = config.authorization, config.authentication
     if not (authorization.is_configured or authentication.is_configured):
@@ -77,6 +81,7 @@ def authorizer_of(
         names_proven=authentication.is_configured,
         groups_elsewhere=authentication.gives_groups,
         groups_of=no_groups if authentication.database_users is None else groups_of,
+        groups_digest=no_digest if authentication.database_users is None else groups_digest,
     )
 
 

@@ -36,6 +36,17 @@ class PresentAuthorizer:
         return self.authorizer.epoch
 
     @property
+    def keeping(self) -> str | None:
+        """What stands for all that may_keep depends on, also in the next process; None if nothing does."""
+        keeping: str | None = self.authorizer.keeping
+        return keeping
+
+    @property
+    def keeps_the_published(self) -> bool:
+        """Whether may_keep allows what may_publish allows to retain."""
+        return bool(self.authorizer.keeps_the_published)
+
+    @property
     def effort(self) -> int:
         """How much all answers so far have cost."""
         return self._spent + int(self.authorizer.effort)

@@ -9,6 +9,7 @@ whose groups are unknown, there is one more subject: what rules allow to any gro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 
 from attrs import evolve, field, frozen
 
@@ -29,6 +30,8 @@ _GROUP_TEMPLATE = "%g"
 #: what is asked about clients whose groups are unknown
 _PUBLISHING = frozenset({Action.PUBLISH, Action.RETAIN, Action.CLEAR})
 _NO_GROUPS: frozenset[str] = frozenset()
+#: the permissions that the publisher of a retained message needs
+_RETAINING = frozenset({Action.PUBLISH, Action.RETAIN})
 
 
 class TooManyFilters(ValueError):
@@ -81,6 +84,14 @@ class Ruleset:
         self._templates: dict[str, int] = {}
         self._allows = [rule.allow for rule in listed.rules]
         self._tries: list[dict[_Subject, dict[tuple[Conditions, bool], Trie]]] = [{} for _ in Action]
+        #: stands for all that decides who may retain what
+        self.retaining = _digest_of_retaining(listed, default)
+        #: whether a rule about retaining is limited to listeners or addresses
+        self.retaining_by_place = any(
+            rule.conditions.listeners is not None or rule.conditions.addresses is not None
+            for rule in listed.rules
+            if rule.actions & _RETAINING
+        )
         self._compile()
 
     def groups_of(self, username: str | None) -> frozenset[str]:
@@ -155,6 +166,29 @@ class Ruleset:
         if may_be_template and "%" in level and PLACEHOLDER.search(level):
             return self._templates.setdefault(level, PLUS + 1 + len(self._templates))
         return level
+
+
+def _digest_of_retaining(listed: RuleList, default: bool) -> str:
+    """Return a digest of the rules about retaining, their order, and the groups. Their places in files do not count."""
+    digest = blake2b(repr(default).encode(), digest_size=16)
+    for rule in listed.rules:
+        actions = rule.actions & _RETAINING
+        if actions:
+            conditions = rule.conditions
+            digest.update(
+                repr((
+                    rule.allow, sorted(actions), rule.topics, rule.has_templates, _sorted(rule.users),
+                    _sorted(rule.groups), _sorted(conditions.clients), _sorted(conditions.listeners),
+                    _sorted(conditions.addresses), conditions.characters,
+                )).encode(errors="backslashreplace")
+            )  # fmt: skip
+    for user in sorted(listed.groups):
+        digest.update(repr((user, sorted(listed.groups[user]))).encode(errors="backslashreplace"))
+    return digest.hexdigest()
+
+
+def _sorted(values: Iterable[object] | None) -> list[str] | None:
+    return None if values is None else sorted(map(str, values))
 
 
 def _subjects(identity: Identity) -> Iterator[_Subject]:

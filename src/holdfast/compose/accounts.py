@@ -44,7 +44,7 @@ class Accounts:
             file = "holdfast.toml" if config.file is None else str(config.file)
             raise ConfigError([ConfigProblem(file, None, "authorization.sources", self.rules.problem)])
         stored = None if known is None else rules_in(known)
-        authorizer = authorizer_of(config, sources, stored, self.users.groups_of)
+        authorizer = authorizer_of(config, sources, stored, self.users.groups_of, self.users.groups_digest)
 
         def use() -> None:
             self.authorizer.use(authorizer)
@@ -57,7 +57,7 @@ def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now
     """Build the parts. They are ready once the database is open. Raises ConfigError for the files with rules."""
     sources = read_sources(config)
     users = Users(durable, now=now, kept=True, required=config.authentication.database_users is not None)
-    authorizer = PresentAuthorizer(authorizer_of(config, sources, None, users.groups_of))
+    authorizer = PresentAuthorizer(authorizer_of(config, sources, None, users.groups_of, users.groups_digest))
     rules = Rules(
         durable,
         sources=lambda: sources,

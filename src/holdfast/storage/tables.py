@@ -298,6 +298,16 @@ access_state = Table(
     Column("last_number", BigInteger, nullable=False),
 )
 
+#: For each node that has surveyed the publishers of all retained messages and has found none to withhold: all messages
+#: up to ``revision`` were judged. ``fingerprint`` stands for the rules, and for all else that the verdicts depend on.
+source_surveys = Table(
+    "source_surveys",
+    metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+)
+
 #: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows
 #: tables only.
 views = MetaData()

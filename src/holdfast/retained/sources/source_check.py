@@ -3,6 +3,10 @@
 A message was judged when it was published. Rules change, users are removed, and a database may be older than its rules.
 So the publisher of each stored message is judged again: by a survey in the background, once for each state of the
 rules, and until it is done, by the replays that deliver the message.
+
+If a survey withholds nothing, the database keeps that with a fingerprint of the rules. The next start by the same rules
+surveys nothing after a clean stop. After a crash it surveys only what was stored since the survey began: whatever the
+verdict on a message was when it was published, a start never trusts it without a clean stop.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from holdfast.retained.sources.stretches import CLEAR, LOOKED, Stretch
 from holdfast.retained.sources.survey import Survey
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import only, packets_of
-from holdfast.retained.store.values import Slice
+from holdfast.retained.store.values import EarlierSurvey, Slice
 
 
 class KeepRule(Protocol):
@@ -31,6 +35,14 @@ class KeepRule(Protocol):
 
     def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
         """Tell whether the publisher of a retained message may still retain a message of this topic."""
+
+    @property
+    def keeping(self) -> str | None:
+        """What stands for all that :meth:`may_keep` depends on, also in the next process; None if nothing does."""
+
+    @property
+    def keeps_the_published(self) -> bool:
+        """Whether each message that was allowed to be retained may be kept, as long as the epoch stays the same."""
 
 
 class SourceCheck:
@@ -58,6 +70,8 @@ class SourceCheck:
         self._epoch: object = None
         self._survey: Survey | None = None
         self._running = False
+        self._earlier: EarlierSurvey | None = None  # while the first survey is prepared
+        self._fingerprint: str | None = None  # of the present survey
 
     def change(self, *, enabled: bool, guests: bool) -> None:
         """Judge from now on or not, with or without guests. Stored messages are surveyed anew if that is a change."""
@@ -74,10 +88,14 @@ class SourceCheck:
     def start(self) -> None:
         """Begin to survey the stored messages. Until then, and while none is done, replays look at each message."""
         self._running = True
+        self._earlier = self._store.earlier_survey
         self.follow_rules()
+        self._earlier = None  # later, messages may have been stored that nobody has judged
 
     def stop(self) -> None:
-        """Survey nothing more."""
+        """Survey nothing more. No message is stored any more: the next start may trust all that are."""
+        if self._is_all_clear() and self._rule.keeps_the_published:
+            self._keep(None)
         self._running = False
         if self._survey is not None:
             self._survey.stop()
@@ -140,8 +158,51 @@ class SourceCheck:
     def _begin(self) -> None:
         if self._survey is not None:
             self._survey.stop()
-        self._survey = Survey(self._store, self._may_stay, guests=self._guests, clock=self._clock, done=self._surveyed)
-        self._survey.start()
+        self._fingerprint = self._fingerprint_now()
+        earlier = self._earlier
+        if earlier is not None and earlier.fingerprint != self._fingerprint:
+            earlier = None
+        newer_than = 0 if earlier is None else earlier.newer_than
+        survey = self._survey = Survey(
+            self._store,
+            self._may_stay,
+            guests=self._guests,
+            clock=self._clock,
+            done=self._surveyed,
+            newer_than=newer_than or 0,
+        )
+        if newer_than is None:
+            survey.skip()
+            self.stored_withheld = 0
+            self._log.info("no publisher of a retained message is judged again: all were, by the same rules")
+        else:
+            survey.start()
+
+    def _fingerprint_now(self) -> str | None:
+        keeping = self._rule.keeping
+        return None if keeping is None else f"{'all' if self._guests else 'users'} {keeping}"
+
+    def _is_all_clear(self) -> bool:
+        """Tell whether the present rules withhold no stored message."""
+        survey = self._survey
+        return (
+            survey is not None
+            and survey.stretches.surveyed is None
+            and not survey.withheld
+            and self._rule.epoch == self._epoch
+            and self._fingerprint_now() == self._fingerprint
+        )
+
+    def _keep(self, judged: int | None) -> None:
+        if self._fingerprint is not None:
+            kept = self._store.keep_survey(self._fingerprint, judged)
+            kept.addErrback(
+                lambda failure: self._log.warn(
+                    "that no retained message is withheld could not be noted, so the next start judges all publishers: "
+                    "{reason}",
+                    reason=failure.getErrorMessage(),
+                )
+            )
 
     def _surveyed(self) -> None:
         survey = self._survey
@@ -149,13 +210,21 @@ class SourceCheck:
         if self._rule.epoch != self._epoch:  # some messages were judged by older rules
             self.follow_rules()
             return
+        newer = " newer" if survey.newer_than else ""  # than those that an earlier process has judged
         if survey.withheld or survey.withheld != (self.stored_withheld or 0):
             self._log.warn(
-                "{withheld} of {judged} retained messages are withheld from replays: their publishers may no longer "
-                "retain them (authorization.check_retain_source)",
+                "{withheld} of {judged}{newer} retained messages are withheld from replays: their publishers may no "
+                "longer retain them (authorization.check_retain_source)",
                 withheld=survey.withheld,
                 judged=survey.judged,
+                newer=newer,
             )
         elif survey.judged and self.stored_withheld is None:
-            self._log.info("the publishers of all {judged} retained messages may retain them", judged=survey.judged)
+            self._log.info(
+                "the publishers of all {judged}{newer} retained messages may retain them",
+                judged=survey.judged,
+                newer=newer,
+            )
         self.stored_withheld = survey.withheld
+        if self._is_all_clear():
+            self._keep(survey.up_to)

@@ -59,10 +59,18 @@ class IRetainedStore(Interface):
         than ``max_bytes`` is a batch of its own. ``detailed`` adds the QoS and the expiry of every message.
         """
 
-    def survey(after: str, limit: int, guests: bool) -> Deferred[Survey]:
+    def survey(after: str, limit: int, guests: bool, newer_than: int = 0) -> Deferred[Survey]:
         """Read who published the committed messages of the ``limit`` topics after a topic ("" for the beginning).
 
-        Messages without a User Name are left out unless ``guests`` asks for them.
+        Messages without a User Name are left out unless ``guests`` asks for them, and those up to a revision.
+        """
+
+    earlier_survey = Attribute("The EarlierSurvey of the process before, as it was at the opening; None if unknown.")
+
+    def keep_survey(fingerprint: str, judged: int | None) -> Deferred[None]:
+        """Keep for the next process that no message is withheld, after all earlier changes.
+
+        All messages up to the revision ``judged`` were judged; None: all that are stored then.
         """
 
     def get(topic: str) -> Deferred[RetainedMessage | None]:

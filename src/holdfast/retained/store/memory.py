@@ -56,6 +56,7 @@ class MemoryRetainedStore:
 
     available = True
     unsent_revision = 0
+    earlier_survey = None
     room = sys.maxsize
 
     def next_revision(self) -> int:
@@ -124,12 +125,20 @@ class MemoryRetainedStore:
         ]
         return succeed(Batch(slices, after, done, left_out))
 
-    def survey(self, after: str, limit: int, guests: bool) -> Deferred[Survey]:
+    def survey(self, after: str, limit: int, guests: bool, newer_than: int = 0) -> Deferred[Survey]:
         """Look at some topics at once."""
         start = bisect_right(self._topics, after)
         rows = [self._rows[topic] for topic in self._topics[start : start + limit]]
-        published = [(row.topic, row.username, row.client_id) for row in rows if guests or row.username is not None]
+        published = [
+            (row.topic, row.username, row.client_id)
+            for row in rows
+            if (guests or row.username is not None) and row.revision > newer_than
+        ]
         return succeed(Survey(published, rows[-1].topic if len(rows) == limit else None))
+
+    def keep_survey(self, fingerprint: str, judged: int | None) -> Deferred[None]:
+        """Keep nothing: no process comes after this one."""
+        return succeed(None)
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Return the message of a topic at once."""

@@ -39,6 +39,7 @@ from holdfast.retained.store.bounded_read import BoundedRead, Bounds
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.retained.store.dialects.statements import Statements
+from holdfast.retained.store.dialects.survey_record import keep_record, read_record
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
@@ -49,6 +50,7 @@ from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
     Batch,
     Census,
+    EarlierSurvey,
     ExpiredPosition,
     Listing,
     RetainedStatistics,
@@ -59,6 +61,7 @@ from holdfast.retained.store.values import (
 )
 from holdfast.retained.wildcards.plan import plan
 from holdfast.retained.wildcards.scan_size import ScanSize
+from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
@@ -131,6 +134,9 @@ class SQLRetainedStore:
             self._statements, store.node, observe=self._observe, usage=self._usage, recorder=recorder
         )
         self._parts: OpenStore
+        #: of the process before; None if there is none, or if it does not count
+        self.earlier_survey: EarlierSurvey | None = None
+        store.before_open(self._prepare)
         store.when_open(self._opened)
 
     @property
@@ -202,11 +208,15 @@ class SQLRetainedStore:
 
         return self._parts.readers.read(work)
 
-    def survey(self, after: str, limit: int, guests: bool) -> Deferred[Survey]:
+    def survey(self, after: str, limit: int, guests: bool, newer_than: int = 0) -> Deferred[Survey]:
         """Read some publishers."""
         return self._parts.readers.read(
-            lambda connection: self._statements.survey(connection.cursor(), after, limit, guests)
+            lambda connection: self._statements.survey(connection.cursor(), after, limit, guests, newer_than)
         )
+
+    def keep_survey(self, fingerprint: str, judged: int | None) -> Deferred[None]:
+        """Write the record, in a transaction of its own, after all earlier changes."""
+        return self._parts.writer.run(lambda connection: keep_record(connection, self.node, fingerprint, judged))
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Read the message of a topic."""
@@ -325,6 +335,9 @@ class SQLRetainedStore:
         """Return the totals at the opening, changed by the commits of this node."""
         totals = self._upserts.totals
         return RetainedStatistics(totals.count, totals.bytes)
+
+    def _prepare(self, _database: Database, connection: Connection) -> None:
+        self.earlier_survey = read_record(connection, self.node, self.shared)
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts

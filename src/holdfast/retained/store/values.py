@@ -101,6 +101,18 @@ class Survey:
 
 
 @frozen
+class EarlierSurvey:
+    """What an earlier process has found out about publishers: none of the messages that it judged is withheld.
+
+    ``fingerprint`` stands for all that its verdicts depend on. It judged all messages up to the revision
+    ``newer_than``; None: all messages of the store.
+    """
+
+    fingerprint: str
+    newer_than: int | None
+
+
+@frozen
 class ListedMessage:
     """A retained message in a listing. The payload is empty unless asked for; ``size`` is its length in bytes."""
 

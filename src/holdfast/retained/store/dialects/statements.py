@@ -236,9 +236,10 @@ class Statements(ABC):
             return Slice(last, count, packets, soonest_expiry=soonest_expiry, publishers=published)
         return Slice(last, count, packets, *self.details_from(*rest), soonest_expiry, publishers=published)
 
-    def survey(self, cursor: Cursor, after: str, limit: int, guests: bool) -> Survey:
+    def survey(self, cursor: Cursor, after: str, limit: int, guests: bool, newer_than: int) -> Survey:
         """Return who published the messages of the ``limit`` topics after a topic; see ``IRetainedStore.survey``."""
-        cursor.execute(_survey(self.fragments, guests), {"after": after, "limit": limit})
+        bound = {"after": after, "limit": limit, "newer_than": newer_than}
+        cursor.execute(_survey(self.fragments, guests), bound)
         last, count, published = cursor.fetchone()
         return Survey(self.tuples_from(published), last if count == limit else None)
 
@@ -433,8 +434,8 @@ def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool,
 def _survey(fragments: Fragments, guests: bool) -> str:
     return (
         f"SELECT max(topic), count(*), {fragments.tuples.format('topic, username, client_id')} "
-        f"FILTER (WHERE tombstone = 0{'' if guests else ' AND username IS NOT NULL'}) "
-        "FROM (SELECT topic, username, client_id, tombstone FROM retained WHERE topic > :after "
+        f"FILTER (WHERE tombstone = 0 AND revision > :newer_than{'' if guests else ' AND username IS NOT NULL'}) "
+        "FROM (SELECT topic, username, client_id, tombstone, revision FROM retained WHERE topic > :after "
         "ORDER BY topic LIMIT :limit) AS found"
     )
 
