@@ -59,6 +59,28 @@ def test_those_who_must_log_in_again_and_whose_groups_change_are_told(node: Node
     ]  # fmt: skip
 
 
+def test_the_digest_of_groups_is_the_same_however_they_came_about(node: Node) -> None:
+    """It changes with each change of groups, and with nothing else. A restart finds it again."""
+    users = node.users
+    nobody = users.groups_digest()
+    result_of(users.add("alice", "one", groups("a", "b")))
+    alice = users.groups_digest()
+    result_of(users.add("bob", "two", NONE))
+    result_of(users.change("alice", "three", None))
+    assert users.groups_digest() == alice
+    result_of(users.change("bob", None, groups("a", "b")))
+    result_of(users.change("alice", None, NONE))
+    bob = users.groups_digest()
+    result_of(users.remove("bob"))
+    assert users.groups_digest() == nobody
+    assert len({nobody, alice, bob}) == 3
+    result_of(users.change("alice", None, groups("b", "a")))
+    assert users.groups_digest() == alice
+    again = node.restart()
+    assert again.users.groups_digest() == alice
+    again.store.close()
+
+
 def test_what_cannot_be_done_changes_nothing(node: Node) -> None:
     result_of(node.users.add("alice", "one", NONE))
     version = node.users.version
