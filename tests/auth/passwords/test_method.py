@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from holdfast.auth.interfaces import Answer, Credentials, Denied, Principal
 from holdfast.auth.passwords.hashes import new_hash
-from holdfast.auth.passwords.method import COLLECTING, LOOK_INTERVAL, Changes
+from holdfast.auth.passwords.method import COLLECTING, LOOK_INTERVAL
 from holdfast.config import ConfigError
 from holdfast.wire.reasons import ReasonCode
 from tests.auth.passwords.doubles import CHEAP, Passwords
@@ -235,19 +235,6 @@ def test_a_file_that_others_may_write_is_refused_and_one_that_they_may_read_is_t
     with logged() as log:
         Passwords(passwords.path, Clock())
     assert ["may read the hashes" in str(event["log_format"]) for event in log] == ([True] if mode == 0o644 else [])
-
-
-def test_reload_tells_the_changes_and_fails_without_any_for_a_bad_file(passwords: Passwords) -> None:
-    alice = passwords.file._users["alice"]
-    passwords.write(alice=new_hash(b"x", CHEAP), carol=alice)
-    found: list[Changes] = []
-    passwords.file.reload().addCallback(found.append)
-    assert found == [Changes(frozenset({"carol"}), frozenset({"bob"}), frozenset({"alice"}))]
-    passwords.path.write_text("nothing\n")
-    failures: list[object] = []
-    passwords.file.reload().addErrback(lambda failure: failures.append(failure.check(ConfigError)))
-    assert failures == [ConfigError]
-    assert is_admitted(passwords, "alice", "x")
 
 
 # --- better hashes

@@ -116,16 +116,6 @@ class PasswordFile(Service):
         """Call this whenever users are removed or have another password, with a function that tells them."""
         self._revoked.append(callback)
 
-    def reload(self) -> Deferred[Changes]:
-        """Read the file again, and tell the changes. With problems it fails: ConfigError; nothing changes."""
-        state = file_state(self._path)
-
-        def taken(read: tuple[dict[str, str], bool]) -> Changes:
-            self._seen = state
-            return self._take(read)
-
-        return self._in_thread(user_files.read, self._path).addCallback(taken)
-
     def prepare(self, parameters: HashParameters, rehash: bool) -> Callable[[], object]:
         """Read the file, in any thread. Return what takes its users and these options, in the reactor's thread.
 
