@@ -27,13 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With several workers, run the tests that share the Spark session on one worker, and begin with them.
 
-    Together they take longer than all other tests of a worker.
+    The other worker begins with the slow ones. So no worker has a long test left when the other one has ended.
     """
     if config.pluginmanager.has_plugin("xdist"):
         sharing = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
         for item in sharing:
             item.add_marker(pytest.mark.xdist_group("spark"))
-        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+        markers = ("xdist_group", "slow")
+        items.sort(key=lambda item: [item.get_closest_marker(marker) is None for marker in markers])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
