@@ -174,6 +174,7 @@ class MemoryBroker:
         self.wills = parts.wills
         self.registry = parts.registry
         self.sys_topics = parts.sys_topics
+        self.topic_pool = parts.broker_parts.topic_pool
         self.connect = parts.connect
         self.sys_topics.startService()
 

@@ -150,6 +150,24 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert held <= 50
 
 
+def test_one_client_remembers_many_verdicts_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it keeps its fixed number, so that others find theirs."""
+    monkeypatch.setattr(module, "MOST_VERDICTS", 100)
+    monkeypatch.setattr(module, "MOST_OF_ONE", 5)
+    monkeypatch.setattr(module, "MOST_OF_ONE_AT_EASE", 30)
+    authorizer = Authorizer(ruleset(rule(True, "publish", "#")))
+
+    def remembered(client: str, number: int) -> int:
+        principal = Principal(client, None)
+        for topic in range(number):
+            authorizer.may_publish(principal, str(topic), 0, False)
+        return len(authorizer._entry_of(principal).verdicts[Action.PUBLISH])
+
+    assert [remembered("first", 31), remembered("first", 30), remembered("second", 20)] == [1, 30, 20]
+    assert [remembered("third", 5), remembered("third", 6)] == [5, 1]
+    assert [remembered("first", 0), remembered("second", 0)] == [30, 20]
+
+
 def test_a_client_that_returns_finds_its_permissions() -> None:
     """It has another Principal then, and the old one is let go."""
     authorizer = Authorizer(ruleset(rule(True, "publish", "a")))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire import KnownTopics, PacketParser, RetainedRun, Run, WireError, encode
+from holdfast.wire import KnownTopics, PacketParser, RetainedRun, Run, TopicPool, WireError, encode
 from holdfast.wire import packets as p
 from holdfast.wire.runs import LONGEST_RUN
 from tests.strategies import fragments, packets
@@ -21,7 +21,7 @@ TOPICS = ["a", "a/b", "b", "é/" + "x" * 200]
 
 def known(*topics: str) -> KnownTopics:
     """Return topics that are known for QoS 0 and 1. Those that begin alike have the same route."""
-    found = KnownTopics()
+    found = KnownTopics(TopicPool())
     for topic in topics:
         for qos in (0, 1):
             found.add(qos, topic.encode(), ord(topic[0]))
@@ -161,7 +161,7 @@ def test_a_run_has_a_bounded_number_of_packets() -> None:
 
 @pytest.mark.parametrize("length", [1, 500])
 def test_the_known_topics_of_a_client_are_bounded(length: int) -> None:
-    topics = KnownTopics()
+    topics = KnownTopics(TopicPool(0))
     sizes = []
     for number in range(1000):
         topics.add(number & 1, str(number).encode() * length, 1)

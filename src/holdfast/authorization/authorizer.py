@@ -29,8 +29,10 @@ from holdfast.version import version
 MOST_ENTRIES = 20_000
 #: verdicts that are remembered in all
 MOST_VERDICTS = 200_000
-#: Verdicts that one identity has remembered before they are forgotten: one client must not drive out the others'.
+#: Verdicts of one identity that are always remembered, and those while no more than half of all places are in use.
+#: With more, it forgets its own: one client must not drive out the verdicts of the others.
 MOST_OF_ONE = 2_000
+MOST_OF_ONE_AT_EASE = 20_000
 #: outdated entries that are freed with each new one
 _FREED_AT_ONCE = 10
 #: nodes of the rules that a search visits in one step of long work (200 microseconds)
@@ -271,7 +273,7 @@ class Authorizer:
         """Make room for an answer, and count it. Return False if it is not to be remembered."""
         if len(topic) > LONGEST_TOPIC:
             return False
-        if entry.count >= MOST_OF_ONE:
+        if entry.count >= MOST_OF_ONE and (entry.count >= MOST_OF_ONE_AT_EASE or self._count >= MOST_VERDICTS // 2):
             self._count -= entry.count
             entry.forget()
         if self._count >= MOST_VERDICTS:

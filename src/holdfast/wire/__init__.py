@@ -14,7 +14,7 @@ from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
 from holdfast.wire.reception import EVERYTHING, Reception
 from holdfast.wire.retained_runs import RetainedRun, RunTaker
-from holdfast.wire.runs import KnownTopics, Run
+from holdfast.wire.runs import KnownTopics, Run, TopicPool
 
 __all__ = [
     "EVERYTHING",
@@ -30,6 +30,7 @@ __all__ = [
     "RetainedRun",
     "Run",
     "RunTaker",
+    "TopicPool",
     "WireError",
     "connect_return_code",
     "decode_properties",

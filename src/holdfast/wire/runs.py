@@ -32,8 +32,12 @@ LONGEST_RUN = 500
 #: the first bytes of the packets that may form runs: PUBLISH without DUP and RETAIN, with QoS 0 and QoS 1
 FIRST_BYTES = (0x30, 0x32)
 
-#: the most bytes that the known topics of one Client may occupy, and how many each takes beside its name
-_MOST_BYTES = 64 * 1024
+#: Bytes that the known topics of one Client may always occupy, and of each unit that it gets from the pool.
+_UNIT = 64 * 1024
+#: units in the pool, and the most of them that one Client gets: to forget that many topics takes 0.05 ms
+_IN_POOL = 256
+_MOST_OF_ONE = 15
+#: bytes that a known topic takes beside its name
 _ENTRY = 150
 #: the longest topic that is known, in bytes
 _LONGEST_TOPIC = 512
@@ -47,14 +51,43 @@ Routes = dict[bytes, int]
 Stripe = tuple[int, int, int, int, int, int]
 
 
+class TopicPool:
+    """Memory for the known topics of all Clients, 16 MiB in units of 64 KiB.
+
+    A Client gets another unit only while more are free than it has: the first few Clients leave some for the next.
+    Without units, a Client knows fewer topics, and its packets cost more.
+    """
+
+    __slots__ = ("free",)
+
+    def __init__(self, units: int = _IN_POOL) -> None:
+        self.free = units
+
+    def take(self, has: int) -> bool:
+        """Take a unit for a Client that has so many. Return False if it gets no more."""
+        if has >= min(self.free, _MOST_OF_ONE):
+            return False
+        self.free -= 1
+        return True
+
+    def give_back(self, units: int) -> None:
+        """Return the units of a Client."""
+        self.free += units
+
+
 class KnownTopics:
-    """The routes of topics that one Client has published to, by the first byte of PUBLISH: at most 64 KiB of them."""
+    """The routes of topics that one Client has published to, by the first byte of PUBLISH.
 
-    __slots__ = ("_bytes", "routes")
+    They occupy 64 KiB at most, and more if the pool has it: at most 1 MiB, which is some 5000 topics.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_left", "_pool", "_units", "routes")
+
+    def __init__(self, pool: TopicPool) -> None:
         self.routes: dict[int, Routes] = {first: {} for first in FIRST_BYTES}
-        self._bytes = 0
+        self._pool = pool
+        self._units = 0  #: those from the pool
+        self._left = _UNIT  #: bytes for further topics
 
     def add(self, qos: int, topic: bytes, route: int) -> None:
         """Note that packets of this topic and QoS may form runs. If too many topics are known, forget the others."""
@@ -62,9 +95,14 @@ class KnownTopics:
             return
         routes = self.routes[0x30 | qos << 1]
         if topic not in routes:
-            if self._bytes + len(topic) + _ENTRY > _MOST_BYTES:
-                self.clear()
-            self._bytes += len(topic) + _ENTRY
+            size = len(topic) + _ENTRY
+            if size > self._left:
+                if self._pool.take(self._units):
+                    self._units += 1
+                    self._left += _UNIT
+                else:
+                    self.clear()
+            self._left -= size
         routes[topic] = route
 
     def has(self, qos: int, topic: bytes) -> bool:
@@ -72,10 +110,12 @@ class KnownTopics:
         return topic in self.routes[0x30 | qos << 1]
 
     def clear(self) -> None:
-        """Forget all topics."""
+        """Forget all topics, and give back the memory from the pool."""
         for routes in self.routes.values():
             routes.clear()
-        self._bytes = 0
+        self._pool.give_back(self._units)
+        self._units = 0
+        self._left = _UNIT
 
 
 class Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import define
+from attrs import Factory, define
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.denials import Denied, tell_nobody
@@ -19,6 +19,7 @@ from holdfast.sessions.monitoring.memory_guard import MemoryGuard
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
+from holdfast.wire import TopicPool
 
 
 @define(kw_only=True, eq=False)
@@ -45,3 +46,4 @@ class BrokerParts:
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: Denied = tell_nobody
     memory: MemoryGuard | None = None
+    topic_pool: TopicPool = Factory(TopicPool)

@@ -115,6 +115,8 @@ class Publishing:
         """Let go of the connection, which is over."""
         if self._pace is not None:
             self._pace.close()
+        if self._known is not None:
+            self._known.clear()
 
     def publish_run(self, run: Run) -> bool:
         """Take a run. Return False, without any effect, if its packets have to be taken one by one."""
@@ -181,7 +183,7 @@ class Publishing:
         if route is None:
             return
         if self._known is None:
-            self._known = KnownTopics()
+            self._known = KnownTopics(self._parts.topic_pool)
             self._link.take_runs(self._known, self.publish_run)
         if epoch != self._epoch:
             self._known.clear()
