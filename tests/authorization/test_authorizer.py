@@ -163,9 +163,9 @@ def test_one_client_remembers_many_verdicts_while_there_is_room(monkeypatch: pyt
             authorizer.may_publish(principal, str(topic), 0, False)
         return len(authorizer._entry_of(principal).verdicts[Action.PUBLISH])
 
-    assert [remembered("first", 31), remembered("first", 30), remembered("second", 20)] == [1, 30, 20]
+    assert [remembered("greedy", 31), remembered("first", 30), remembered("second", 19)] == [1, 30, 19]
     assert [remembered("third", 5), remembered("third", 6)] == [5, 1]
-    assert [remembered("first", 0), remembered("second", 0)] == [30, 20]
+    assert [remembered("first", 0), remembered("second", 0)] == [30, 19]
 
 
 def test_a_client_that_returns_finds_its_permissions() -> None:
