@@ -47,7 +47,7 @@ def measure(site: Site, makes: Sequence[str], names: Sequence[str], scale: Scale
                     try:
                         scenario.run(broker, result, scale)
                     except Exception as error:  # the other scenarios can still be measured
-                        result.failed = True
+                        result.failures.append(repr(error))
                         print(f"{name} on {broker_name}: {error!r}", file=sys.stderr)
                     for row in result.rows:
                         by_broker = figures.setdefault((name, row.case, row.metric), {})

@@ -94,9 +94,14 @@ class Result:
 
     def __init__(self, broker: Broker, seconds: float) -> None:
         self.rows: list[Row] = []
-        self.failed = False  # the broker may still work on the failed case: do not use it again
+        self.failures: list[str] = []  #: the cases that failed, each with the reason
         self._broker = broker
         self._seconds = seconds
+
+    @property
+    def failed(self) -> bool:
+        """Whether a case failed: the broker may still work on it, and must not be used again."""
+        return bool(self.failures)
 
     @contextmanager
     def case(self, name: str, metrics: Sequence[Metric], broker: Broker | None = None) -> Iterator[Case]:
@@ -117,7 +122,7 @@ class Result:
             failure = f"FAILED: {error}"
         self.rows += case.beside
         if failure:
-            self.failed = True
+            self.failures.append(f"{name}: {failure}")
             for row in case.rows.values():
                 row.value, row.failure = None, failure
 

@@ -34,6 +34,7 @@ class Scale:
     starts: int = 1
     connects: int = 3000
     attack: float = 1.0  #: the size of each attack
+    turns: int = 4  #: of brokers that run side by side
 
 
 FULL = Scale((1_000_000,), 3.0)

@@ -33,12 +33,12 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
             own.end()
             own.launch()
             own.ready()
-        _measure(own, result, count)
+        _measure(own, result, count, min(_STALL_SECONDS, 4 * scale.seconds))
     finally:
         own.stop()
 
 
-def _measure(broker: Broker, result: Result, count: int) -> None:
+def _measure(broker: Broker, result: Result, count: int, stall: float) -> None:
     with result.case(idle(count), [MEMORY], broker) as case:
         _note_memory(broker, case)
     with result.case("while one client replays #, at most", [MEMORY], broker) as case:
@@ -51,7 +51,7 @@ def _measure(broker: Broker, result: Result, count: int) -> None:
             for _ in range(readers):
                 loop.add(Stalled(broker.port, broker.wire, b"#"))
             broker.quiet()
-            time.sleep(_STALL_SECONDS)
+            time.sleep(stall)
             _note_memory(broker, case)
             case[EACH] = (broker.rss_anon() - before) / readers
     with result.case("after they have gone", [MEMORY], broker) as case:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import generator
 from benchmarks.brokers import Broker
+from benchmarks.connection import BenchError
 from benchmarks.makes import start
 from benchmarks.results import Metric, Result
 from benchmarks.scenarios.seeding import ensure
@@ -23,22 +25,25 @@ if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
 
 COST = Metric("processor time", "% of without", False)
+EACH = Metric("processor time", "µs a message", False)
 #: The brokers: the number of rules, and whether each delivery is judged.
 _RULES = {"10 rules": (10, False), "10,000 rules": (10_000, False), "10,000 rules, deliveries judged": (10_000, True)}
 _WITHOUT = "without"
-_TURNS = 4
+#: retained messages for the replays, at most
 _RETAINED = 100_000
 #: microseconds a message, where the clock shows none
 _LEAST = 0.001
-#: replays in one turn: one takes a few ticks of the clock that counts processor time
+#: Replays in each of several turns: one takes a few ticks of the clock that counts processor time.
 _REPLAYS_IN_A_TURN = 5
+#: With 1000 messages under way, the broker takes 10 or 1000 of them at once, so that its cost varies tenfold.
+_IN_FLIGHT = 100
 _LIVE: dict[str, dict[str, Any]] = {
     "fan-in, QoS 0": {"publishers": 10, "qos": 0},
-    "fan-in, QoS 1": {"publishers": 10, "qos": 1},
+    "fan-in, QoS 1": {"publishers": 10, "qos": 1, "inflight": _IN_FLIGHT},
     "fan-in, 2000 topics each": {"publishers": 10, "topics": 2000},
     "fan-out, QoS 0": {"subscribers": 100, "qos": 0},
 }
-_REPLAYS = {f"replay of {_RETAINED:,}, QoS {qos}": qos for qos in (0, 1)}
+_REPLAYS = {f"replay, QoS {qos}": qos for qos in (0, 1)}
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
@@ -47,20 +52,22 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
         options = {_WITHOUT: (0, False), **_RULES}
         brokers = {name: stack.enter_context(_broker(broker, *each)) for name, each in options.items()}
         for each in brokers.values():
-            ensure(each, _RETAINED)
+            ensure(each, min(_RETAINED, scale.retained[-1]))
         for each in brokers.values():
             each.quiet()  # the stored messages are surveyed then
         for workload in (*_LIVE, *_REPLAYS):
             spent: dict[str, list[float]] = {name: [] for name in brokers}
-            with result.case(f"{workload}, without", []):
-                for _ in range(_TURNS):
+            without = _LEAST  # a short run may take less than a tick of the clock
+            with result.case(case(workload, _WITHOUT), [EACH]) as figures:
+                for _ in range(scale.turns):
                     for name, each in brokers.items():
                         spent[name].append(_spent(each, workload, scale))
-            without = min(spent[_WITHOUT]) or _LEAST  # a short run may take less than a tick of the clock
+                without = figures[EACH] = max(_LEAST, min(spent[_WITHOUT]))
             for name in _RULES:
                 with result.case(case(workload, name), [COST]) as figures:
+                    if len(spent[name]) < scale.turns:
+                        raise BenchError("not all turns were measured")
                     figures[COST] = 100 * min(spent[name]) / without
-                    figures.note(f"{without:.3g} µs a message without")
 
 
 def case(workload: str, rules: str) -> str:
@@ -81,16 +88,16 @@ def _spent(broker: Broker, workload: str, scale: Scale) -> float:
     if workload in _LIVE:
         report = generator.run(broker, "flow", seconds=scale.seconds, messages=scale.messages, **_LIVE[workload])
         return report.broker_us
+    replays = _REPLAYS_IN_A_TURN if scale.turns > 1 else 1
     reports = [
-        generator.run(broker, "replay", expect=broker.retained, qos=_REPLAYS[workload])
-        for _ in range(_REPLAYS_IN_A_TURN)
+        generator.run(broker, "replay", expect=broker.retained, qos=_REPLAYS[workload]) for _ in range(replays)
     ]
     return sum(report.broker_us for report in reports) / len(reports)
 
 
 @contextmanager
 def _broker(like: Broker, count: int, judged: bool) -> Iterator[Broker]:
-    """Start a broker with so many rules, of which it reads the files when it is started again."""
+    """Start a broker with so many rules."""
     with TemporaryDirectory(prefix="bench-rules-", dir=like.site.directory) as directory:
         rules = Path(directory) / "rules.toml"
         rules.write_text("\n".join(_tables(count, judged)))
@@ -100,10 +107,9 @@ def _broker(like: Broker, count: int, judged: bool) -> Iterator[Broker]:
             f'[authorization]\nsources = ["rules"]\nsubscribe_partially = {str(judged).lower()}\n'
             '[authorization.rules]\ntype = "file"\npath = "rules.toml"\n'
         )
-        broker = start("holdfast", like.site)
+        options = ["-c", str(configuration)] if count else []
+        broker = start("holdfast", replace(like.site, holdfast_args=[*like.site.holdfast_args, *options]))
         try:
-            if count:
-                broker.add_options("-c", str(configuration))
             yield broker
         finally:
             broker.stop()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from benchmarks.__main__ import configurations
+from benchmarks.brokers import Broker, Site
+from benchmarks.connection import BenchError
 from benchmarks.goals import Goal, goals, markdown, summary, terminal
 from benchmarks.report import column, lines, ratio
 from benchmarks.report import markdown as all_figures
-from benchmarks.results import Metric, Processor, Row
+from benchmarks.results import Metric, Processor, Result, Row
 from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scenario
 from benchmarks.scenarios.seed import BARE
+from benchmarks.wire import Wire
 
 RATE = Metric("rate", "msg/s", True)
 WAIT = Metric("wait", "ms", False)
@@ -148,3 +154,25 @@ def test_mosquitto_runs_in_both_configurations_where_that_matters() -> None:
     assert configurations(Scenario(never), makes) == ["holdfast", "mosquitto", "mosquitto-nodelay", "null"]
     assert configurations(Scenario(never, nodelay=True, null=False), makes) == ["holdfast", "mosquitto-nodelay"]
     assert configurations(Scenario(never, alone=True), makes) == ["holdfast"]
+
+
+def test_each_failed_case_is_told_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one without figures."""
+    monkeypatch.setattr(Broker, "settle", lambda self: None)
+    result = Result(Broker("holdfast", Site.here(str(tmp_path), Wire(4)), tmp_path, 1, []), 0.05)
+    with result.case("good", [RATE]) as case:
+        case[RATE] = 1.0
+    assert not result.failed
+    with result.case("bad", []):
+        raise BenchError("no report")
+    with result.case("slow", [RATE, WAIT]) as case:
+        case[RATE] = 1.0
+        while True:
+            time.sleep(0.01)
+    assert result.failed
+    assert result.failures == ["bad: FAILED: no report", "slow: TIMEOUT"]
+    assert [(row.case, row.value, row.failure) for row in result.rows] == [
+        ("good", 1.0, ""),
+        ("slow", None, "TIMEOUT"),
+        ("slow", None, "TIMEOUT"),
+    ]
