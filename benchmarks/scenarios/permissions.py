@@ -89,9 +89,7 @@ def _spent(broker: Broker, workload: str, scale: Scale) -> float:
         report = generator.run(broker, "flow", seconds=scale.seconds, messages=scale.messages, **_LIVE[workload])
         return report.broker_us
     replays = _REPLAYS_IN_A_TURN if scale.turns > 1 else 1
-    reports = [
-        generator.run(broker, "replay", expect=broker.retained, qos=_REPLAYS[workload]) for _ in range(replays)
-    ]
+    reports = [generator.run(broker, "replay", expect=broker.retained, qos=_REPLAYS[workload]) for _ in range(replays)]
     return sum(report.broker_us for report in reports) / len(reports)
 
 

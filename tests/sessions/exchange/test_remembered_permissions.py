@@ -42,11 +42,11 @@ OTHERS = st.tuples(st.sampled_from(["reload", "replace"]), ALLOWED) | st.tuples(
 
 def ruleset(allowed: Allowed) -> Ruleset:
     """Return rules with which the publishers may publish this, and the client s may receive everything."""
-    publish = [
-        Rule(True, frozenset({Action.PUBLISH}), tuple(sorted(topics)), "here:1", conditions=Conditions(frozenset({name})))
-        for name, topics in allowed.items()
-    ]
-    return Ruleset(RuleList([*publish, Rule(True, frozenset({Action.SUBSCRIBE}), ("#",), "here:2")]))
+    rules = [Rule(True, frozenset({Action.SUBSCRIBE}), ("#",), "here:1")]
+    for name, topics in allowed.items():
+        only = Conditions(frozenset({name}))
+        rules.append(Rule(True, frozenset({Action.PUBLISH}), tuple(sorted(topics)), "here:2", conditions=only))
+    return Ruleset(RuleList(tuple(rules)))
 
 
 class Side:
