@@ -16,6 +16,11 @@ from holdfast.reloading.part import Change
 from holdfast.reloading.reloads import Reloads, Stopping
 from tests.logs import logged
 
+USERS = '[authentication.p]\ntype = "file"\npath = "users"\n'
+RULES = '[authorization]\nsources = ["r"]\n[authorization.r]\ntype = "file"\npath = "rules.toml"\n'
+NO_USERS = "no authentication is configured any more: clients do not prove who they are, and all of them are guests"
+NO_RULES = "no rules are configured any more: all clients may publish to and subscribe to all topics"
+
 PROBLEM = ConfigError([ConfigProblem("holdfast.toml", 3, "x.y", "is wrong")])
 
 
@@ -214,3 +219,35 @@ def test_an_unexpected_error_is_logged_and_the_next_reload_works(
 
 def test_an_outcome_without_differences_says_so() -> None:
     assert list(lines(Outcome().as_json())) == ["nothing has changed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "warnings"),
+    [
+        (USERS + RULES, "", [NO_USERS, NO_RULES]),
+        (USERS + RULES, USERS, [f"{NO_RULES}, except that only administrators may read $SYS/#"]),
+        (USERS + RULES, RULES, [NO_USERS]),
+        (RULES, "", [NO_RULES]),
+        (USERS + RULES, USERS + RULES, []),
+        ("", USERS, []),
+    ],
+)
+def test_a_protection_that_a_reload_removes_is_warned_of(
+    tmp_path: Path, before: str, after: str, warnings: list[str]
+) -> None:
+    """In the log with a level of its own, and in the answer to the operator; once, not at each later reload."""
+    for name in ("users", "rules.toml"):
+        (tmp_path / name).touch(0o600)
+    desk = Desk(tmp_path, before)
+    desk.write(after)
+    with logged(Reloads) as events:
+        assert list(desk.reload().warnings) == warnings
+    told = [event["warning"] for event in events if event["log_level"].name == "warn"]
+    assert told == warnings
+    assert not any("warning" in event.get("line", "") for event in events)
+    assert desk.reload().warnings == ()
+
+
+def test_the_command_tells_warnings_last() -> None:
+    outcome = Outcome(files=["users"], revoked={"identities": 1}, warnings=[NO_USERS])
+    assert list(lines(outcome.as_json())) == ["users: read again", "1 identities ended", f"warning: {NO_USERS}"]

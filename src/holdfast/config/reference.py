@@ -78,6 +78,9 @@ the command line count as at the start.
 
 - **All or nothing.** If the file or one that it names has a problem, nothing is changed: the command prints all
   problems and exits with 3. The rules of a start hold, such as those for listeners that other machines can reach.
+- **A table that goes** may go by mistake: without `[authorization]` all clients may do everything, without
+  `[authentication]` all are guests. A reload that takes such a protection away says so: in the log as a warning, in the
+  answer, and in the audit log.
 - **What needs a restart** keeps its present value, and each reload names it. The rest takes effect. Each option below
   says when it takes effect.
 - **Connected clients** keep the limits with which they connected. But what they are not allowed any more ends: a user

@@ -18,7 +18,8 @@ class Outcome:
     """What a reload has done. With ``problems``, nothing was changed.
 
     ``changed`` is in effect, ``restart`` needs a restart; both are without values that may be secret. ``files`` were
-    read again because they have changed. ``revoked`` counts the clients and subscriptions that have ended.
+    read again because they have changed. ``revoked`` counts the clients and subscriptions that have ended. ``warnings``
+    tell what is protected no longer.
     """
 
     changed: Sequence[Difference] = ()
@@ -28,6 +29,7 @@ class Outcome:
     #: settings that were changed through the API, and are those of the file again
     reset: Sequence[str] = ()
     revoked: Mapping[str, int] = field(factory=dict)
+    warnings: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the outcome for the API."""
@@ -38,6 +40,7 @@ class Outcome:
             "reset": list(self.reset),
             "problems": [str(problem) for problem in self.problems],
             "revoked": dict(self.revoked),
+            "warnings": list(self.warnings),
         }
 
 
@@ -59,6 +62,8 @@ def lines(content: Mapping[str, Any]) -> Iterator[str]:
     for name, count in content["revoked"].items():
         if count:
             yield f"{count} {name} ended"
+    for warning in content["warnings"]:
+        yield f"warning: {warning}"
     if not any(content[name] for name in ("changed", "files", "reset", "restart")):
         yield "nothing has changed"
 

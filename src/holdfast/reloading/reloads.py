@@ -25,6 +25,7 @@ from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import differences, keep_until_restart
 from holdfast.config.document import exposure_problems
 from holdfast.config.named_files import FileState, file_states
+from holdfast.reloading.lost_protection import lost_protection
 from holdfast.reloading.outcome import Outcome, lines
 from holdfast.reloading.part import Change, Part
 
@@ -127,7 +128,12 @@ class Reloads:
             _abandon(changes)
             raise
         changed = [str(path) for path, state in files.items() if self._files.get(path, state) != state]
-        outcome = Outcome(changed=differences(running, config), restart=differences(config, read), files=changed)
+        outcome = Outcome(
+            changed=differences(running, config),
+            restart=differences(config, read),
+            files=changed,
+            warnings=tuple(lost_protection(running, config)),
+        )
         return _Prepared(config, files, changes, outcome)
 
     def _commit(self, prepared: _Prepared) -> Deferred[Outcome]:
@@ -156,8 +162,10 @@ class Reloads:
         self._told(False)
         if isinstance(result, Outcome):
             write = self._log.error if result.problems else self._log.info
-            for line in lines(result.as_json()):
+            for line in lines(evolve(result, warnings=()).as_json()):
                 write("reload: {line}", line=line)
+            for warning in result.warnings:
+                self._log.warn("reload: {warning}", warning=warning)
         elif not result.check(Stopping):
             self._log.failure("reload failed; restart the broker, since parts may have changed", result)
         waiting, self._waiting = self._waiting, None

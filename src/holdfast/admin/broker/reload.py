@@ -17,7 +17,9 @@ from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import ANYTHING, array, record
 
 RELOAD_PATH = "/api/v5/reload"
-_OUTCOME = record({"changed": array({"type": "object"}), "files": ANYTHING, "problems": array(ANYTHING)})
+_OUTCOME = record(
+    {"changed": array({"type": "object"}), "files": ANYTHING, "problems": array(ANYTHING), "warnings": ANYTHING}
+)
 
 
 class Outcome(Protocol):
@@ -56,6 +58,7 @@ def _done(outcome: Outcome) -> Answer:
         "changed": [each["key"] for each in content["changed"]],
         "files": content["files"],
         "problems": problems,
+        **({"warnings": content["warnings"]} if content["warnings"] else {}),
     }
     if not problems:
         return answer(content, note=note)
