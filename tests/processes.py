@@ -29,19 +29,24 @@ def unmeasured() -> dict[str, str]:
 
 
 class BrokerProcess:
-    """A broker on a free port, with its data in ``directory``. ``program`` is the command that starts it."""
+    """A broker on a free port, with its data in ``directory``. ``program`` is the command that starts it.
+
+    It has no API over HTTP, unless ``admin`` names its endpoint; None is the one in the configuration.
+    """
 
     def __init__(
         self,
         directory: Path,
         *options: str,
         listen: bool = True,
+        admin: str | None = "",
         program: Sequence[str] = TWISTD,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.options = options
         self.listen = listen
+        self.admin = admin
         self._program = tuple(program)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.lines: list[str] = []
@@ -54,6 +59,8 @@ class BrokerProcess:
         command = [*self._program, "--data-dir", str(self.directory / "data")]
         if self.listen:
             command += ["--listen", "tcp:0:interface=127.0.0.1"]
+        if self.admin is not None:
+            command.append(f"--admin={self.admin}")
         self._process = subprocess.Popen(
             [*command, *self.options],
             cwd=self.directory,

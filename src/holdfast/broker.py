@@ -38,12 +38,22 @@ class Store(Protocol):
         """Commit pending changes, and close."""
 
 
+class AdminListener(Protocol):
+    """The listener of the API."""
+
+    def open(self) -> list[str]:
+        """Begin to listen; return where the API is. Raises CannotListen."""
+
+    def close(self) -> list[Deferred[None]]:
+        """Stop listening, and abort all calls."""
+
+
 class BrokerService(Service):
     """Starts and stops the broker.
 
-    Start: lock the data directory, read the bans, open the store, restore Sessions, open the listeners and the control
-    socket. A problem in any of these steps ends the process with status 1 and one message on stderr, before the reactor
-    runs.
+    Start: lock the data directory, read the bans, open the store, restore Sessions, open the listeners, the control
+    socket and the listener of the API. A problem in any of these steps ends the process with status 1 and one message
+    on stderr, before the reactor runs.
 
     Stop: close the listeners and the control socket, disconnect clients, flush the writer, close the store.
     """
@@ -70,6 +80,7 @@ class BrokerService(Service):
         reloads: Reloads,
         memory: IService | None = None,
         control: ControlSocket,
+        admin: AdminListener,
         description: str,
         announce: Callable[[str], None],
         service_manager: ServiceManager,
@@ -92,6 +103,7 @@ class BrokerService(Service):
         self.reloads = reloads
         self._memory = memory
         self._control = control
+        self._admin = admin
         self._description = description
         self._announce = announce
         self._service_manager = service_manager
@@ -107,8 +119,9 @@ class BrokerService(Service):
             self._open_audit()
             self._store.open()
             self._registry.restore(self._limits_of)
-            self._lines = self._listening.open()
+            self._lines = [f"listening {line}" for line in self._listening.open()]
             self._control.open()
+            self._lines += [f"admin {line}" for line in self._admin.open()]
         except (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
             complain(str(error))
             self._lock.release()  # the store has nothing to commit, and closes with the process
@@ -142,7 +155,7 @@ class BrokerService(Service):
             self._certificates.stopService()
         if self._memory is not None:
             self._memory.stopService()
-        closing = [self._control.close(), *self._listening.close()]
+        closing = [self._control.close(), *self._admin.close(), *self._listening.close()]
         yield self._registry.shut_down()
         yield self._authentication.stopService()
         yield DeferredList(closing)
@@ -157,7 +170,7 @@ class BrokerService(Service):
 
     def _ready(self) -> None:
         for line in self._lines:
-            self._announce(f"listening {line}")
+            self._announce(line)
         self._announce("ready")
         self._service_manager.ready()
         self._log.info("{description}", description=self._description)

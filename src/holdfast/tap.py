@@ -31,6 +31,7 @@ class Options(usage.Options):
             None,
             "The database, sqlite:////path or postgresql+psycopg://...; overrides storage.url.",
         ],
+        ["admin", None, None, "The Twisted endpoint of the API, '' for none; overrides admin.endpoint."],
     ]
     optFlags = [["allow-anonymous", None, "Let everyone connect, also from other machines."]]
     config: Config
@@ -97,6 +98,7 @@ class Options(usage.Options):
             allow_anonymous=bool(self["allow-anonymous"]),
             cwd=self._folder,
             auth=self.auth,
+            admin=self["admin"],
         )
 
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from holdfast.admin.callers.caller import ANYONE, Caller, Scope
+from holdfast.admin.callers.caller import ANYONE, Caller, Scope, Via
+from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import PROBLEM, conflict
 from holdfast.admin.routing.openapi import OpenAPI, document_of
@@ -21,8 +22,8 @@ from holdfast.admin.routing.table import UNANSWERED, RoutingTable
 from tests.admin.doubles import Desk
 from tests.storage.doubles import result_of
 
-READER = Caller("key reader", None, frozenset({Scope.READ}))
-CHIEF = Caller("alice", 1000, frozenset({Scope.ADMIN}))
+READER = Caller("key reader", None, frozenset({Scope.READ}), Via.KEY)
+CHIEF = Caller("alice", 1000, frozenset({Scope.ADMIN}), Via.KEY)
 
 
 def shown(call: Call) -> Deferred[Answer]:
@@ -47,6 +48,8 @@ TABLE = RoutingTable(
         route("GET", "/message/{topic}", in_path("topic", STRING, "the topic", rest=True)),
         route("GET", "/find", query("what", STRING, "what to find", required=True)),
         route("GET", "/healthz", scope=Scope.OPEN),
+        route("GET", "/metrics", open_on_loopback=True),
+        route("POST", "/link", control_only=True, scope=Scope.ADMIN),
     ]
 )
 
@@ -114,11 +117,19 @@ def test_a_call_needs_its_scope() -> None:
     assert problem["message"] == "this call needs the scope admin; key reader has: read"
     refused: Answer = result_of(TABLE.answer(Call("GET", "/clients", {})))
     assert refused.status == 401
-    assert dict(refused.headers)["WWW-Authenticate"].startswith("Basic ")
+    assert dict(refused.headers)["WWW-Authenticate"].startswith("Bearer ")
 
 
 def test_a_caller_without_the_scope_does_not_reach_the_handler_or_learn_about_arguments() -> None:
     assert ask("DELETE", "/clients/a", READER, nonsense="1")[0] == 403
+
+
+def test_some_calls_need_a_place_rather_than_a_scope() -> None:
+    assert ask("GET", "/metrics", ANYONE)[0] == 401
+    assert ask("GET", "/metrics", Caller(on_loopback=True))[0] == 200
+    assert ask("GET", "/clients", Caller(on_loopback=True))[0] == 401
+    assert ask("POST", "/link", CHIEF)[0] == 403
+    assert ask("POST", "/link", this_operator())[0] == 200
 
 
 def test_a_failure_is_refused_as_the_route_says() -> None:
@@ -169,8 +180,8 @@ def test_the_document_has_all_calls_of_the_retainer() -> None:
     routes = Desk().api.routes
     document = document_of(routes, "1")
     operations = [each for methods in document["paths"].values() for each in methods.values()]
-    assert len(operations) == len(routes)
-    assert len({each["operationId"] for each in operations}) == len(routes)
+    assert len(operations) == len({each["operationId"] for each in operations})
+    assert len(operations) == sum(not each.control_only for each in routes)
     assert all({"4XX", "5XX"} < each["responses"].keys() for each in operations)
     listed = document["paths"]["/api/v5/mqtt/retainer/messages"]["get"]
     assert [each["name"] for each in listed["parameters"]] == ["topic", "page", "limit", "cursor", "at"]

@@ -21,6 +21,7 @@ from twisted.internet.task import deferLater
 
 from holdfast.admin.broker.reload import ReloadAPI
 from holdfast.admin.http.control import ControlSocket
+from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.site import APISite, longest_body
 from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.retained.settings import Settings
@@ -34,6 +35,7 @@ from holdfast.auth.passwords.hashes import new_hash
 from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.broker import BrokerService
 from holdfast.compose.accounts import compose_account_routes, compose_accounts, hash_parameters_of
+from holdfast.compose.admin import compose_admin_listener, guards_of
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
@@ -246,13 +248,14 @@ def compose_broker(
     connections = OpenConnections(reactor)
     tls = ComposedTLS(reactor, now)
     tls.prepare(config)()
+    refused = RefusedConnections(sessions.counters, process, sessions.log, audit)
     listeners = ComposedListeners(
         config,
         reactor=reactor,
         connect=sessions.connect,
         connections=connections,
         process=process,
-        refused=RefusedConnections(sessions.counters, process, sessions.log, audit),
+        refused=refused,
         bans=bans,
         tls=tls,
     )
@@ -278,7 +281,18 @@ def compose_broker(
     )
     routes = [*api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes]
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
-    site = APISite(table.answer, longest_body(config.retainer.max_payload_size), reactor)
+    most_bytes = longest_body(config.retainer.max_payload_size)
+    admin = compose_admin_listener(
+        config,
+        answering=table.answer,
+        identify=Identities(guards_of(lambda: reloads.config)).identify,
+        most_bytes=most_bytes,
+        reactor=reactor,
+        process=process,
+        refused=refused,
+        bans=bans,
+        tls=tls,
+    )
     return BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
@@ -296,7 +310,8 @@ def compose_broker(
         certificates=tls,
         reloads=reloads,
         memory=sessions.memory,
-        control=ControlSocket(reactor, config.data_dir, site),
+        control=ControlSocket(reactor, config.data_dir, APISite(table.answer, most_bytes, reactor)),
+        admin=admin,
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"

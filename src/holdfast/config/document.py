@@ -15,6 +15,7 @@ from holdfast.config.fields import Section, named_tables, partial_table, table
 from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
+from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems
 from holdfast.config.sections.audit import AuditConfig
 from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
 from holdfast.config.sections.authorization import AuthorizationConfig
@@ -125,6 +126,9 @@ class Config(Section):
         factory=SysTopicsConfig,
         metadata=table(SysTopicsConfig, "The topics in which the broker publishes its own figures."),
     )
+    admin: AdminConfig = field(
+        factory=AdminConfig, metadata=table(AdminConfig, "The API for operators over HTTP, and the dashboard.")
+    )
     audit: AuditConfig = field(
         factory=AuditConfig,
         metadata=table(
@@ -187,11 +191,13 @@ class Config(Section):
         allow_anonymous: bool,
         cwd: Path,
         auth: Sequence[str] = (),
+        admin: str | None = None,
     ) -> Config:
         """Return this configuration with the options of the command line.
 
         Endpoints in ``listen`` replace all listeners. Every listener asks the checkers in ``auth`` after its methods.
-        Relative paths begin at ``cwd``. ``allow_anonymous`` admits clients without authentication through every
+        ``admin`` replaces the endpoint of the API; an empty one is none. Relative paths begin at ``cwd``.
+        ``allow_anonymous`` admits clients without authentication through every
         listener. Without it, a listener open to other machines is refused unless it has ``allow_anonymous`` itself.
         Raises ConfigError.
         """
@@ -205,6 +211,12 @@ class Config(Section):
                 changed = command_line.with_url(changed, "", cwd, "--data-dir")
         if storage is not None and command_line.allows(StoreURL(), storage, "--storage"):
             changed = command_line.with_url(changed, storage, cwd, "--storage")
+        if admin is not None and command_line.allows(AdminEndpoint(), admin, "--admin"):
+            changed = attrs.evolve(changed, admin=attrs.evolve(changed.admin, endpoint=admin))
+            command_line.problems += [
+                ConfigProblem(_COMMAND_LINE.name, None, "--admin", problem.message)
+                for problem in admin_problems(changed.admin)
+            ]
         endpoints = [endpoint for endpoint in listen if command_line.allows(EndpointString(), endpoint, "--listen")]
         if endpoints:
             names = [f"listen-{number}" for number in range(1, len(endpoints) + 1)] if len(listen) > 1 else ["default"]
@@ -311,7 +323,8 @@ def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
 def exposure_problems(config: Config) -> list[ConfigProblem]:
     """Return the problems that open a broker to strangers. A start and a reload refuse them."""
     found = [*shared_endpoints(config.listeners), *plaintext_problems(config.listeners, config.authentication)]
-    return [*map(config._problem, found), *exposed_without_authentication(config)]
+    admin = [config.source.problem(problem.path, problem.message) for problem in admin_problems(config.admin)]
+    return [*map(config._problem, found), *admin, *exposed_without_authentication(config)]
 
 
 def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path, allow_anonymous: bool) -> Config:
@@ -324,6 +337,7 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         *shared_endpoints(config.listeners),
         *authentication_problems(config.listeners, config.authentication),
         *plaintext_problems(config.listeners, config.authentication),
+        *admin_problems(config.admin),
         *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:
         reader.add(problem)

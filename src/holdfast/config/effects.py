@@ -31,10 +31,12 @@ _CONNECTING = {
              "session_expiry_interval", "idle_timeout", "upgrade_qos", "ignore_loop_deliver"),
     "force_shutdown": ("enable", "max_mailbox_size", "max_bytes"),
     "retainer": ("retained_messages_mode", "stop_publish_clear_msg"),
+    "admin": ("tls",),
     "limits": ("messages_rate", "bytes_rate"),
 }  # fmt: skip
 
 _RESTART = {
+    "admin": ("endpoint", "max_connections", "max_connections_per_address"),
     "node": ("data_dir", "id"),
     "listeners": ("*.endpoint",),
     "mqtt": ("will_restart_grace",),
@@ -55,6 +57,7 @@ _AT_ONCE = {
     "failed_logins": ("enable", "free_per_minute", "longest_delay", "max_count", "window_time", "ban_time"),
     "retainer": ("max_publish_rate", "delivery_rate", "deliver_rate", "max_concurrent_replays", "flow_control"),
     "sys_topics": ("sys_msg_interval",),
+    "admin": ("hosts", "allow_plaintext", "users_group"),
     "audit": ("file", "journal", "connections", "max_lines"),
     "log": ("connections",),
 }  # fmt: skip

@@ -21,9 +21,10 @@ _RENEW = "renew it; a running broker notices the new file"
 
 def certificates(config: Config, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """Yield findings about the certificates of all listeners with TLS."""
-    if all(listener.tls is None for listener in config.listeners.values()):
+    if config.admin.tls is None and all(each.tls is None for each in config.listeners.values()):
         return
     from holdfast.transports.tls.configured import load_all
+    from holdfast.transports.tls.listener_tls import table_of
 
     try:
         loaded = load_all(config, now())
@@ -33,7 +34,7 @@ def certificates(config: Config, now: Callable[[], float] = time.time) -> Iterat
         return
     for name, tls in loaded.items():
         for warning in tls.contexts.warnings:
-            yield problem(f"listeners.{name}.tls.{warning.option}", warning.message, _REMEDY)
+            yield problem(f"{'.'.join(table_of(name))}.{warning.option}", warning.message, _REMEDY)
         for key in tls.contexts.keys:
             yield from _end(key, now())
             yield from _names(key)

@@ -11,6 +11,7 @@ from holdfast.doctor.finding import Check, Finding, problem
 CHECKS: Sequence[Check] = (
     exposure.open_to_everyone,
     exposure.plain_text,
+    exposure.plain_api,
     exposure.unlimited_rights,
     exposure.unlimited_connections,
     exposure.unlimited_users,

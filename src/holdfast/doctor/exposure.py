@@ -40,6 +40,16 @@ def plain_text(config: Config) -> Iterator[Finding]:
             )
 
 
+def plain_api(config: Config) -> Iterator[Finding]:
+    """Yield a finding if operators send their keys to the API in plain text from other machines."""
+    if not config.admin.is_loopback and config.admin.tls is None:
+        yield problem(
+            "admin.allow_plaintext",
+            "everyone on the way to the API can read the operators' keys and passwords",
+            "give it a certificate: see docs/operator/api.md",
+        )
+
+
 def unlimited_connections(config: Config) -> Iterator[Finding]:
     """Yield advice for each exposed listener on which one address may take all connections."""
     for key, listener in exposed(config):

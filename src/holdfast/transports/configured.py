@@ -14,6 +14,8 @@ from holdfast.config.sections.listeners import WEBSOCKET, ListenerConfig
 from holdfast.transports.layers import Layer, MakeLayers
 
 if TYPE_CHECKING:
+    from OpenSSL import SSL
+
     from holdfast.transports.tls.handshake_turns import HandshakeTurns
     from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded
     from holdfast.transports.tls.reloading import CertificateReloads
@@ -33,6 +35,13 @@ class ComposedTLS(Service):
         """Return the layer of a new connection of this listener."""
         return self._listeners[listener].new_layer()
 
+    def admin_connection(self) -> SSL.Connection | None:
+        """Return OpenSSL's part of a new connection to the API, None if the API has no TLS."""
+        for listener in self._listeners.values():
+            if listener.is_admin:
+                return listener.new_connection()
+        return None
+
     def startService(self) -> None:
         """Tell what is loaded, and look at the files from now on."""
         Service.startService(self)
@@ -50,7 +59,7 @@ class ComposedTLS(Service):
 
         Raises ConfigError with all problems.
         """
-        if all(listener.tls is None for listener in config.listeners.values()):
+        if config.admin.tls is None and all(each.tls is None for each in config.listeners.values()):
             return partial(self._take, {})
         from holdfast.transports.tls.configured import load_all
 

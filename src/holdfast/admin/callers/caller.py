@@ -17,16 +17,28 @@ class Scope(Enum):
     ADMIN = "admin"
 
 
+class Via(Enum):
+    """How a caller has proven who it is."""
+
+    NOTHING = "nothing"
+    CONTROL = "the control socket"
+    KEY = "an API key"
+    SESSION = "a session of the dashboard"
+
+
 @frozen
 class Caller:
     """Who makes a call. ``name`` is shown in the audit log; a local user has the number ``uid``.
 
-    The name is "" if the caller has not said who it is.
+    ``on_loopback`` tells whether the call comes from this machine. That alone gives few rights: every user and every
+    browser of the machine can make such a call.
     """
 
     name: str = ""
     uid: int | None = None
     scopes: frozenset[Scope] = frozenset()
+    via: Via = Via.NOTHING
+    on_loopback: bool = False
 
     def may(self, scope: Scope) -> bool:
         """Tell whether this caller may make calls that need a scope."""
@@ -36,5 +48,5 @@ class Caller:
         return self.name or "an unknown operator"
 
 
-#: who has not said who it is, and may make open calls only
+#: who has proven nothing, and may make open calls only
 ANYONE = Caller()

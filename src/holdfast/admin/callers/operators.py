@@ -9,7 +9,7 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from holdfast.admin.callers.caller import Caller, Scope
+from holdfast.admin.callers.caller import Caller, Scope, Via
 
 #: pid, uid and gid of the process at the other end of a UNIX domain socket (Linux)
 _CREDENTIALS = struct.Struct("3i")
@@ -17,7 +17,7 @@ _PEER_CREDENTIALS: int | None = getattr(socket, "SO_PEERCRED", None)
 _EVERYTHING = frozenset({Scope.ADMIN})
 
 #: the user of a control socket whom the system cannot name: the mode of the socket has let this user in
-UNKNOWN = Caller(scopes=_EVERYTHING)
+UNKNOWN = Caller(scopes=_EVERYTHING, via=Via.CONTROL, on_loopback=True)
 
 
 def operator_at(transport: Any) -> Caller:
@@ -41,6 +41,7 @@ def this_operator() -> Caller:
 def operator_with(uid: int) -> Caller:
     """Return the user with this number."""
     try:
-        return Caller(pwd.getpwuid(uid).pw_name, uid, _EVERYTHING)
+        name = pwd.getpwuid(uid).pw_name
     except KeyError:
-        return Caller(f"uid {uid}", uid, _EVERYTHING)
+        name = f"uid {uid}"
+    return Caller(name, uid, _EVERYTHING, Via.CONTROL, on_loopback=True)

@@ -34,6 +34,9 @@ class Call:
 class Answer:
     """An answer: its ``body``, or the pieces that repeated calls of ``more`` return until it returns b"".
 
+    Over HTTP, a piece is sent as soon as it is there, and however long it takes; a Deferred is cancelled if the caller
+    leaves. ``stopped`` is then called once, and also when the answer is complete.
+
     ``note`` says for the audit log what the call has changed, without secrets.
     """
 
@@ -42,6 +45,7 @@ class Answer:
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
     more: Callable[[], Deferred[bytes]] | None = None
+    stopped: Callable[[], None] | None = None
     note: Mapping[str, object] = field(factory=dict)
 
 

@@ -23,7 +23,10 @@ PROBLEM = "application/problem+json"
 
 
 class RefusedCall(Exception):
-    """A call is refused with this status and code. ``more`` has further fields of the answer."""
+    """A call is refused with this status and code.
+
+    ``more`` has further fields of the answer. Over HTTP, the answer waits for ``delay`` seconds.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class RefusedCall(Exception):
         field: str | None = None,
         allowed: str | None = None,
         more: Mapping[str, Any] | None = None,
+        delay: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -43,6 +47,7 @@ class RefusedCall(Exception):
         self.field = field
         self.allowed = allowed
         self.more = more or {}
+        self.delay = delay
 
     def answer(self) -> Answer:
         """Return the refusal as an answer."""
@@ -74,6 +79,13 @@ def bad_request(message: str, field: str | None = None, allowed: str | None = No
 def not_found(message: str) -> RefusedCall:
     """Return the refusal of a call for something that does not exist."""
     return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
+
+
+def unauthorized(message: str, delay: float = 0.0) -> RefusedCall:
+    """Return the refusal of a caller who has not proven who it is."""
+    # Basic is not named here: a browser would ask for a name and a password by itself.
+    challenge = (("WWW-Authenticate", 'Bearer realm="Holdfast"'),)
+    return RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge, delay=delay)
 
 
 def conflict(message: str) -> RefusedCall:

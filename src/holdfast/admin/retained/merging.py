@@ -60,6 +60,7 @@ class MergeCalls:
                 path=f"{API_PREFIX}/merge",
                 handler=self.merge,
                 scope=Scope.ADMIN,
+                control_only=True,  # it names files of this machine
                 summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
                 parameters=(
                     query("job", _JOB, "the name of the job", required=True),

@@ -29,6 +29,7 @@ class OpenAPI:
             path=OPENAPI_PATH,
             handler=self.document,
             scope=Scope.READ,
+            open_on_loopback=True,
             summary="This description of the API, as OpenAPI 3.1",
             answers={200: Content(record({"openapi": STRING}), "the document")},
         )
@@ -47,6 +48,8 @@ def document_of(routes: Iterable[Route], version: str) -> dict[str, Any]:
     """Return the document."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        if route.control_only:
+            continue
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",

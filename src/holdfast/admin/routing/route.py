@@ -64,7 +64,8 @@ class Route:
 
     The ``path`` has names of values in braces: ``/api/v5/clients/{clientid}``. The handler finds these values among
     the arguments. ``refusals`` says how to refuse when the handler fails with one of these exceptions. A call that
-    ``finishes`` goes on if its caller leaves: a change that has begun is not left half done.
+    ``finishes`` goes on if its caller leaves: a change that has begun is not left half done. One that is
+    ``open_on_loopback`` needs no scope from this machine. One that is ``control_only`` cannot be made over HTTP.
     """
 
     method: str
@@ -77,6 +78,8 @@ class Route:
     answers: Mapping[int, Content | None] = field(factory=lambda: {200: Content()})
     refusals: Refusals = field(factory=dict)
     finishes: bool = False
+    open_on_loopback: bool = False
+    control_only: bool = False
 
     @property
     def in_query(self) -> tuple[Parameter, ...]:

@@ -11,9 +11,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 
-from holdfast.admin.callers.caller import ANYONE, Scope
+from holdfast.admin.callers.caller import Via
 from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.problems import RefusedCall, bad_request, not_allowed, not_found, refusal_of
+from holdfast.admin.calls.problems import RefusedCall, bad_request, not_allowed, not_found, refusal_of, unauthorized
 from holdfast.admin.routing.paths import Paths
 from holdfast.admin.routing.route import Route
 
@@ -74,7 +74,7 @@ class RoutingTable:
 
 def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
     """Run the handler of a route. Raises RefusedCall if this call may not be made, or not with these arguments."""
-    _check_scope(route.scope, call)
+    _check_caller(route, call)
     names = [each.name for each in route.in_query]
     for name in call.arguments:
         if name not in names:
@@ -86,16 +86,18 @@ def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
     return route.handler(filled)
 
 
-def _check_scope(scope: Scope, call: Call) -> None:
-    if call.caller.may(scope):
+def _check_caller(route: Route, call: Call) -> None:
+    caller, scope = call.caller, route.scope
+    if route.control_only and caller.via is not Via.CONTROL:
+        raise RefusedCall(http.FORBIDDEN, "FORBIDDEN", "this call can be made over the control socket only")
+    if caller.may(scope) or (route.open_on_loopback and caller.on_loopback):
         return
-    if call.caller == ANYONE:
-        challenge = (("WWW-Authenticate", 'Basic realm="Holdfast", charset="UTF-8"'),)
+    if caller.via is Via.NOTHING:
         message = f"this call needs an API key or a login with the scope {scope.value}"
-        raise RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge)
-    has = ", ".join(sorted(each.value for each in call.caller.scopes)) or "none"
+        raise unauthorized(message)
+    has = ", ".join(sorted(each.value for each in caller.scopes)) or "none"
     raise RefusedCall(
-        http.FORBIDDEN, "FORBIDDEN", f"this call needs the scope {scope.value}; {call.caller} has: {has}",
+        http.FORBIDDEN, "FORBIDDEN", f"this call needs the scope {scope.value}; {caller} has: {has}",
         more={"scope": scope.value},
     )  # fmt: skip
 

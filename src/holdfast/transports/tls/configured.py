@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.config import Config, ConfigError
 from holdfast.config.sections.listeners import WEBSOCKET
 from holdfast.config.sections.tls import CertificateConfig, TLSConfig
 from holdfast.transports.tls.contexts import UnusableTLS
-from holdfast.transports.tls.listener_tls import Loaded, load
+from holdfast.transports.tls.listener_tls import ADMIN, Loaded, load, table_of
 from holdfast.transports.tls.settings import KeyPair, TLSSettings
+
+#: the protocol that a client may ask for by ALPN
+HTTP = b"http/1.1"
 
 
 def load_all(config: Config, now: float) -> Mapping[str, Loaded]:
-    """Read the files of all listeners with TLS. ``now`` is in seconds since the epoch.
+    """Read the files of all listeners with TLS, and of the API. ``now`` is in seconds since the epoch.
 
     Raises ConfigError with all problems, each with the key that names the file.
     """
     loaded, problems = {}, []
-    for name, listener in config.listeners.items():
-        if listener.tls is None:
-            continue
-        protocol = b"http/1.1" if listener.transport == WEBSOCKET else b"mqtt"
+    for name, tls, protocol in _tables(config):
         try:
-            loaded[name] = load(settings_of(listener.tls, config.folder, protocol), now)
+            loaded[name] = load(settings_of(tls, config.folder, protocol), now)
         except UnusableTLS as unusable:
             problems += [
-                config.source.problem(("listeners", name, "tls", *problem.option.split(".")), problem.message)
+                config.source.problem((*table_of(name), *problem.option.split(".")), problem.message)
                 for problem in unusable.problems
             ]
     if problems:
         raise ConfigError(problems)
     return loaded
+
+
+def _tables(config: Config) -> Iterator[tuple[str, TLSConfig, bytes]]:
+    """Yield the name of each listener with TLS, its options, and the protocol inside."""
+    for name, listener in config.listeners.items():
+        if listener.tls is not None:
+            yield name, listener.tls, HTTP if listener.transport == WEBSOCKET else b"mqtt"
+    if config.admin.tls is not None and config.admin.endpoint:
+        yield ADMIN, config.admin.tls, HTTP
 
 
 def settings_of(options: TLSConfig, folder: Path, protocol: bytes) -> TLSSettings:

@@ -19,7 +19,15 @@ from holdfast.transports.tls.settings import TLSSettings
 #: days before the end of a certificate from which on the log warns
 WARNING_DAYS = 21
 
+#: stands for the API among the listeners; no listener can have this name
+ADMIN = "(admin)"
+
 _FileStates = Mapping[Path, object]
+
+
+def table_of(listener: str) -> tuple[str, ...]:
+    """Return the key of the table with the options of a listener's TLS."""
+    return ("admin", "tls") if listener == ADMIN else ("listeners", listener, "tls")
 
 
 @frozen
@@ -61,6 +69,11 @@ class ListenerTLS:
         self._turns = turns
         self._now = now
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether this is the TLS of the API."""
+        return self.listener == ADMIN
+
     def new_connection(self) -> SSL.Connection:
         """Return OpenSSL's part of a new connection, made from the present contexts."""
         return self.loaded.contexts.connection()
@@ -99,5 +112,5 @@ class ListenerTLS:
 
     def _warn(self, option: str, message: str) -> None:
         self._log.warn(
-            "listeners.{listener}.tls.{option}: {message}", listener=self.listener, option=option, message=message
+            "{table}.{option}: {message}", table=".".join(table_of(self.listener)), option=option, message=message
         )

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.transports.tls.contexts import UnusableTLS
-from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded, load, states_of
+from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded, load, states_of, table_of
 
 #: seconds between two looks at the files
 INTERVAL = 10.0
@@ -69,7 +69,7 @@ class CertificateReloads(Service):
                 try:
                     loaded.append(load(each, self._now()))
                 except UnusableTLS as unusable:
-                    problems += [f"listeners.{listener.listener}.tls.{one.option}: {one.message}"
+                    problems += [f"{'.'.join(table_of(listener.listener))}.{one.option}: {one.message}"
                                  for one in unusable.problems]  # fmt: skip
             if problems:
                 raise _Unusable(problems)

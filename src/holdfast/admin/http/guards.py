@@ -1,0 +1,107 @@
+"""Protects operators whose browsers visit hostile web pages: which names and origins a request may have.
+
+A page elsewhere can lead a browser to this broker in two ways. It can send requests to the broker's address: these have
+the page's origin, and are refused where they may change something or use a cookie. Or the page's own name can be made
+to mean the broker's address (DNS rebinding): then the origin looks right, but the Host is a name that the operator has
+not allowed. An IP address as Host cannot be such a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from twisted.web import http
+
+from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.http.head import Head
+
+MISDIRECTED = 421
+_PORTS = {"http": 80, "https": 443}
+
+
+class Guards:
+    """Checks Host and Origin. ``hosts`` returns the allowed names, in lower case."""
+
+    def __init__(self, hosts: Callable[[], Collection[str]]) -> None:
+        self._hosts = hosts
+
+    def check(self, head: Head) -> None:
+        """Refuse a request for another host, or from a page of another origin. Raises RefusedCall."""
+        if head.peer.ip is not None:
+            self._check_host(head)
+        if head.origin is not None and (head.changes or head.cookie is not None):
+            _check_origin(head)
+
+    def _check_host(self, head: Head) -> None:
+        name = _host_of(head)
+        if is_loopback_name(name) or _is_address(name) or name in self._hosts():
+            return
+        raise RefusedCall(
+            MISDIRECTED, "MISDIRECTED_REQUEST",
+            f"the host {name[:100]!a} is not one of this API; add it to admin.hosts, or use an IP address",
+            field="Host", allowed="localhost, an IP address, or a name in admin.hosts",
+        )  # fmt: skip
+
+
+def is_loopback_name(name: str) -> bool:
+    """Tell whether a host is this machine whoever asks."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def is_on_loopback(head: Head) -> bool:
+    """Tell whether a request comes from this machine, and asks for this machine.
+
+    A reverse proxy on this machine passes other names on, so what it forwards is not from this machine.
+    """
+    return head.peer.ip is None or (head.peer.is_local and is_loopback_name(_host_of(head)))
+
+
+def _host_of(head: Head) -> str:
+    """Return the host without its port, in lower case. Raises RefusedCall."""
+    try:
+        name = urlsplit(f"//{head.host}").hostname if head.host else None
+    except ValueError:
+        name = None
+    if not name:
+        raise bad_request("the request needs one header Host", "Host", "the name or the address of the API")
+    return name.lower().rstrip(".")
+
+
+def _check_origin(head: Head) -> None:
+    scheme = "https" if head.secure else "http"
+    if _place_of(head.origin or "") == _place_of(f"{scheme}://{head.host}"):
+        return
+    # A reverse proxy that ends TLS passes the Host on, and the page's origin has another scheme.
+    if not head.secure and _place_of(head.origin or "") == _place_of(f"https://{head.host}"):
+        return
+    raise RefusedCall(
+        http.FORBIDDEN, "FORBIDDEN", "a web page of another origin may not make this call",
+        field="Origin", allowed=f"the origin of {head.host}",
+    )  # fmt: skip
+
+
+def _place_of(origin: str) -> tuple[str, str, int | None] | None:
+    """Return scheme, host and port of an origin, None if it is none."""
+    try:
+        parts = urlsplit(origin)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or parts.scheme not in _PORTS:
+        return None
+    return parts.scheme, host.lower(), port or _PORTS[parts.scheme]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""``[admin]``: the API for operators over HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attrs import field, frozen
+
+from holdfast.config.fields import Section, option, table
+from holdfast.config.kinds import Flag, Integer, InvalidValue, Text, invalid_value
+from holdfast.config.reader import KeyProblem
+from holdfast.config.sections.endpoints import ServerEndpoint, parse_endpoint
+from holdfast.config.sections.tls import TLSConfig
+from holdfast.config.toml.text import literal
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+@frozen
+class AdminEndpoint:
+    """The kind of the option with the endpoint of the API."""
+
+    allowed: str = field(
+        default='a Twisted server endpoint that begins with tcp:, unix: or systemd:, or "" for none', init=False
+    )
+
+    def read(self, value: object) -> str:
+        """Return the string; raises InvalidValue."""
+        if value == "":
+            return ""
+        text = Text(allowed=self.allowed, empty=False).read(value)
+        if parse_endpoint(text).proxied:
+            raise InvalidValue(f"found {literal(text)}; allowed: {self.allowed}")
+        return text
+
+
+@frozen
+class HostNames:
+    """The kind of options with a list of names of hosts."""
+
+    allowed: str = field(default='a list of names of hosts such as "broker.example.org", without a port', init=False)
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """Return the names in lower case; raises InvalidValue."""
+        if not isinstance(value, list):
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            if not isinstance(name, str) or not _HOST.fullmatch(name):
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+        return tuple(name.lower() for name in value)
+
+
+@frozen
+class AdminConfig(Section):
+    """The endpoint of the API and the dashboard, and who may log in there."""
+
+    endpoint: str = option(
+        AdminEndpoint(),
+        "tcp:18083:interface=127.0.0.1",
+        help="Twisted server endpoint string of the API and the dashboard; empty for none. Nobody may do anything there"
+        " without an API key or a login. If the default endpoint is in use, the broker warns and starts without it;"
+        " another endpoint that cannot be opened stops the start. The control socket for commands is always there.",
+        effect="Empty: operators use the commands on this machine only. Beyond this machine it needs a tls table or"
+        " allow_plaintext.",
+        example="tcp:8083:interface=192.0.2.1",
+    )
+    hosts: tuple[str, ...] = option(
+        HostNames(),
+        [],
+        help="Names under which browsers and programs reach the API, beside localhost and IP addresses. A reverse proxy"
+        " that passes the name on needs it, too.",
+        effect="Requests for other names are refused (HTTP 421): otherwise a web page elsewhere could lead a browser to"
+        " this broker by a name of its own.",
+        example=["broker.example.org"],
+    )
+    allow_plaintext: bool = option(
+        Flag(),
+        False,
+        help="Take API keys and passwords without TLS from other machines. Needed for an endpoint beyond this machine"
+        " that has no tls table.",
+        effect="true: everyone on the way can read the keys and take them over.",
+        example=True,
+    )
+    users_group: str = option(
+        Text(allowed="the name of a group, or an empty string for none"),
+        "",
+        help="Group of the users in the database who may log in at the dashboard by their passwords, and may do"
+        " everything there; empty: nobody.",
+        effect="Whoever knows the password of one of these users can change everything in this broker.",
+        example="operators",
+    )
+    max_connections: int = option(
+        Integer(1, 100000, unit="connections"),
+        256,
+        help="Most open connections of the API.",
+        effect="Further connections are closed at once. Each open page of the dashboard needs two or three.",
+        example=1000,
+    )
+    max_connections_per_address: int = option(
+        Integer(1, 100000, unit="connections"),
+        32,
+        help="Most open connections of the API of one address. All IPv6 addresses of a /64 count as one. Loopback"
+        " addresses have no limit.",
+        effect="Further connections are closed at once. People behind one NAT share one address.",
+        example=100,
+    )
+
+    tls: TLSConfig | None = field(
+        default=None,
+        metadata=table(
+            TLSConfig, "TLS of the API; without this table it has none. The keys are those of a listener's tls table."
+        ),
+    )
+
+    @property
+    def server_endpoint(self) -> ServerEndpoint | None:
+        """The parsed endpoint, None for none."""
+        return parse_endpoint(self.endpoint) if self.endpoint else None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the API."""
+        endpoint = self.server_endpoint
+        return endpoint is None or endpoint.is_loopback
+
+    @property
+    def is_default_endpoint(self) -> bool:
+        """Whether the endpoint is the one that a configuration has that says nothing about it."""
+        return self.endpoint == AdminConfig().endpoint
+
+
+def admin_problems(admin: AdminConfig) -> Iterator[KeyProblem]:
+    """Yield the problem of an endpoint that takes keys and passwords from other machines without TLS."""
+    if admin.is_loopback or admin.tls is not None or admin.allow_plaintext:
+        return
+    path = ("admin", "endpoint")
+    message = (
+        f"the API listens beyond this machine ({literal(admin.endpoint)}) without TLS, and operators send their API"
+        " keys and passwords; add admin.tls, or set admin.allow_plaintext = true if the network is safe, or bind"
+        " 127.0.0.1 (tcp:PORT:interface=127.0.0.1)"
+    )
+    yield KeyProblem(path, message, needs=(path, ("admin", "allow_plaintext"), ("admin", "tls")))
