@@ -15,8 +15,11 @@ from twisted.logger import LogEvent
 from twisted.python.failure import Failure
 from twisted.web.server import Site
 
+from holdfast.admin.callers.caller import ANYONE, Caller
 from holdfast.admin.callers.operators import UNKNOWN
 from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
+from holdfast.admin.calls.problems import unauthorized
+from holdfast.admin.http.producer import STALLED
 from holdfast.admin.http.site import APISite, longest_body
 from tests.admin.doubles import Desk
 
@@ -138,6 +141,90 @@ def test_a_client_that_sends_nothing_is_disconnected() -> None:
     assert line.transport.disconnecting
 
 
+def test_a_request_that_arrives_drop_by_drop_is_ended() -> None:
+    """Bytes in between do not prolong the time of the head."""
+    line = desk_line(Desk())
+    line.channel.dataReceived(b"GET / HTTP/1.1\r\n")
+    for _ in range(4):
+        line.clock.advance(10)
+        line.channel.dataReceived(b"A: b\r\n")
+    assert line.transport.aborted
+
+
+def test_a_body_that_arrives_too_slowly_is_ended() -> None:
+    line = HTTPClient(lambda _: succeed(answer({})), most_bytes=1 << 20)
+    line.send("POST / HTTP/1.1", f"Content-Length: {1 << 20}")
+    for _ in range(9):
+        line.clock.advance(10)
+        line.channel.dataReceived(b"x")
+    assert not line.transport.aborted
+    line.clock.advance(10)
+    assert line.transport.aborted
+
+
+def test_an_answer_may_take_longer_than_a_request() -> None:
+    waiting: Deferred[Answer] = Deferred()
+    answers = [succeed(answer({})), waiting]
+    line = HTTPClient(lambda _: answers.pop())
+    line.send("GET / HTTP/1.1")
+    line.clock.advance(1000)
+    waiting.callback(answer({"late": True}))
+    assert b'"late": true' in line.answered()[2]
+    line.send("GET / HTTP/1.1")  # the connection goes on, and has its time again
+    assert line.answered()[0] == 200
+
+
+def test_a_head_that_is_too_long_is_refused() -> None:
+    line = desk_line(Desk())
+    assert line.ask("GET / HTTP/1.1", *["A: b"] * 200)[0] == 400
+    assert line.transport.disconnecting
+    line = desk_line(Desk())
+    line.send("GET /" + "x" * 20_000 + " HTTP/1.1")
+    assert line.transport.disconnecting
+
+
+def test_head_has_the_headers_of_get_and_no_body() -> None:
+    line = HTTPClient(lambda _: succeed(answer({"a": 1})))
+    status, head, body = line.ask("HEAD / HTTP/1.1")
+    assert (status, body) == (200, b"")
+    assert "Content-Length: 9" in head
+
+
+def test_every_answer_forbids_browsers_to_guess_frame_or_keep_it() -> None:
+    line = HTTPClient(lambda _: succeed(answer({})))
+    _, head, _ = line.ask("GET / HTTP/1.1")
+    for header in ("X-Content-Type-Options: nosniff", "Cache-Control: no-store", "X-Frame-Options: DENY",
+                   "Referrer-Policy: no-referrer", "Content-Security-Policy: default-src 'none'"):  # fmt: skip
+        assert header in head
+    assert "Server:" not in head
+
+
+def test_callers_without_rights_send_short_bodies_only() -> None:
+    """A stranger costs no more memory than a login needs."""
+    line = HTTPClient(lambda _: succeed(answer({})), most_bytes=1 << 20)
+    line.site.identify = lambda _channel, _head: ANYONE
+    line.send("POST / HTTP/1.1", f"Content-Length: {(1 << 16) + 1}")
+    status, _, body = line.answered()
+    assert status == 413
+    assert "without an API key" in json.loads(body)["message"]
+
+
+@pytest.mark.parametrize("delay", [0.0, 4.0])
+def test_a_caller_who_is_refused_reaches_no_handler(delay: float) -> None:
+    """The answer to a wrong key may wait."""
+    calls: list[Call] = []
+    line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+
+    def refuse(_channel: object, _head: object) -> Caller:
+        raise unauthorized("no", delay)
+
+    line.site.identify = refuse
+    line.send("GET / HTTP/1.1")
+    line.clock.advance(delay)
+    assert line.answered()[0] == 401
+    assert calls == []
+
+
 def stream(pieces: list[Any]) -> Callable[[Call], Deferred[Answer]]:
     """Answer with these pieces, each when its Deferred fires."""
 
@@ -190,6 +277,58 @@ def test_an_answer_that_breaks_off_has_no_end() -> None:
     broken.errback(ValueError("gone"))
     assert line.transport.aborted
     assert b"0\r\n\r\n" not in line.transport.value()
+
+
+def watched(pieces: list[Any], over: list[bool]) -> Callable[[Call], Deferred[Answer]]:
+    """Answer with these pieces, and note the end."""
+
+    def more() -> Deferred[bytes]:
+        piece = pieces.pop(0)
+        return piece if isinstance(piece, Deferred) else succeed(piece)
+
+    return lambda _: succeed(Answer(more=more, stopped=lambda: over.append(True)))
+
+
+def test_the_source_of_an_answer_is_told_once_that_it_is_over() -> None:
+    """When it is complete, and when the client goes while it is read slowly or waited for."""
+    over: list[bool] = []
+    line = HTTPClient(watched([b"one", b""], over))
+    line.send("GET / HTTP/1.1")
+    line.clock.pump([0, 0])
+    assert over == [True]
+    for waits in (True, False):
+        over.clear()
+        line = HTTPClient(watched([Deferred() if waits else b"one", Deferred()], over))
+        line.send("GET / HTTP/1.1")
+        if not waits:
+            line.transport.producer.pauseProducing()
+        line.channel.connectionLost(Failure(ConnectionLost()))
+        assert over == [True]
+    over.clear()
+    line = HTTPClient(watched([b"one", b""], over))
+    line.send("HEAD / HTTP/1.1")
+    assert over == [True]
+
+
+def test_a_client_that_takes_nothing_is_disconnected() -> None:
+    over: list[bool] = []
+    line = HTTPClient(watched([b"one", b"two"], over))
+    line.send("GET / HTTP/1.1")
+    line.transport.producer.pauseProducing()
+    line.clock.advance(STALLED + 1)
+    assert line.transport.aborted
+    assert over == [True]
+
+
+def test_events_have_no_time_limit() -> None:
+    """A client that takes every piece stays, however seldom they come."""
+    second: Deferred[bytes] = Deferred()
+    line = HTTPClient(watched([b"one", second, Deferred()], []))
+    line.send("GET / HTTP/1.1")
+    line.clock.advance(5000)
+    second.callback(b"two")
+    assert line.answered()[2] == b"3\r\none\r\n3\r\ntwo\r\n"
+    assert not line.transport.disconnecting
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -66,7 +66,7 @@ def test_the_unchanged_file_gives_the_defaults() -> None:
 
 def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.toml"
-    text = re.sub(r"(?ms)^# \[listeners\.default\.tls.*?(?=^\[)", "", render_toml())  # TLS needs a certificate
+    text = re.sub(r"(?ms)^# \[(?:listeners\.default|admin)\.tls.*?(?=^\[)", "", render_toml())  # needs a certificate
     path.write_text(uncommented(text))
     defaults = default(tmp_path)
     retainer = evolve(defaults.retainer, topic_quotas={"NAME": TopicQuotaConfig()})  # a quota that limits nothing
@@ -139,7 +139,9 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
     if ".tls" in table and key != "certificate":
         text += 'certificate = "cert.pem"\n'
     if table.endswith(".certificates.NAME"):
-        text += '[listeners.NAME.tls]\ncertificate = "cert.pem"\n'
+        text += f'[{table.removesuffix(".certificates.NAME")}]\ncertificate = "cert.pem"\n'
+    if (table, key) == ("admin", "endpoint"):
+        text += "allow_plaintext = true\n"
     if key in ("client", "crl"):
         text += 'client_ca = "ca.pem"\n'
     if key in ("client_ca", "crl"):

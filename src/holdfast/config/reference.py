@@ -9,6 +9,7 @@ from holdfast.config.document import Config, ZoneOverrides
 from holdfast.config.effects import TakesEffect, takes_effect
 from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml.text import literal, written
 
 _WIDTH = 100
@@ -203,14 +204,15 @@ def _toml_tables(section: type[Section], prefix: str, *, optional: bool) -> Iter
             yield _TOML_ZONES
             continue
         heading = name
+        absent = optional or table.section is TLSConfig  # with such a table, a certificate would be missing
         if table.form is Form.TABLE:
-            yield f"# [{name}]\n" if optional else f"[{name}]\n"
+            yield f"# [{name}]\n" if absent else f"[{name}]\n"
         else:  # only listeners have one by default
             heading = f"{name}.default" if table.section is ListenerConfig else f"{name}.NAME"
             yield f"[{heading}]\n" if table.section is ListenerConfig else f"# [{heading}]\n"
         yield from _toml_options(table.section, heading)
         yield from _toml_variants(table.section, name)
-        yield from _toml_tables(table.section, f"{heading}.", optional=optional or table.form is Form.NAMED)
+        yield from _toml_tables(table.section, f"{heading}.", optional=absent or table.form is Form.NAMED)
 
 
 def _toml_variants(section: type[Section], name: str) -> Iterator[str]:

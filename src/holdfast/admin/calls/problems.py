@@ -22,6 +22,15 @@ from holdfast.tickets import FailureKind, StorageFailure
 PROBLEM = "application/problem+json"
 
 
+#: of a request for a host that is not served; Twisted does not know it
+MISDIRECTED = 421
+
+
+def title_of(status: int) -> str:
+    """Return the name of a status."""
+    return "Misdirected Request" if status == MISDIRECTED else http.RESPONSES.get(status, b"Refused").decode()
+
+
 class RefusedCall(Exception):
     """A call is refused with this status and code.
 
@@ -58,7 +67,7 @@ class RefusedCall(Exception):
         message = str(self)
         content = {
             "type": "about:blank",
-            "title": http.RESPONSES.get(self.status, b"Refused").decode(),
+            "title": title_of(self.status),
             "status": self.status,
             "detail": message,
             "code": self.code,

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 from twisted.web import http
 
-from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.calls.problems import MISDIRECTED, RefusedCall, bad_request
 from holdfast.admin.http.head import Head
 
-MISDIRECTED = 421
 _PORTS = {"http": 80, "https": 443}
 
 

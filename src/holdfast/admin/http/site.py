@@ -16,7 +16,7 @@ from twisted.web.server import NOT_DONE_YET, Site
 from holdfast.admin.callers.caller import Caller
 from holdfast.admin.callers.operators import UNKNOWN, operator_at
 from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.calls.problems import RefusedCall, title_of
 from holdfast.admin.http.head import Head, Identify
 from holdfast.admin.http.producer import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of
@@ -69,7 +69,7 @@ class APIResource(Resource):
         return NOT_DONE_YET
 
     def _respond(self, answer: Answer, request: Any) -> None:
-        request.setResponseCode(answer.status, http.RESPONSES.get(answer.status, b"Refused"))
+        request.setResponseCode(answer.status, title_of(answer.status).encode())
         request.responseHeaders.removeHeader(b"server")
         for name, value in _HEADERS:
             request.setHeader(name, value)
