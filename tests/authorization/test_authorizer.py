@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from holdfast.auth.interfaces import Grant, Principal
@@ -9,9 +11,11 @@ from holdfast.authorization import authorizer as module
 from holdfast.authorization.authorizer import Authorizer, SourceCheck
 from holdfast.authorization.coverage import MOST_NODES
 from holdfast.authorization.identity import Identity
+from holdfast.authorization.permissions import Permissions
+from holdfast.authorization.present import PresentAuthorizer
 from holdfast.authorization.rule import GUEST, Action, Conditions, Rule
 from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.authorization.trie import first_match
+from holdfast.authorization.trie import Node, Trie, first_match
 from holdfast.messages import ApplicationMessage
 
 ALICE = Principal("c1", "alice")
@@ -206,14 +210,55 @@ def test_a_search_that_is_too_long_grants_nothing() -> None:
         assert many.receivable(ALICE, "#") is Grant.FILTERED
 
 
-def test_outdated_answers_are_freed_a_few_at_a_time() -> None:
-    """To free ten thousand at once would hold all clients up."""
-    authorizer = Authorizer(ruleset(rule(True, "publish", "a")))
-    for number in range(100):
-        authorizer.may_publish(Principal(f"c{number}", "alice"), "a", 0, False)
-    authorizer.replace(ruleset())
-    assert sum(map(len, authorizer._outdated)) == 100
+def everything_below(root: object) -> list[object]:
+    """Return the objects of a structure that a garbage collector sees, without classes and what is not of rules."""
+    kinds = (Ruleset, Trie, Node, Rule, Permissions, module._Entry, dict)
+    found: dict[int, object] = {}
+    waiting = [root]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            waiting += [one for one in gc.get_referents(each) if isinstance(one, (*kinds, list, tuple))]
+    return [each for each in found.values() if isinstance(each, kinds) and each]
+
+
+@pytest.mark.parametrize("change", ["replace", "renew", "retire"])
+def test_forgotten_rules_and_answers_are_freed_a_part_at_a_time(change: str) -> None:
+    """To free ten thousand at once would hold all clients up. Each part comes after those that refer to it."""
+    freed: list[object] = []
+    rules = ruleset(*(rule(True, "publish receive", f"a/{n}/#", "b/+", users=frozenset({f"u{n}"})) for n in range(20)))
+    authorizer = Authorizer(rules, free=freed.extend)
     for number in range(10):
-        assert not authorizer.may_publish(Principal(f"c{number}", "alice"), "a", 0, False)
-        assert sum(map(len, authorizer._outdated)) == 90 - 10 * number
-    assert authorizer._outdated == []
+        principal = Principal(f"c{number}", f"u{number}")
+        authorizer.may_publish(principal, f"a/{number}/b", 0, False)
+        authorizer.may_subscribe(principal, "b/+", 0)
+    entries = [one for each in authorizer._by_identity.values() for one in everything_below(each)]
+    of_rules = {id(one): one for one in everything_below(rules)}
+    if change == "replace":
+        authorizer.replace(ruleset())
+    else:
+        getattr(authorizer, change)()
+    places = {id(part): place for place, part in enumerate(freed)}
+    children = {id(node.children) for node in of_rules.values() if isinstance(node, Node)}  # freed with their nodes
+    expected = {id(one) for one in entries if isinstance(one, (module._Entry, Permissions))}
+    if change != "renew":
+        expected |= of_rules.keys() - children - {id(rules), id(rules._groups), id(rules._templates)}
+        expected -= {id(one) for one in of_rules.values() if isinstance(one, dict) and id(one) == id(rules.__dict__)}
+        for part in freed:
+            if isinstance(part, Node):
+                assert all(places[id(child)] > places[id(part)] for child in part.children.values())
+    assert expected <= places.keys()
+
+
+def test_a_reload_frees_the_authorizer_of_before_a_part_at_a_time() -> None:
+    freed: list[object] = []
+    rules = ruleset(rule(True, "publish", "a"))
+    before = Authorizer(rules, free=freed.extend)
+    present = PresentAuthorizer(before)
+    present.may_publish(ALICE, "a", 0, False)
+    assert freed == []
+    present.use(Authorizer(ruleset()))
+    assert rules.rules[0] in freed
+    assert any(isinstance(part, Permissions) for part in freed)
+    assert not present.may_publish(ALICE, "a", 0, False)

@@ -4,12 +4,12 @@ How it works. Each Principal has an entry with its permissions and with the topi
 about. The live
 path finds the entry by the identity of the object, since a Session asks with the same Principal each time; comparing
 Principals would cost more than the whole answer. Entries and topics are bounded: the oldest entries go first.
-:meth:`Authorizer.replace` forgets all entries, and changes the epoch.
+:meth:`Authorizer.replace` forgets all entries, and changes the epoch. What it forgets is freed a part at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from hashlib import blake2b
 from itertools import islice
@@ -33,8 +33,6 @@ MOST_VERDICTS = 200_000
 #: With more, it forgets its own: one client must not drive out the verdicts of the others.
 MOST_OF_ONE = 2_000
 MOST_OF_ONE_AT_EASE = 20_000
-#: outdated entries that are freed with each new one
-_FREED_AT_ONCE = 10
 #: nodes of the rules that a search visits in one step of long work (200 microseconds)
 _NODES_OF_A_STEP = 60
 #: Longer topics are not remembered.
@@ -53,6 +51,14 @@ def no_groups(_username: str | None) -> frozenset[str]:
 def no_digest() -> str:
     """Return the digest of no groups."""
     return ""
+
+
+#: frees a structure, of which it takes the objects, each after those that refer to it
+Free = Callable[[Iterator[object]], object]
+
+
+def at_once(_parts: Iterator[object]) -> None:
+    """Free a structure at once, with the iterator."""
 
 
 class SourceCheck(Enum):
@@ -78,6 +84,14 @@ class _Entry:
         self.grants: dict[str, Grants] = {}
         self.count = 0
 
+    def parts(self) -> Iterator[object]:
+        yield self
+        yield self.permissions
+        answers: list[dict[str, bool] | dict[str, Grants]] = [*self.verdicts, self.grants]
+        for each in answers:
+            yield each
+            yield from tuple(each)
+
     def forget(self) -> None:
         for verdicts in self.verdicts:
             verdicts.clear()
@@ -94,6 +108,8 @@ class Authorizer:
     ``groups_elsewhere`` tells that clients may have other groups, for example from a token. Of a client that is not
     connected they are unknown: it may publish what it may with any groups.
 
+    ``free`` frees what is forgotten: ten thousand rules or entries are too many for one turn of the reactor.
+
     With ``subscribe_partially``, a subscription of which only some topics are allowed is granted, and filtered.
     """
 
@@ -107,6 +123,7 @@ class Authorizer:
         groups_elsewhere: bool = False,
         groups_of: GroupsOf = no_groups,
         groups_digest: Callable[[], str] = no_digest,
+        free: Free = at_once,
     ) -> None:
         self._partially = subscribe_partially
         self._source_check = source_check
@@ -116,26 +133,34 @@ class Authorizer:
         self._groups_digest = groups_digest
         self._visited = 0
         self._by_identity: dict[object, _Entry] = {}
-        self._outdated: list[dict[object, _Entry]] = []
-        self.replace(rules)
+        self._free = free
+        self._decide_by(rules)
 
     def replace(self, rules: Ruleset) -> None:
-        """Decide by other rules from now on.
+        """Decide by other rules from now on."""
+        before = self.rules
+        self._decide_by(rules)
+        self._free(before.parts())
 
-        To free ten thousand entries takes long, so each new entry frees some of the outdated ones.
-        """
-        if self._by_identity:
-            self._outdated.append(self._by_identity)
+    def retire(self) -> None:
+        """Free all that was remembered, and the rules: another authorizer decides from now on."""
+        self.renew()
+        self._free(self.rules.parts())
+
+    def _decide_by(self, rules: Ruleset) -> None:
         self.rules = rules
         self.checks_delivery = self._partially or rules.grants_subscribe or rules.limits_receive
         self.renew()
 
     def renew(self) -> None:
         """Forget all answers, because the groups of users have changed."""
+        outdated = self._by_identity
         self.epoch: object = object()
         self._by_object: dict[int, _Entry] = {}
         self._by_identity = {}
         self._count = 0
+        if outdated:
+            self._free(part for entry in outdated.values() for part in entry.parts())
 
     @property
     def effort(self) -> int:
@@ -230,17 +255,8 @@ class Authorizer:
     def _remember(self, identity: Identity, principal: object) -> _Entry:
         if len(self._by_identity) >= MOST_ENTRIES:
             self._drop_oldest(1)
-        if self._outdated:
-            self._free_some()
         entry = self._by_identity[identity] = _Entry(principal, Permissions(self.rules, identity))
         return entry
-
-    def _free_some(self) -> None:
-        outdated = self._outdated[-1]
-        for _ in range(min(_FREED_AT_ONCE, len(outdated))):
-            outdated.popitem()
-        if not outdated:
-            self._outdated.pop()
 
     def _drop_oldest(self, number: int) -> None:
         for identity in list(islice(self._by_identity, number)):

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer
-from holdfast.authorization.authorizer import Authorizer, GroupsOf, SourceCheck, no_digest, no_groups
+from holdfast.authorization.authorizer import Authorizer, Free, GroupsOf, SourceCheck, at_once, no_digest, no_groups
 from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.rule import Action, Rule
 from holdfast.authorization.rule_file import read_rules
@@ -65,11 +65,13 @@ def authorizer_of(
     stored: Sequence[Rule] | None,
     groups_of: GroupsOf = no_groups,
     groups_digest: Callable[[], str] = no_digest,
+    free: Free = at_once,
 ) -> IAuthorizer:
     """Return the authorizer. Raises ConfigError if there are too many rules.
 
     ``stored`` are the rules in the database; None: they are not known yet, and nothing is allowed until the caller
     replaces the rules. ``groups_of`` tells the groups of users in the database, and ``groups_digest`` stands for them.
+    ``free`` frees rules that count no more.
     """
     authorization, authentication = config.authorization, config.authentication
     if not (authorization.is_configured or authentication.is_configured):
@@ -82,6 +84,7 @@ def authorizer_of(
         groups_elsewhere=authentication.gives_groups,
         groups_of=no_groups if authentication.database_users is None else groups_of,
         groups_digest=no_digest if authentication.database_users is None else groups_digest,
+        free=free,
     )
 
 

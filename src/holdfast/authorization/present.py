@@ -5,6 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import IAuthorizer
+from holdfast.authorization.authorizer import Authorizer
 
 
 @implementer(IAuthorizer)
@@ -21,7 +22,8 @@ class PresentAuthorizer:
 
     def use(self, authorizer: IAuthorizer) -> None:
         """Answer as this one from now on. Its epoch is another one, unless neither has ever refused anything."""
-        self._spent += self.authorizer.effort - authorizer.effort
+        before = self.authorizer
+        self._spent += before.effort - authorizer.effort
         self.authorizer = authorizer
         self.may_publish = authorizer.may_publish
         self.may_subscribe = authorizer.may_subscribe
@@ -29,6 +31,8 @@ class PresentAuthorizer:
         self.may_keep = authorizer.may_keep
         self.receivable = authorizer.receivable
         self.receivable_filters = authorizer.receivable_filters
+        if before is not authorizer and isinstance(before, Authorizer):
+            before.retire()
 
     @property
     def epoch(self) -> object:

@@ -129,6 +129,18 @@ class Ruleset:
                 expansions.setdefault(level, []).append(number)
         return expansions
 
+    def parts(self) -> Iterator[object]:
+        """Yield the objects that it consists of, each after those that refer to it."""
+        yield self._tries
+        for by_subject in self._tries:
+            yield by_subject
+            for tries in by_subject.values():
+                yield tries
+                for trie in tries.values():
+                    yield from trie.parts()
+        yield from self.rules
+        yield from self._groups.values()
+
     def _compile(self) -> None:
         filters = 0
         same: dict[Conditions, Conditions] = {}  # one object for equal conditions: they are compared often

@@ -15,7 +15,8 @@ Topic Filter (:mod:`holdfast.authorization.coverage`) leaves out nodes that can 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: the rank of no rule
 NONE = 1 << 60
@@ -69,6 +70,15 @@ class Trie:
             node.multi = min(node.multi, rank)
         else:
             node.here = min(node.here, rank)
+
+    def parts(self) -> Iterator[object]:
+        """Yield the objects that it consists of, each after those that refer to it."""
+        yield self
+        nodes = deque([self.root])
+        while nodes:
+            node = nodes.popleft()
+            yield node
+            nodes.extend(node.children.values())
 
     def add_every(self, rank: int) -> None:
         """Add a rule for every topic."""

@@ -21,6 +21,7 @@ from holdfast.auth.passwords.hashes import HashParameters
 from holdfast.authorization.loading import authorizer_of, read_sources
 from holdfast.authorization.present import PresentAuthorizer
 from holdfast.config import Config, ConfigError, ConfigProblem
+from holdfast.scheduling.gradual_freeing import GradualFreeing
 from holdfast.storage.store import DurableStore
 
 
@@ -32,6 +33,7 @@ class Accounts:
     rules: Rules
     following: Service
     authorizer: PresentAuthorizer
+    freeing: GradualFreeing
 
     def prepare(self, config: Config) -> Callable[[], None]:
         """Build the authorizer of another configuration, in any thread. Raises ConfigError.
@@ -44,7 +46,8 @@ class Accounts:
             file = "holdfast.toml" if config.file is None else str(config.file)
             raise ConfigError([ConfigProblem(file, None, "authorization.sources", self.rules.problem)])
         stored = None if known is None else rules_in(known)
-        authorizer = authorizer_of(config, sources, stored, self.users.groups_of, self.users.groups_digest)
+        users = self.users
+        authorizer = authorizer_of(config, sources, stored, users.groups_of, users.groups_digest, self.freeing.free)
 
         def use() -> None:
             self.authorizer.use(authorizer)
@@ -57,7 +60,10 @@ def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now
     """Build the parts. They are ready once the database is open. Raises ConfigError for the files with rules."""
     sources = read_sources(config)
     users = Users(durable, now=now, kept=True, required=config.authentication.database_users is not None)
-    authorizer = PresentAuthorizer(authorizer_of(config, sources, None, users.groups_of, users.groups_digest))
+    freeing = GradualFreeing(reactor)
+    authorizer = PresentAuthorizer(
+        authorizer_of(config, sources, None, users.groups_of, users.groups_digest, freeing.free)
+    )
     rules = Rules(
         durable,
         sources=lambda: sources,
@@ -68,7 +74,7 @@ def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now
     renewal = Renewal(authorizer, reactor)
     users.on_change(renewal.changed)
     following = Following(durable, users, rules, reactor, renewal)
-    return Accounts(users=users, rules=rules, following=following, authorizer=authorizer)
+    return Accounts(users=users, rules=rules, following=following, authorizer=authorizer, freeing=freeing)
 
 
 def hash_parameters_of(config: Config) -> HashParameters:
