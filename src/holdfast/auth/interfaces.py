@@ -85,11 +85,13 @@ class Accepted:
 class Denied:
     """The credentials are wrong, or cannot be judged now; ``explanation`` is a clause for the log.
 
-    Server unavailable (0x88) and Server busy (0x89) say that the credentials were not judged.
+    Server unavailable (0x88) and Server busy (0x89) say that the credentials were not judged. Without ``counts``, the
+    denial is no failed login: the credentials are real, but their time is over.
     """
 
     reason: ReasonCode
     explanation: str
+    counts: bool = True
 
 
 @frozen

@@ -52,6 +52,11 @@ def wrong(explanation: str) -> Denied:
     return Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, explanation)
 
 
+def out_of_time(explanation: str) -> Denied:
+    """Return the denial of real credentials at the wrong time. The Client hears the same; it is no failed login."""
+    return Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, explanation, counts=False)
+
+
 def unavailable(explanation: str) -> Denied:
     """Return the denial of credentials that could not be judged. It is no failed login."""
     return Denied(ReasonCode.SERVER_UNAVAILABLE, explanation)

@@ -182,6 +182,21 @@ def test_an_expired_token_is_denied() -> None:
     assert "has expired" in denied(token({"exp": NOW}))
 
 
+@pytest.mark.parametrize(
+    ("claims", "counts"),
+    [({"exp": NOW}, False), ({"nbf": NOW + 60}, False), ({"exp": "soon"}, True), ({"aud": "x"}, True)],
+)
+def test_only_the_time_of_a_token_is_no_failed_login(claims: dict[str, object], counts: bool) -> None:
+    """Its signature must be right: whoever makes up an expired token guesses."""
+    verdict = judged(token(claims))
+    assert isinstance(verdict, Denied)
+    assert verdict.reason is ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    assert verdict.counts is counts
+    forged = judged(token(claims)[:-4] + b"AAAA")
+    assert isinstance(forged, Denied)
+    assert forged.counts
+
+
 def test_nothing_of_the_token_is_logged() -> None:
     explanation = denied(token({"sub": "a+b", "mark": "SECRETMARK"}))
     assert "SECRETMARK" not in explanation

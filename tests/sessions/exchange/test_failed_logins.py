@@ -41,6 +41,8 @@ class Passwords:
         answer: Answer = Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "a wrong password")
         if credentials.password == b"right":
             answer = Principal(credentials.client_id, credentials.username)
+        elif credentials.password == b"expired":
+            answer = Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the token has expired", counts=False)
         if self.busy:
             answer = Denied(ReasonCode.SERVER_BUSY, "too many")
         if not self.slow:
@@ -102,6 +104,20 @@ def test_after_five_failures_the_answers_wait_for_longer_and_longer(broker: Guar
         assert (code(client), client.network.closed) == (told, True)
     assert (broker.counters.logins_failed, broker.counters.logins_delayed) == (13, 8)
     assert len(broker.failures.waiting) == 0
+
+
+@pytest.mark.parametrize(("version", "told"), [(4, 4), (5, 0x86)])
+def test_real_credentials_that_have_expired_are_no_failed_logins(broker: Guarded, version: int, told: int) -> None:
+    """They are refused like wrong ones, at once each time, and ban nobody. They excuse no failure either."""
+    for _ in range(30):
+        assert code(broker.login(b"expired", version=version)) == told
+    assert (broker.counters.logins_failed, broker.counters.logins_delayed) == (0, 0)
+    for _ in range(19):
+        broker.login(b"wrong", version=version)
+        broker.login(b"expired", version=version)
+    assert code(broker.login(b"right", version=version, username="bob")) == 0
+    broker.login(b"wrong", version=version)
+    assert broker.bans.has_peer(ATTACKER)
 
 
 def test_right_credentials_never_wait_whoever_fails_at_the_same_address_as_the_same_user(broker: Guarded) -> None:

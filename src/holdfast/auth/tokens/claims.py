@@ -23,6 +23,10 @@ class ClaimRefused(ValueError):
     """The claims of a token do not admit this Client. The text says why, and has nothing of the token."""
 
 
+class OutOfTime(ClaimRefused):
+    """The token is not valid yet, or not any more. Its signature is right, so nobody guesses."""
+
+
 @frozen
 class ClaimRules:
     """The rules of the operator.
@@ -54,13 +58,13 @@ class ClaimRules:
         """Return the time at which the token expires, None if it never does."""
         begins, ends = _time(claims, "nbf"), _time(claims, "exp")
         if begins is not None and now < begins - self.leeway:
-            raise ClaimRefused("it is not valid yet (nbf)")
+            raise OutOfTime("it is not valid yet (nbf)")
         if ends is None:
             if self.requires_expiry:
                 raise ClaimRefused("it has no time of expiry (exp)")
             return None
         if now >= ends + self.leeway:
-            raise ClaimRefused("it has expired (exp)")
+            raise OutOfTime("it has expired (exp)")
         return ends + self.leeway
 
     def _check_audience(self, found: object) -> None:

@@ -26,8 +26,8 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import IGNORED, Credentials, IAuthenticationMethod, Verdict
-from holdfast.auth.names import unavailable, wrong
-from holdfast.auth.tokens.claims import ClaimRefused, ClaimRules
+from holdfast.auth.names import out_of_time, unavailable, wrong
+from holdfast.auth.tokens.claims import ClaimRefused, ClaimRules, OutOfTime
 from holdfast.auth.tokens.key_sources import IKeys, KeyRing, NoKeys
 from holdfast.auth.tokens.keys import Key
 
@@ -87,6 +87,8 @@ class TokenMethod:
             )
         try:
             return self._rules.accepted(_claims(token, key), credentials, self._now() / 1000)
+        except OutOfTime as refused:
+            return out_of_time(f"the token is refused: {refused}")
         except ClaimRefused as refused:
             return wrong(f"the token is refused: {refused}")
         except InvalidTokenError as invalid:

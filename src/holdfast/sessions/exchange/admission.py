@@ -98,7 +98,7 @@ class _Admission:
         if isinstance(answer, Principal):
             self._authenticated(answer)
         elif not _is_of_banned_address(self._parts, self._link):
-            self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation)
+            self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation, answer.counts)
 
     def _authenticated(self, answer: Principal | ReasonCode, explanation: str = NOT_ALLOWED) -> None:
         if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
@@ -128,10 +128,10 @@ class _Admission:
         else:
             self._will_decided(allowed, answer)
 
-    def _failed(self, reason: ReasonCode, told: str, explanation: str) -> None:
+    def _failed(self, reason: ReasonCode, told: str, explanation: str, counts: bool = True) -> None:
         """Refuse the Client, now or after its delay."""
         delay = 0.0
-        if reason in FAILED_LOGIN:
+        if reason in FAILED_LOGIN and counts:
             self._link.client_log.username = self._handshake.claimed_username
             self._parts.counters.logins_failed += 1
             delay = self._parts.failures.failed(self._link.peer, self._handshake.claimed_username)
