@@ -56,6 +56,7 @@ class Bench:
             now=self.wall,
             on_pressure=self.pressure.append,
             executor=self.executor,
+            reading_executor=SynchronousExecutor,
         )
 
 

@@ -15,6 +15,9 @@ threads, each with its own connection:
     c fails, the server is away  c goes back to the head of the queue; nothing else starts
     0.5 s later                  c is tried again with a new connection, then the rest of the queue
 
+The long reads of operators, such as counts over many rows, run in one more thread, on either database. In SQLite each
+is a statement with one row as its answer: the driver gives up the interpreter lock once, so the reactor goes on.
+
 Reads start in the order of the calls. While the database is away, no Deferred fails unless ``patience`` is over; then
 all waiting reads fail at once, and each later one fails after its own attempt, until an attempt succeeds.
 """
@@ -93,6 +96,7 @@ class _Reader:
         self._database = database
         self._connection: Connection | None = None
         self.executor = executor
+        self.begun = False  #: whether its thread may have begun
 
     def run(self, work: Callable[[Connection], Any]) -> Any:
         """Run the work in the thread. A connection is closed after an error."""
@@ -130,6 +134,7 @@ class ThreadedReaders:
         self._waiting: deque[_Job] = deque()
         self._since: float | None = None  #: when the database went away
         self._retrying = False
+        self._closed = False
 
     @property
     def available(self) -> bool:
@@ -145,9 +150,11 @@ class ThreadedReaders:
 
     def close(self) -> None:
         """End the threads."""
+        self._closed = True
         self._waiting.clear()
         for reader in self._all:
-            reader.executor.call(reader.close, lambda _: None)
+            if reader.begun:
+                reader.executor.call(reader.close, lambda _: None)
             reader.executor.stop()
 
     def _cancel(self, job: _Job) -> None:
@@ -155,8 +162,10 @@ class ThreadedReaders:
             self._waiting.remove(job)
 
     def _start(self) -> None:
-        while self._waiting and self._idle and not self._retrying:
+        # A caller that goes on after the close, with the answer of an earlier read, must not begin a thread again.
+        while self._waiting and self._idle and not self._retrying and not self._closed:
             reader, job = self._idle.pop(), self._waiting.popleft()
+            reader.begun = True
             reader.executor.call(partial(reader.run, job.work), partial(self._done, reader, job))
 
     def _done(self, reader: _Reader, job: _Job, outcome: Any) -> None:

@@ -41,12 +41,17 @@ def _nothing() -> None:
 
 @define
 class OpenStore:
-    """The parts of an open store."""
+    """The parts of an open store.
+
+    ``scanners`` run the long reads of operators, in a thread and a connection of their own: neither the reactor nor the
+    reads of replays wait for them. The thread begins with the first such read.
+    """
 
     database: Database
     writer: Writer
     clock: RevisionClock
     readers: IReaders
+    scanners: IReaders
     totals: StoreTotals
 
 
@@ -224,7 +229,8 @@ class DurableStore:
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)
-        self.parts = OpenStore(database, writer, clock, readers, totals)
+        scanners = ThreadedReaders(database, [self._reading_executor()], self._reactor, self._patience)
+        self.parts = OpenStore(database, writer, clock, readers, scanners, totals)
         for user in self._users:
             user(self.parts)
 
@@ -244,4 +250,5 @@ class DurableStore:
             yield parts.writer.close()
         finally:
             parts.readers.close()
+            parts.scanners.close()
             self._executor.stop()

@@ -13,10 +13,11 @@ from holdfast.retained.store.usage import USERS
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED
 from tests.retained.store.contract import StoreContract, UsageContract, batches, put, selection
+from tests.retained.store.scan_contract import ScanContract
 from tests.storage.doubles import Wall
 
 
-class TestMemoryRetainedStore(StoreContract):
+class TestMemoryRetainedStore(StoreContract, ScanContract):
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
         store = MemoryRetainedStore(RevisionClock(1, 0, Wall()))

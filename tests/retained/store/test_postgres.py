@@ -41,6 +41,7 @@ from tests.retained.store.contract import (
     statistics_of,
     topics_read,
 )
+from tests.retained.store.scan_contract import ScanContract
 from tests.storage.doubles import result_of
 
 
@@ -66,7 +67,7 @@ def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRet
         result_of(durable.close())
 
 
-class TestPostgresRetainedStore(StoreContract):
+class TestPostgresRetainedStore(StoreContract, ScanContract):
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
         with opened() as store:
@@ -93,7 +94,7 @@ class TestPostgresRetainedStoreInSmallBites(StoreContract):
             yield store
 
 
-class TestPostgresRetainedStoreWithoutLike(StoreContract):
+class TestPostgresRetainedStoreWithoutLike(StoreContract, ScanContract):
     """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)

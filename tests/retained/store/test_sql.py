@@ -41,6 +41,7 @@ from tests.retained.store.contract import (
     statistics_of,
     topics_read,
 )
+from tests.retained.store.scan_contract import ScanContract
 from tests.storage.doubles import Bench, fresh_file, result_of
 
 
@@ -57,7 +58,7 @@ def opened(**options: Any) -> Iterator[tuple[Bench, SQLRetainedStore]]:
         result_of(bench.store.close())
 
 
-class TestSQLRetainedStore(StoreContract):
+class TestSQLRetainedStore(StoreContract, ScanContract):
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
         with opened() as (_, store):
@@ -109,7 +110,7 @@ class TestSQLRetainedStoreInSmallBites(StoreContract):
             yield store
 
 
-class TestSQLRetainedStoreWithoutGlob(StoreContract):
+class TestSQLRetainedStoreWithoutGlob(StoreContract, ScanContract):
     """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)

@@ -33,6 +33,8 @@ class IRetainedStore(Interface):
     available = Attribute("False if the last access to the database failed.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
+    scans = Attribute("The reads of operators over many rows: an IRetainedScans.")
+
     room = Attribute("How many bytes of changes may be put before publishers are paused.")
 
     def next_revision() -> int:

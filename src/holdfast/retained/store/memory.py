@@ -14,6 +14,7 @@ from holdfast.charging import payers_of
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
+from holdfast.retained.store.scans.memory import MemoryScans
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -53,6 +54,7 @@ class MemoryRetainedStore:
         self._rows: dict[str, Row] = {}
         self._topics: list[str] = []
         self._bytes = 0
+        self.scans = MemoryScans(lambda: [self._rows[topic] for topic in self._topics], self._listed)
 
     available = True
     unsent_revision = 0

@@ -44,6 +44,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of, rows_of
+from holdfast.retained.store.scans.sql import SQLScans
 from holdfast.retained.store.slice_size import SliceSize
 from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
@@ -125,6 +126,7 @@ class SQLRetainedStore:
             (lambda _: None) if self.reads_ahead else lru_cache(maxsize=_SCAN_SIZES)(lambda _: SliceSize())
         )
         self._statements = statements_for(store.dialect)
+        self.scans = SQLScans(store, self._statements)
         most = scan_rows or self._statements.most_scanned
         #: the scan size of each filter, as its last read left it
         self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, most))  # noqa: ARG005

@@ -95,7 +95,15 @@ class PostgresStatements(Statements):
         # aggregate of the statement has an order of its own. An ORDER BY here would cost a third of the statement.
         packets="string_agg(packet, '')",
         details="array_agg(qos), array_agg(coalesce(expires_at, 0))",
+        tuple="json_build_array({})",
         tuples="json_agg(json_build_array({}))",
+        for_each=(
+            "SELECT json_agg(({}) ORDER BY item.number) "
+            "FROM unnest(CAST(:topics AS text[])) WITH ORDINALITY AS item (value, number)"
+        ),
+        contains="strpos(topic, :contains) > 0",
+        separator_at="strpos({}, '/')",
+        lowest="chr(1)",
         numbers="array_agg(length)",
         none_longer=" AND (SELECT coalesce(max(largest_packet), 0) FROM nodes) <= :longest",
         matches_pattern="topic LIKE :pattern",

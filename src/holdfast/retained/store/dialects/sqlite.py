@@ -68,7 +68,12 @@ class SQLiteStatements(Statements):
         packets="CAST(group_concat(packet, '') AS BLOB)",
         # One digit for each message, and a time only for those that expire: most rows have none to print and to parse.
         details="group_concat(qos + 3 * (expires_at IS NOT NULL), ''), group_concat(expires_at)",
+        tuple="json_array({})",
         tuples="json_group_array(json_array({}))",
+        for_each="SELECT json_group_array(json(({}))) FROM json_each(:topics) AS item",
+        contains="instr(topic, :contains) > 0",
+        separator_at="instr({}, '/')",
+        lowest="char(1)",
         numbers="group_concat(length)",
         none_longer="",
         # The "+" keeps SQLite from deriving a range from the bound pattern: it would prepare the statement each time.

@@ -58,7 +58,8 @@ _CAP_EXPIRY = (
 class Fragments:
     """The pieces of SQL in which the dialects differ.
 
-    The braces of ``among`` and ``list_of`` take the name of a parameter or a column, those of ``tuples`` several names.
+    The braces of ``among`` and ``list_of`` take the name of a parameter or a column, those of ``tuple`` and ``tuples``
+    several names, those of ``separator_at`` a text, and those of ``for_each`` a subquery about ``item.value``.
     """
 
     empty: str  #: an empty byte string
@@ -71,7 +72,12 @@ class Fragments:
     list_of: str  #: all values of a column, as one value
     packets: str  #: all packets of a subquery, concatenated
     details: str  #: the QoS and the expiry of all messages of a subquery
+    tuple: str  #: some values as one value
     tuples: str  #: some columns of all messages of a subquery, as one value
+    for_each: str  #: the tuples that a subquery returns for each of the bound ``topics``, as one value
+    contains: str  #: whether the topic has the bound text ``contains``
+    separator_at: str  #: the position of the first "/" in a text, 0 for none
+    lowest: str  #: the lowest character of a topic, U+0001
     numbers: str  #: all lengths of a subquery, as one value
     none_longer: str  #: the condition that no packet of the store is longer than ``longest``, where other nodes write
     matches_pattern: str  #: comparing a topic with a pattern

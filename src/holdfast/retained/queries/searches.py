@@ -1,0 +1,147 @@
+"""Searches, sorted lists and counts of retained messages, in parts of bounded size.
+
+How it works. A search in topic order ends after a number of rows, matching or not, and its caller goes on with a
+cursor: no call is unbounded. A sorted list has no index to read, so it looks at every row of the Topic Filter's ranges
+and keeps the best ones, at most a thousand. A million rows take about half a second of the scanner's thread, in parts
+of ``ROWS`` rows. Such whole scans take a place first (:mod:`.scan_places`).
+
+Left out: an index on the time or the size. Each write would then change two more places of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.retained.queries.known_tallies import ROWS
+from holdfast.retained.queries.scan_places import ScanPlaces
+from holdfast.retained.store.scans.interfaces import IRetainedScans
+from holdfast.retained.store.scans.ranking import first_places
+from holdfast.retained.store.scans.values import Place, Search, Sorting, Tally
+from holdfast.retained.store.values import ListedMessage
+
+#: The rows that a search in topic order, or a count that need not be exact, looks at in one call.
+MOST_SCANNED = 200_000
+#: The messages read at a time, and their bytes.
+_MESSAGES = 500
+_BYTES = 1 << 20
+#: The rows of the first part of a search.
+_FIRST_ROWS = 256
+
+
+@frozen
+class SearchPage:
+    """Messages in topic order; the next page begins after the topic ``after``, unless ``done``."""
+
+    entries: Sequence[ListedMessage]
+    scanned: int
+    after: str
+    done: bool
+
+
+@frozen
+class SortedPage:
+    """Messages in the order of a Sorting; the next page has only messages beyond ``last``, None at the end."""
+
+    entries: Sequence[ListedMessage]
+    scanned: int
+    last: Place | None
+
+
+@frozen
+class Count:
+    """A tally; if it is not ``exact``, there are at least as many messages."""
+
+    tally: Tally
+    exact: bool
+    scanned: int
+
+
+class Searches:
+    """Answers questions. ``pause`` fires in a later turn of the reactor.
+
+    All methods fail with :class:`holdfast.tickets.StorageFailure` if the database cannot be read, and end when their
+    Deferred is cancelled. A ``caller`` is a key: each has one whole scan at a time.
+    """
+
+    def __init__(self, scans: IRetainedScans, pause: Callable[[], Deferred[None]]) -> None:
+        self._scans = scans
+        self._pause = pause
+        self._places = ScanPlaces()
+
+    @inlineCallbacks
+    def page(
+        self, search: Search, after: str, limit: int, max_bytes: int, payloads: bool = False
+    ) -> Generator[Deferred[Any], Any, SearchPage]:
+        """Find at most ``limit`` messages of about ``max_bytes`` together, looking at ``MOST_SCANNED`` rows."""
+        entries: list[ListedMessage] = []
+        scanned, done, rows = 0, False, min(ROWS, max(_FIRST_ROWS, 2 * limit))
+        while not done and len(entries) < limit and scanned < MOST_SCANNED and max_bytes > 0:
+            most = min(_MESSAGES, limit - len(entries))
+            part = yield self._scans.search(search, after, rows, most, min(_BYTES, max_bytes), payloads)
+            entries += part.entries
+            max_bytes -= sum(_weight(one, payloads) for one in part.entries)
+            scanned += part.passed.scanned
+            after, done = part.passed.after, part.passed.done
+            rows = min(ROWS, 2 * rows) if len(part.entries) < most else rows
+            yield self._pause()
+        return SearchPage(entries, scanned, after, done)
+
+    @inlineCallbacks
+    def sorted(
+        self, search: Search, sorting: Sorting, limit: int, caller: Hashable
+    ) -> Generator[Deferred[Any], Any, SortedPage]:
+        """Find the first ``limit`` messages. Raises :class:`holdfast.retained.queries.scan_places.TooManyScans`.
+
+        Messages that change during the scan may be missing or have an older place.
+        """
+        leave = yield self._places.take(caller)
+        try:
+            places: list[Place] = []
+            scanned, after, done = 0, "", False
+            while not done:
+                part = yield self._scans.rank(search, sorting, after, ROWS, limit + 1)
+                places = first_places([*places, *part.places], sorting, limit + 1)
+                scanned += part.passed.scanned
+                after, done = part.passed.after, part.passed.done
+                yield self._pause()
+        finally:
+            leave()
+        found: dict[str, ListedMessage] = {}
+        chosen = [topic for _, topic in places[:limit]]
+        for first in range(0, len(chosen), _MESSAGES):
+            listed = yield self._scans.listed(search, chosen[first : first + _MESSAGES])
+            found.update((one.message.topic, one) for one in listed)
+            yield self._pause()
+        last = places[limit - 1] if len(places) > limit else None
+        return SortedPage([found[topic] for topic in chosen if topic in found], scanned, last)
+
+    @inlineCallbacks
+    def count(self, search: Search, exact: bool, caller: Hashable) -> Generator[Deferred[Any], Any, Count]:
+        """Count the messages; unless they must be ``exact``, look at ``MOST_SCANNED`` rows at most.
+
+        An exact count raises :class:`holdfast.retained.queries.scan_places.TooManyScans`.
+        """
+        leave = (yield self._places.take(caller)) if exact else _nothing
+        tally, scanned, after, done = Tally(), 0, "", False
+        try:
+            while not done and (exact or scanned < MOST_SCANNED):
+                part = yield self._scans.tally(search, after, ROWS)
+                tally = tally.plus(part.tally)
+                scanned += part.passed.scanned
+                after, done = part.passed.after, part.passed.done
+                yield self._pause()
+        finally:
+            leave()
+        return Count(tally, done, scanned)
+
+
+def _weight(listed: ListedMessage, payloads: bool) -> int:
+    return 300 + 4 * len(listed.message.topic) + (listed.size if payloads else 0)
+
+
+def _nothing() -> None:
+    """Give back no place."""
