@@ -21,7 +21,7 @@ def printable(text: str) -> str:
     """Return the text in one line, with escapes for characters that a terminal obeys or does not show."""
     if text.isprintable():
         return text
-    return "".join(_escaped(one) if _is_hidden(one) else one for one in text)
+    return text.translate(_SHOWN)
 
 
 def printable_json(value: object) -> str:
@@ -32,9 +32,25 @@ def printable_json(value: object) -> str:
     return "".join(json.dumps(one)[1:-1] if _is_hidden(one) else one for one in text)
 
 
+class _Shown(dict[int, str]):
+    """What to write for each character. It learns: a table of all characters would delay each start."""
+
+    _MOST = 4096
+
+    def __missing__(self, code: int) -> str:
+        one = chr(code)
+        shown = _escaped(one) if _is_hidden(one) else one
+        if len(self) < self._MOST:
+            self[code] = shown
+        return shown
+
+
 def _is_hidden(one: str) -> bool:
     return one != _JOINER and unicodedata.category(one) in _HIDDEN
 
 
 def _escaped(one: str) -> str:
     return one.encode("unicode_escape", "surrogatepass").decode()
+
+
+_SHOWN = _Shown()

@@ -178,7 +178,7 @@ class RetainedHistory(Service):
         newest_first: bool = False,
     ) -> Generator[Deferred[Any], Any, EventPage]:
         """Return the next changes."""
-        self._require()
+        self.check_kept()
 
         def work(reading: Cursor) -> EventPage:
             low, high = 0, read_state(reading).last_seq
@@ -208,10 +208,15 @@ class RetainedHistory(Service):
         page: EventPage = yield self.read(work)
         return page
 
+    def check_kept(self) -> None:
+        """Raise :class:`HistoryUnavailable` if no history is kept."""
+        if not self.limits.enable:
+            raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
+
     @inlineCallbacks
     def moment(self, at: int) -> Generator[Deferred[Any], Any, Moment]:
         """Find a moment."""
-        self._require()
+        self.check_kept()
         yield self.stored()
         found: Moment = yield self.read(lambda cursor: find_moment(cursor, at, self._now()))
         return found
@@ -219,7 +224,7 @@ class RetainedHistory(Service):
     @inlineCallbacks
     def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, MomentPage]:
         """Return the next retained messages of a moment."""
-        self._require()
+        self.check_kept()
 
         def work(cursor: Cursor) -> MomentPage:
             found = states_at(cursor, topic_filter, after, (moment,), _TOPICS)
@@ -341,7 +346,3 @@ class RetainedHistory(Service):
                 "retained_history_absent",
                 nodes=", ".join(map(str, absent)),
             )
-
-    def _require(self) -> None:
-        if not self.limits.enable:
-            raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
