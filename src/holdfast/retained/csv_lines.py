@@ -8,8 +8,8 @@ written as escapes, so each message is one line::
     -12.5                      -12.5
     a line\nanother            a line\nanother (a backslash and an n)
 
-A payload that is not UTF-8, or too long for a cell, is written in base64, as the column ``payload_encoding`` says. CSV is for people and
-spreadsheets: only lines of JSON can be imported again.
+A payload that is not UTF-8, or too long for a cell, is written in base64, as the column ``payload_encoding`` says. CSV
+is for people and spreadsheets: only lines of JSON can be imported again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,9 @@ def header() -> bytes:
 
 def line_of(message: RetainedMessage) -> bytes:
     """Return a message as a line."""
-    payload, encoding = b64encode(message.payload).decode(), "base64"
-    if len(message.payload) <= _LONGEST_TEXT:
-        try:
-            payload, encoding = message.payload.decode(), "text"
-        except UnicodeDecodeError:
-            pass  # it stays in base64
+    text = _text_of(message.payload)
+    encoding = "base64" if text is None else "text"
+    payload = b64encode(message.payload).decode() if text is None else text
     properties = properties_of(message.properties)
     return _line(
         [
@@ -63,6 +60,14 @@ def line_of(message: RetainedMessage) -> bytes:
             str(message.revision),
         ]
     )
+
+
+def _text_of(payload: bytes) -> str | None:
+    """Return the text of a payload, None if it is not UTF-8 or too long."""
+    try:
+        return payload.decode() if len(payload) <= _LONGEST_TEXT else None
+    except UnicodeDecodeError:
+        return None
 
 
 def cell_of(text: str) -> str:
