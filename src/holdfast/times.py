@@ -29,7 +29,7 @@ def moment_of(text: str, now: int) -> int:
     if text.isascii() and text.isdigit() and _LEAST_DIGITS <= len(text) <= _MOST_DIGITS:
         return int(text)
     try:
-        return max(0, now - round(1000 * parse_duration(text)))
+        return max(0, now - round(1000 * parse_duration(text.removeprefix("-"))))
     except ValueError:
         pass  # not a duration; perhaps a date
     try:

@@ -31,6 +31,9 @@ class NoHistory:
 
     events = moment = as_of = archived = _refuse
 
+    def check_kept(self) -> None:
+        raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
+
 
 def _no_history() -> Any:
     return NoHistory()

@@ -62,6 +62,7 @@ from holdfast.retained.configured import apply_settings, flow_of, payer_limits_o
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
@@ -162,6 +163,7 @@ def compose_api(
         retained=retained,
         history=history,
         restorer=Restorer(history, retained, publisher, administration.now),
+        revisions=RevisionReader(history),
         settings=Settings(config, partial(apply_settings, retained) if can_change else None),
         store=location,
         health=health,

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Generator, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.publisher import IPublisher, SilentPublisher
+from holdfast.retained.queries.known_tallies import ROWS as SCANNED
+from holdfast.retained.queries.searches import Searches
+from holdfast.retained.queries.tree import TopicTree
 from holdfast.retained.quota.limits import NotRetained, name_refusal
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.scans.values import FoundPart, Search
 from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
 from holdfast.tickets import CommitTicket, StorageFailure
 
@@ -64,6 +68,8 @@ class Administration:
         self.pause = pause
         #: the number of messages set and cleared since the start
         self.counts = {"set": 0, "cleared": 0}
+        self.tree = TopicTree(store.scans, now, pause)
+        self.searches = Searches(store.scans, pause)
         self._retained = retained
         self._store = store
         self._publisher = publisher
@@ -133,16 +139,19 @@ class Administration:
         rows: int | None = None,
         dry_run: bool = False,
         quiet: bool = False,
+        search: Search | None = None,
     ) -> Generator[Deferred[Any], Any, Cleared]:
         """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
-        Messages published from now on stay. With ``rows`` it ends early if subscribers are slow. Fails with
-        :class:`StorageFailure`.
+        With a ``search``, only the messages that it selects beside the Topic Filter. Expired messages are cleared
+        quietly: for subscribers they have gone already. Messages published from now on stay. With ``rows`` it ends
+        early if subscribers are slow or matches are rare. Fails with :class:`StorageFailure`.
         """
         ends_at = None if rows is None else self.now() + _MOST_TIME
         stamp = self._store.next_revision()
-        publisher = self._silent if quiet else self._publisher
-        selection = self._selection(topic_filter, stamp)
+        silently = quiet or (search is not None and search.expired)
+        publisher = self._silent if silently else self._publisher
+        find = self._finder(topic_filter, stamp, search)
         count, done = 0, False
         meanwhile: set[str] = set()  # topics that change between the read and the clear
         listening = self._retained.feed.listen(lambda change: _note(meanwhile, change))
@@ -152,7 +161,7 @@ class Administration:
                 # Then the read includes every change that was made before the set was emptied.
                 yield _durable([self._store.flushed()])
                 most = ROWS if rows is None else min(ROWS, rows - count)
-                listing = yield self._store.listing(selection, after, most, BYTES, False)
+                listing = yield find(after, most)
                 after, done = listing.after, listing.done
                 topics = [entry.message.topic for entry in listing.entries]
                 if dry_run:
@@ -202,6 +211,19 @@ class Administration:
 
     def _is_late(self, ends_at: int | None) -> bool:
         return ends_at is not None and self.now() >= ends_at
+
+    def _finder(self, topic_filter: str, stamp: int, search: Search | None) -> Callable[[str, int], Deferred[Listing]]:
+        """Return the function that lists the next messages to clear: after a topic, and at most so many."""
+        if search is None or search.plain:
+            selection = self._selection(topic_filter, stamp)
+            return lambda after, most: self._store.listing(selection, after, most, BYTES, False)
+        wanted = evolve(search, not_after=stamp, node=self._store.node)
+
+        def find(after: str, most: int) -> Deferred[Listing]:
+            found: Deferred[FoundPart] = self._store.scans.search(wanted, after, SCANNED, most, BYTES, False)
+            return found.addCallback(lambda part: Listing(part.entries, part.passed.after, part.passed.done))
+
+        return find
 
     def _selection(self, topic_filter: str, not_after: int) -> Selection:
         return Selection(topic_filter, _PROTOCOL_VERSION, not_after, self._store.node, self.now())

@@ -14,6 +14,7 @@ from holdfast.admin.callers.caller import ANYONE, Caller
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+CSV = "text/csv; charset=utf-8"
 
 
 @frozen

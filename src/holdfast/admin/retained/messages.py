@@ -1,25 +1,29 @@
-"""Calls about retained messages: list, show, retain, clear, export."""
+"""Calls about retained messages: list, show, retain, clear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import cursor_of, filter_of, flag_of, number_of, time_of
-from holdfast.admin.calls.call import DONE, NDJSON, Answer, Call, answer
-from holdfast.admin.calls.problems import not_found
-from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, QUIET, SUMMARY
+from holdfast.admin.calls.arguments import cursor_of, filter_of, flag_of, number_of
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request, not_found
+from holdfast.admin.retained.lists.conditions import CONDITIONS, SORTING, search_of, sorting_of
+from holdfast.admin.retained.lists.listers import lister_of
+from holdfast.admin.retained.lists.searches import PAGE_BYTES, SearchAnswers
+from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, PAYLOAD, QUIET, SUMMARY
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import NOTHING, Content, Parameter, Route, in_path, query
 from holdfast.admin.routing.schemas import (
     BOOLEAN,
     FLAG,
     INTEGER,
-    STRING,
+    MOMENT,
     TOPIC_FILTER,
     one_of,
     page,
@@ -28,17 +32,12 @@ from holdfast.admin.routing.schemas import (
     whole,
 )
 from holdfast.retained.administration import BYTES, ROWS, Administration
-from holdfast.retained.history.entries import retained_by
 from holdfast.retained.history.history import IRetainedHistory
-from holdfast.retained.history.moments import Moment
-from holdfast.retained.records import detail_of, line_of, request_of, summary_of
-from holdfast.retained.store.values import ListedMessage, Listing
+from holdfast.retained.records import detail_of, request_of, summary_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most messages of a page, as in EMQX.
 MOST_LISTED = 10_000
-#: A page ends after this many bytes of messages, without payloads.
-_PAGE_BYTES = 8 << 20
 _MOST = 2**53
 
 _REQUEST = request(
@@ -54,10 +53,6 @@ _REQUEST = request(
 )
 _CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "object"}})
 
-#: Lists messages: takes a Topic Filter, the topic before, the most messages, their most bytes, and whether to read
-#: payloads.
-Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
-
 
 class MessageCalls:
     """Answers calls about the retained messages of now or of a moment."""
@@ -65,19 +60,39 @@ class MessageCalls:
     def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
         self._administration = administration
         self._history = history
+        self._searches = SearchAnswers(administration.searches)
         self.routes: tuple[Route, ...] = (
             Route(
                 method="GET",
                 path=f"{API_PREFIX}/messages",
                 handler=self.messages,
                 scope=Scope.READ,
-                summary="A page of retained messages in the order of their topics, without payloads",
+                summary="A page of retained messages; its order is that of topics, unless sort names another one",
                 parameters=(
                     FILTER,
                     query("page", whole(1, _MOST, 1), "the number of the page"),
                     query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
                     CURSOR,
                     AT,
+                    PAYLOAD,
+                    *SORTING,
+                    *CONDITIONS,
+                ),
+                answers={200: Content(page(SUMMARY), "the page")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/as-of",
+                handler=self.messages,
+                scope=Scope.READ,
+                summary="A page of the messages that were retained at a time",
+                parameters=(
+                    FILTER,
+                    query("at", MOMENT, "the time", required=True),
+                    query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
+                    CURSOR,
+                    PAYLOAD,
                 ),
                 answers={200: Content(page(SUMMARY), "the page")},
                 refusals=REFUSALS,
@@ -105,6 +120,7 @@ class MessageCalls:
                     query("limit", whole(1, _MOST), "the most messages of this call"),
                     CURSOR,
                     QUIET,
+                    *CONDITIONS,
                 ),
                 answers={200: Content(_CLEARED, "the number of messages"), 204: NOTHING},
                 refusals=REFUSALS,
@@ -115,16 +131,6 @@ class MessageCalls:
             *self._message_routes(
                 f"{API_PREFIX}/message/{{topic}}",
                 in_path("topic", TOPIC_FILTER, "a topic or a filter, percent-encoded", rest=True),
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/export",
-                handler=self.export,
-                scope=Scope.READ,
-                summary="The matching messages with their payloads, one JSON object a line",
-                parameters=(FILTER, CURSOR, AT),
-                answers={200: Content(STRING, "the messages", NDJSON)},
-                refusals=REFUSALS,
             ),
         )
 
@@ -153,9 +159,19 @@ class MessageCalls:
 
     @inlineCallbacks
     def messages(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """List messages: a page by its number, or the page after a cursor."""
+        """List messages: a page by its number, or the page after a cursor. Conditions and an order need a cursor."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
+        search = search_of(arguments, topic_filter, self._administration.now())
+        sorting = sorting_of(arguments)
+        payloads = flag_of(arguments, "payload")
+        if sorting is not None or not search.plain:
+            for name in ("page", "at"):
+                if name in arguments:
+                    raise bad_request(f"{name} is not allowed together with conditions or an order", name, "nothing")
+            searching = self._searches.found if sorting is None else partial(self._searches.sorted, sorting=sorting)
+            found: Answer = yield searching(call, search)
+            return found
         limit = number_of(arguments, "limit", 100, MOST_LISTED)
         number = number_of(arguments, "page", 1, _MOST)
         after = cursor_of(arguments)
@@ -163,19 +179,19 @@ class MessageCalls:
         rows: list[dict[str, Any]] = []
         weight, done, full = 0, False, False
         cursor = after
-        lister = yield self._lister(arguments)
+        lister = yield lister_of(arguments, self._administration, self._history)
         while not (done or full):
-            listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, False)
+            listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
             after, done = listing.after, listing.done
             for entry in listing.entries:
                 if skipped:
                     skipped -= 1
                     continue
-                if len(rows) == limit or (rows and weight > _PAGE_BYTES):
+                if len(rows) == limit or (rows and weight > PAGE_BYTES):
                     full = True
                     break
-                row = summary_of(entry)
-                weight += 300 + 4 * len(row["topic"]) + len(str(row["properties"]))
+                row = detail_of(entry) if payloads else summary_of(entry)
+                weight += 300 + 4 * len(row["topic"]) + len(str(row["properties"])) + len(row.get("payload", ""))
                 rows.append(row)
                 cursor = entry.message.topic
             if not done:
@@ -206,7 +222,10 @@ class MessageCalls:
             return DONE
         dry_run = flag_of(arguments, "dry_run")
         rows = number_of(arguments, "limit", 0, _MOST) or None
-        cleared = yield self._administration.clear(filter_of(arguments), cursor_of(arguments), rows, dry_run, quiet)
+        topic_filter = filter_of(arguments)
+        search = search_of(arguments, topic_filter, self._administration.now())
+        after = cursor_of(arguments)
+        cleared = yield self._administration.clear(topic_filter, after, rows, dry_run, quiet, search)
         meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
         return answer({"count": cleared.count, "dry_run": dry_run, "meta": meta})
 
@@ -214,7 +233,7 @@ class MessageCalls:
     def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Show the message of a topic, or the first message that matches a filter."""
         topic_filter = filter_of(call.arguments)
-        lister = yield self._lister(call.arguments)
+        lister = yield lister_of(call.arguments, self._administration, self._history)
         listed = yield self._administration.first(topic_filter, lister)
         if listed is None:
             raise not_found("Viewed message doesn't exist")
@@ -228,51 +247,3 @@ class MessageCalls:
         if not cleared.count:
             raise not_found("Viewed message doesn't exist")
         return DONE
-
-    @inlineCallbacks
-    def export(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""
-        topic_filter = filter_of(call.arguments, EVERY_TOPIC)
-        after, done = cursor_of(call.arguments), False
-        lister = yield self._lister(call.arguments)
-
-        @inlineCallbacks
-        def more() -> Generator[Deferred[Any], Any, bytes]:
-            nonlocal after, done
-            while not done:
-                listing = yield lister(topic_filter, after, ROWS, BYTES, True)
-                after, done = listing.after, listing.done
-                if listing.entries:
-                    return b"".join([line_of(entry.message) for entry in listing.entries])
-                yield self._administration.pause()
-            return b""
-
-        return Answer(content_type=NDJSON, more=more)
-
-    @inlineCallbacks
-    def _lister(self, arguments: Mapping[str, str]) -> Generator[Deferred[Any], Any, Lister]:
-        """Return the lister for the messages of now, or of the moment in the arguments."""
-        at = time_of(arguments, "at", self._administration.now())
-        if at is None:
-            return self._administration.listing
-        moment = yield self._history.moment(at)
-        return MomentLister(self._history, moment).listing
-
-
-class MomentLister:
-    """Lists the retained messages of a moment."""
-
-    def __init__(self, history: IRetainedHistory, moment: Moment) -> None:
-        self._history = history
-        self._moment = moment
-
-    @inlineCallbacks
-    def listing(
-        self, topic_filter: str, after: str, rows: int, _max_bytes: int, _payloads: bool
-    ) -> Generator[Deferred[Any], Any, Listing]:
-        """List messages, always with their payloads. The history bounds the bytes of a page itself."""
-        found = yield self._history.as_of(topic_filter, self._moment, after)
-        entries = [ListedMessage(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
-        if len(entries) < len(found.messages):
-            return Listing(entries, entries[-1].message.topic, False)
-        return Listing(entries, found.after, found.done)

@@ -11,16 +11,20 @@ from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.retained.history import HistoryCalls
+from holdfast.admin.retained.lists.export import ExportCalls
+from holdfast.admin.retained.lists.tree import TreeCalls
 from holdfast.admin.retained.merging import MergeCalls
 from holdfast.admin.retained.messages import MessageCalls
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.retained.replays import ReplayCalls
+from holdfast.admin.retained.revisions import RevisionCalls
 from holdfast.admin.retained.settings import Settings
 from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, record
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.service import RetainedMessages
 
@@ -51,6 +55,7 @@ class RetainerAPI:
         retained: RetainedMessages,
         history: IRetainedHistory,
         restorer: Restorer,
+        revisions: RevisionReader,
         settings: Settings,
         store: str,
         health: Callable[[], Mapping[str, object]] = dict,
@@ -73,6 +78,9 @@ class RetainerAPI:
                 refusals=REFUSALS,
             ),
             *MessageCalls(administration, history).routes,
+            *ExportCalls(administration, history).routes,
+            *TreeCalls(administration).routes,
+            *RevisionCalls(revisions, administration.pause).routes,
             *HistoryCalls(history, restorer, administration.now, administration.pause).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
         )

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.admin.arguments import digits_of, flag_of, time_of
-from holdfast.admin.calls import bad_request
+from holdfast.admin.calls.arguments import digits_of, flag_of, time_of
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.routing.route import query
+from holdfast.admin.routing.schemas import FLAG, MOMENT, one_of, whole
 from holdfast.retained.store.scans.values import Order, Search, Sorting
 
-#: The arguments of :func:`search_of` beside the Topic Filter.
-CONDITIONS = ("publisher", "username", "older_than", "newer_than", "min_size", "max_size", "search", "expired")
-#: The arguments of :func:`sorting_of`.
-SORTING = ("sort", "order")
 _SORTS = {"time": Order.TIME, "size": Order.SIZE}
 _ORDERS = ("asc", "desc")
 _LONGEST = 65_535
 _LARGEST = 1 << 28
+_TEXT = {"type": "string", "minLength": 1, "maxLength": _LONGEST}
+_BYTES = whole(0, _LARGEST)
+#: The arguments of :func:`search_of` beside the Topic Filter.
+CONDITIONS = (
+    query("publisher", _TEXT, "only messages of the client with this Client Identifier"),
+    query("username", _TEXT, "only messages of this user"),
+    query("older_than", MOMENT, "only messages stored before this time"),
+    query("newer_than", MOMENT, "only messages stored at this time or later"),
+    query("min_size", _BYTES, "only messages whose payload has at least so many bytes"),
+    query("max_size", _BYTES, "only messages whose payload has at most so many bytes"),
+    query("search", _TEXT, "only topics that have this text in them, in upper and lower case as written"),
+    query("expired", FLAG, "only expired messages that the sweep has not removed, instead of the others"),
+)
+#: The arguments of :func:`sorting_of`.
+SORTING = (
+    query("sort", one_of("topic", *_SORTS), "the order: time is that of the store, size that of the payload"),
+    query("order", {"type": "string", "enum": [*_ORDERS]}, "desc (the default for time and size) or asc"),
+)
 
 
 def search_of(arguments: Mapping[str, str], topic_filter: str, now: int) -> Search:
@@ -38,20 +54,22 @@ def sorting_of(arguments: Mapping[str, str]) -> Sorting | None:
     """Return the order that the arguments ask for, None for the order of topics. Newest and largest come first."""
     by = arguments.get("sort", "topic")
     if by != "topic" and by not in _SORTS:
-        raise bad_request(f"sort is topic, {' or '.join(_SORTS)}")
+        allowed = f"topic, {' or '.join(_SORTS)}"
+        raise bad_request(f"sort is {allowed}", "sort", allowed)
     order = arguments.get("order", "asc" if by == "topic" else "desc")
     if order not in _ORDERS:
-        raise bad_request(f"order is {' or '.join(_ORDERS)}")
+        allowed = " or ".join(_ORDERS)
+        raise bad_request(f"order is {allowed}", "order", allowed)
     if by == "topic":
         if order != "asc":
-            raise bad_request("order: topics are listed in ascending order only; desc needs sort=time or sort=size")
+            raise bad_request("topics are listed in ascending order; desc needs sort=time or sort=size", "order", "asc")
         return None
     beyond = None
     if cursor := arguments.get("cursor"):
         value, _, topic = cursor.partition(":")
         number = digits_of(value)
         if number is None or not topic or "\0" in topic:
-            raise bad_request("cursor: copy it unchanged from meta.cursor")
+            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
         beyond = (number, topic)
     return Sorting(_SORTS[by], order == "desc", beyond)
 
@@ -59,7 +77,8 @@ def sorting_of(arguments: Mapping[str, str]) -> Sorting | None:
 def _text_of(arguments: Mapping[str, str], name: str) -> str | None:
     text = arguments.get(name)
     if text is not None and (not text or "\0" in text or len(text) > _LONGEST):
-        raise bad_request(f"{name} is a text of 1 to {_LONGEST} characters without U+0000")
+        allowed = f"a text of 1 to {_LONGEST} characters without U+0000"
+        raise bad_request(f"{name} is {allowed}", name, allowed)
     return text
 
 
@@ -69,5 +88,6 @@ def _size_of(arguments: Mapping[str, str], name: str) -> int | None:
         return None
     size = digits_of(text)
     if size is None or size > _LARGEST:
-        raise bad_request(f"{name} is a number of bytes from 0 to {_LARGEST}")
+        allowed = f"a number of bytes from 0 to {_LARGEST}"
+        raise bad_request(f"{name} is {allowed}", name, allowed)
     return size

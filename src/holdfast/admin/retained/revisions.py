@@ -7,20 +7,42 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 
-from holdfast.admin.arguments import cursor_of, filter_of, number_of
-from holdfast.admin.calls import Answer, Call, Routes, answer, bad_request, not_found
-from holdfast.admin.history import record_of
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import cursor_of, filter_of, number_of
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.history import record_of
+from holdfast.admin.retained.parameters import CURSOR, FILTER
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, TIME, array, page, record, whole
 from holdfast.messages import ChangeKind
 from holdfast.retained.history.differences import LARGEST_COMPARED, differences
 from holdfast.retained.history.entries import HistoryEvent
-from holdfast.retained.history.revisions import KnownTopic, NoSuchRevision, RevisionReader
+from holdfast.retained.history.revisions import KnownTopic, RevisionReader
 from holdfast.retained.records import date_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most topics of a page.
 MOST_TOPICS = 1000
+#: A page ends after this many reads, even if few topics match.
+_MOST_READS = 200
 _WHERE = {"json": "path", "text": "line", "bytes": "at"}
 _MOST_DIGITS = 19
+_REVISION = {"type": "string", "pattern": "^[0-9]{1,19}$"}
+_KNOWN = record({"topic": STRING, "op": STRING, "changed_at": TIME, "size": INTEGER, "revision": STRING})
+_DIFFERENCES = record(
+    {
+        "topic": STRING,
+        "from": {"type": ["object", "null"]},
+        "to": {"type": "object"},
+        "content": {"type": "string", "enum": [*_WHERE]},
+        "equal": BOOLEAN,
+        "changes": array({"type": "object"}),
+        "truncated": BOOLEAN,
+    }
+)
 
 
 class RevisionCalls:
@@ -29,10 +51,32 @@ class RevisionCalls:
     def __init__(self, reader: RevisionReader, pause: Callable[[], Deferred[None]]) -> None:
         self._reader = reader
         self._pause = pause
-        self.routes: Routes = {
-            "/history/topics": {"GET": (self.topics, ("topic", "limit", "cursor"))},
-            "/diff": {"GET": (self.diff, ("topic", "from", "to"))},
-        }
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/history/topics",
+                handler=self.topics,
+                scope=Scope.READ,
+                summary="A page of the topics that the history knows, with their latest change",
+                parameters=(FILTER, query("limit", whole(1, MOST_TOPICS, 100), "the most topics of a page"), CURSOR),
+                answers={200: Content(page(_KNOWN), "the page")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/diff",
+                handler=self.diff,
+                scope=Scope.READ,
+                summary="The difference of two revisions of a topic: by default, of the latest one and the one before",
+                parameters=(
+                    query("topic", {"type": "string", "minLength": 1}, "the topic", required=True),
+                    query("from", _REVISION, "the revision before"),
+                    query("to", _REVISION, "the revision after"),
+                ),
+                answers={200: Content(_DIFFERENCES, "the differences")},
+                refusals=REFUSALS,
+            ),
+        )
 
     @inlineCallbacks
     def topics(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -42,13 +86,15 @@ class RevisionCalls:
         limit = number_of(arguments, "limit", 100, MOST_TOPICS)
         after, done = cursor_of(arguments), False
         found: list[KnownTopic] = []
-        while not done and len(found) <= limit:
-            page = yield self._reader.topics(topic_filter, after)
-            found += page.topics
-            after, done = page.after, page.done
+        reads = 0
+        while not done and len(found) <= limit and reads < _MOST_READS:
+            reads += 1
+            known = yield self._reader.topics(topic_filter, after)
+            found += known.topics
+            after, done = known.after, known.done
             yield self._pause()
-        more = len(found) > limit
-        cursor = found[limit - 1].topic if more else None
+        more = len(found) > limit or not done
+        cursor = (found[limit - 1].topic if len(found) > limit else after) if more else None
         data = [
             {
                 "topic": one.topic, "op": one.op, "changed_at": date_of(one.changed_at), "size": one.size,
@@ -64,12 +110,9 @@ class RevisionCalls:
         arguments = call.arguments
         topic = filter_of(arguments)
         if "+" in topic or "#" in topic:
-            raise bad_request("topic: name one topic, without wildcards")
+            raise bad_request("topic: name one topic, without wildcards", "topic", "a Topic Name")
         earlier, later = _revision_of(arguments, "from"), _revision_of(arguments, "to")
-        try:
-            old, new = yield self._reader.pair(topic, earlier, later)
-        except NoSuchRevision as refusal:
-            raise not_found(str(refusal)) from None
+        old, new = yield self._reader.pair(topic, earlier, later)
         yield self._pause()
         found = differences(_payload_of(old), _payload_of(new))
         return answer(
@@ -91,7 +134,8 @@ def _revision_of(arguments: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) < 1 << 63):
-        raise bad_request(f"{name} is a revision of the topic, as GET /history shows it")
+        allowed = "a revision of the topic, as GET /history shows it"
+        raise bad_request(f"{name} is {allowed}", name, allowed)
     return int(text)
 
 

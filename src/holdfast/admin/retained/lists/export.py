@@ -1,0 +1,111 @@
+"""The call that exports retained messages, as lines of JSON or of CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import cursor_of, filter_of
+from holdfast.admin.calls.call import CSV, NDJSON, Answer, Call
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
+from holdfast.admin.retained.lists.listers import Lister, SearchLister, lister_of
+from holdfast.admin.retained.parameters import AT, CURSOR, FILTER
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import STRING, one_of
+from holdfast.messages import RetainedMessage
+from holdfast.retained import csv_lines
+from holdfast.retained.administration import BYTES, ROWS, Administration
+from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.records import line_of
+from holdfast.topics import EVERY_TOPIC
+
+
+@frozen
+class _Format:
+    """A format of an export: its lines, the first one of all, and the most bytes of messages in one piece."""
+
+    content_type: str
+    filename: str
+    line_of: Callable[[RetainedMessage], bytes]
+    most_bytes: int
+    header: bytes = b""
+
+
+_FORMATS = {
+    "ndjson": _Format(NDJSON, "retained.ndjson", line_of, BYTES),
+    # Every character of a cell is looked at.
+    "csv": _Format(CSV, "retained.csv", csv_lines.line_of, 1 << 16, csv_lines.header()),
+}
+
+
+class ExportCalls:
+    """Answers the call."""
+
+    def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
+        self._administration = administration
+        self._history = history
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/export",
+                handler=self.export,
+                scope=Scope.READ,
+                summary="The matching messages with their payloads, one a line",
+                parameters=(
+                    FILTER,
+                    CURSOR,
+                    AT,
+                    query("format", one_of(*_FORMATS), "lines of JSON, or CSV for a spreadsheet"),
+                    *CONDITIONS,
+                ),
+                answers={200: Content(STRING, "the messages", NDJSON)},
+                refusals=REFUSALS,
+            ),
+        )
+
+    @inlineCallbacks
+    def export(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""
+        arguments = call.arguments
+        topic_filter = filter_of(arguments, EVERY_TOPIC)
+        form = _FORMATS.get(arguments.get("format", "ndjson"))
+        if form is None:
+            allowed = " or ".join(_FORMATS)
+            raise bad_request(f"format is {allowed}", "format", allowed)
+        lister = yield self._lister(call, topic_filter)
+        after, done, header = cursor_of(arguments), False, form.header
+
+        @inlineCallbacks
+        def more() -> Generator[Deferred[Any], Any, bytes]:
+            nonlocal after, done, header
+            if header:
+                first, header = header, b""
+                return first
+            while not done:
+                listing = yield lister(topic_filter, after, ROWS, form.most_bytes, True)
+                after, done = listing.after, listing.done
+                if listing.entries:
+                    return b"".join([form.line_of(entry.message) for entry in listing.entries])
+                yield self._administration.pause()
+            return b""
+
+        # A browser saves the answer instead of showing what clients wrote.
+        headers = (("Content-Disposition", f'attachment; filename="{form.filename}"'),)
+        return Answer(content_type=form.content_type, headers=headers, more=more)
+
+    @inlineCallbacks
+    def _lister(self, call: Call, topic_filter: str) -> Generator[Deferred[Any], Any, Lister]:
+        search = search_of(call.arguments, topic_filter, self._administration.now())
+        if search.plain:
+            lister: Lister = yield lister_of(call.arguments, self._administration, self._history)
+            return lister
+        if "at" in call.arguments:
+            raise bad_request("at is not allowed together with conditions", "at", "nothing")
+        return SearchLister(self._administration.searches, search).listing

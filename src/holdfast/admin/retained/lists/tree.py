@@ -1,0 +1,125 @@
+"""Calls about many retained messages at once: a level of the topic tree, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import filter_of, flag_of, number_of
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
+from holdfast.admin.retained.parameters import CURSOR, FILTER
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import BOOLEAN, FLAG, INTEGER, STRING, TIME, nullable, page, record, whole
+from holdfast.retained.administration import Administration
+from holdfast.retained.queries.tree import TreeNode, base_of
+from holdfast.retained.records import date_of
+from holdfast.topics import EVERY_TOPIC
+
+#: The most nodes of a page.
+MOST_NODES = 1000
+_LONGEST = 65_535
+_NODE = record(
+    {
+        "name": STRING,
+        "topic": STRING,
+        "count": INTEGER,
+        "bytes": INTEGER,
+        "newest": nullable(TIME),
+        "exact": BOOLEAN,
+        "has_message": BOOLEAN,
+        "children": BOOLEAN,
+    }
+)
+_COUNT = record({"count": INTEGER, "bytes": INTEGER, "exact": BOOLEAN, "scanned": INTEGER})
+
+
+class TreeCalls:
+    """Answers calls about the topic tree."""
+
+    def __init__(self, administration: Administration) -> None:
+        self._administration = administration
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/tree",
+                handler=self.level,
+                scope=Scope.READ,
+                summary="A page of the next level of the topic tree, with the messages at and below each node",
+                parameters=(
+                    query("topic", STRING, "the topic whose next level; without it, the first level"),
+                    query("limit", whole(1, MOST_NODES, 100), "the most nodes of a page"),
+                    CURSOR,
+                ),
+                answers={200: Content(page(_NODE), "the page")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/count",
+                handler=self.count,
+                scope=Scope.READ,
+                summary="The number of matching messages and their bytes; at least so many if they are not exact",
+                parameters=(FILTER, query("exact", FLAG, "whether all messages are counted"), *CONDITIONS),
+                answers={200: Content(_COUNT, "the number")},
+                refusals=REFUSALS,
+            ),
+        )
+
+    @inlineCallbacks
+    def level(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List the next level below a topic, without one the first level. An empty topic is an empty first level."""
+        arguments = call.arguments
+        parent = arguments.get("topic")
+        if parent is not None and (any(one in parent for one in "+#\0") or len(parent) > _LONGEST):
+            allowed = "the beginning of topics, whole levels without wildcards, such as site/1"
+            raise bad_request(f"topic is {allowed}", "topic", allowed)
+        limit = number_of(arguments, "limit", 100, MOST_NODES)
+        low = arguments.get("cursor")
+        if low is not None and ("\0" in low or not low.startswith(base_of(parent)) or len(low) > _LONGEST + 2):
+            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+        found = yield self._administration.tree.page(parent, low, limit)
+        meta = {
+            "limit": limit, "hasnext": found.next_low is not None, "cursor": found.next_low, "scanned": found.scanned,
+        }  # fmt: skip
+        return answer({"data": [_record_of(node) for node in found.nodes], "meta": meta})
+
+    @inlineCallbacks
+    def count(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Count matching messages: exactly if they are few or if asked for, else as far as one call looks."""
+        arguments = call.arguments
+        administration = self._administration
+        search = search_of(arguments, filter_of(arguments, EVERY_TOPIC), administration.now())
+        if search.topic_filter == EVERY_TOPIC and search.plain:
+            statistics = yield administration.statistics()
+            return answer({"count": statistics.count, "bytes": statistics.bytes, "exact": True, "scanned": 0})
+        exact = flag_of(arguments, "exact")
+        counted = yield administration.searches.count(search, exact, call.caller)
+        return answer(
+            {
+                "count": counted.tally.count,
+                "bytes": counted.tally.bytes,
+                "exact": counted.exact,
+                "scanned": counted.scanned,
+            }
+        )
+
+
+def _record_of(node: TreeNode) -> dict[str, Any]:
+    tally = node.tally
+    return {
+        "name": node.name,
+        "topic": node.topic,
+        "count": tally.count,
+        "bytes": tally.bytes,
+        "newest": None if tally.newest is None else date_of(tally.newest),
+        "exact": node.exact,
+        "has_message": node.has_message,
+        "children": node.has_children,
+    }
