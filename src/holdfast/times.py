@@ -8,7 +8,7 @@ from holdfast.config.units import parse_duration
 
 ALLOWED = (
     "a time such as 2026-11-21T10:00:00Z, 2026-11-21T11:00:00+01:00 or 2026-11-21 (UTC where no zone is given), how"
-    " long ago it was, such as 90m or 2d, or milliseconds since the epoch"
+    " long ago it was, such as 90m, 2d or -2d, or milliseconds since the epoch"
 )
 #: A number of milliseconds since the epoch has at least these digits (1973 or later).
 _LEAST_DIGITS = 12

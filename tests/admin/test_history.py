@@ -153,7 +153,7 @@ def test_times_are_read_in_several_forms() -> None:
     assert moment_of(" 2027-01-15T09:00:00.5+01:00", 0) == now + 500
     assert moment_of("2027-01-15 08:00", 0) == now
     assert moment_of("2027-01-15", 0) == now - 8 * 3_600_000
-    assert moment_of("1h30m", now) == now - 5_400_000
+    assert moment_of("1h30m", now) == moment_of("-1h30m", now) == now - 5_400_000
     assert moment_of("1800000000000", 0) == now
     assert moment_of("9999w", 1000) == 0
     assert moment_of("0001-01-01", 0) == 0
@@ -162,7 +162,7 @@ def test_times_are_read_in_several_forms() -> None:
         "yesterday",
         "12",
         "2027-13-01",
-        "-5m",
+        "--5m",
         "1e3s",
         "5",
         "\0",
@@ -219,3 +219,57 @@ def test_an_archive_confirms_its_last_change(desk: Desk) -> None:
         b'{"seq": "' + b"9" * 19 + b'"}',
     ):
         assert desk.refused("POST", "/history/archived", body=wrong)[2].startswith('the body is {"seq": "123"}')
+
+
+def test_the_difference_of_two_revisions_is_told(desk: Desk) -> None:
+    """By default, of the latest one and the one before; a revision is named as the history shows it."""
+    for payload in (b'{"t": 1}', b'{"t": 2}', b"", b"text"):
+        change(desk, "a", payload)
+    events = desk.ask("GET", "/history", topic="a")["data"]
+    first, second, cleared, last = (event["revision"] for event in events)
+    found = desk.ask("GET", "/diff", topic="a", **{"from": first, "to": second})
+    assert (found["content"], found["equal"], found["truncated"]) == ("json", False, False)
+    assert found["changes"] == [{"kind": "changed", "path": "/t", "before": 1, "after": 2}]
+    assert (found["from"]["revision"], found["to"]["revision"]) == (first, second)
+    latest = desk.ask("GET", "/diff", topic="a")
+    assert (latest["from"]["revision"], latest["to"]["revision"]) == (cleared, last)
+    assert latest["changes"] == [{"kind": "added", "line": 1, "after": "text"}]
+    assert desk.ask("GET", "/diff", topic="a", to=first)["from"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ({"topic": "a/#"}, 400, "topic: name one topic"),
+        ({"topic": "a", "from": "x"}, 400, "from is a revision of the topic"),
+        ({"topic": "a", "to": "9" * 19}, 400, "to is a revision of the topic"),
+        ({"topic": "a", "to": "5"}, 404, "the history has no revision 5 of a"),
+        ({"topic": "b"}, 404, "the history has no change of b"),
+    ],
+)
+def test_a_difference_of_unknown_revisions_is_refused(
+    desk: Desk, arguments: dict[str, str], status: int, says: str
+) -> None:
+    change(desk, "a", b"1")
+    refused = desk.refused("GET", "/diff", **arguments)
+    assert refused[0] == status
+    assert refused[2].startswith(says)
+
+
+def test_the_topics_of_the_history_have_their_latest_change(desk: Desk) -> None:
+    """Also topics without a message now, page by page."""
+    for topic, payload in (("a/1", b"1"), ("a/2", b"22"), ("a/1", b""), ("b", b"1")):
+        change(desk, topic, payload)
+    page = desk.ask("GET", "/history/topics", topic="a/#", limit="1")
+    rest = desk.ask("GET", "/history/topics", topic="a/#", limit="1", cursor=page["meta"]["cursor"])
+    found = [(one["topic"], one["op"], one["size"]) for one in (*page["data"], *rest["data"])]
+    assert found == [("a/1", "clear", 0), ("a/2", "set", 2)]
+    assert rest["meta"]["hasnext"] is False
+
+
+def test_messages_of_a_time_are_listed(desk: Desk) -> None:
+    """As by GET /messages with the time."""
+    at = change(desk, "a", b"1")
+    change(desk, "a", b"2")
+    (row,) = desk.ask("GET", "/as-of", at=str(at), payload="true")["data"]
+    assert (row["topic"], row["payload"]) == ("a", "MQ==")

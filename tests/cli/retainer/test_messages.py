@@ -72,6 +72,23 @@ def test_set_get_topics_clean() -> None:
     assert refused("get", "a/b") == "a/b: has no retained message"
 
 
+def test_messages_are_cleaned_by_conditions() -> None:
+    """All of them must hold. Expired messages are cleared without a word about subscribers."""
+    lines = [
+        {"topic": "a/old", "payload": "eA==", "client_id": "one", "stored_at": 1_600_000_000_000},
+        {"topic": "a/new", "payload": "eA==", "client_id": "one"},
+        {"topic": "b/old", "payload": "eA==", "client_id": "two", "stored_at": 1_600_000_000_000},
+    ]
+    ok("import", "-", given=b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert ok("clean", "#", "--older-than", "30d", "--publisher", "one", "--dry-run") == b"1 would be cleared\n"
+    assert ok("clean", "#", "--older-than", "30d", "--publisher", "one") == b"1 cleared\n"
+    assert ok("topics") == b"a/new\nb/old\n"
+    ok("set", "c", "1", "--expiry", "0")
+    result = run("clean", "#", "--expired")
+    assert (result.stdout, result.stderr) == ("1 cleared\n", "")
+    assert ok("topics") == b"a/new\nb/old\n"
+
+
 def test_without_a_broker_a_command_says_that_no_subscriber_was_told() -> None:
     """Unless nothing changed, or the operator wanted to tell nobody."""
     assert "no subscriber was told" in run("set", "a", "1").stderr

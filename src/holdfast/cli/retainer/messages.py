@@ -17,7 +17,7 @@ from holdfast.cli.progress import progress
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
 from holdfast.cli.retainer.export import selection
-from holdfast.cli.time_option import at_option
+from holdfast.cli.time_option import at_option, moment
 from holdfast.cli.topic_values import topic_filter, topic_name
 
 if TYPE_CHECKING:
@@ -123,14 +123,26 @@ def set_message(
 
 @click.command()
 @click.argument("topic_filter", metavar="FILTER", callback=topic_filter)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=moment,
+    help="Clear only messages stored before this time: an age such as 90m or 30d, or 2026-11-21T10:00:00Z.",
+)
+@click.option("--publisher", metavar="CLIENT", help="Clear only messages of the client with this Client Identifier.")
+@click.option("--expired", is_flag=True, help="Clear only expired messages that the sweep has not removed yet.")
 @click.option("--dry-run", is_flag=True, help="Clear nothing, and print how many messages match.")
 @click.option("--quiet", is_flag=True, help="Do not send the clears to present subscribers.")
 @json_option
 @with_access
-def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool, as_json: bool) -> None:
+def clean(
+    access: Access, topic_filter: str, older_than: int | None, publisher: str | None, expired: bool, dry_run: bool,
+    quiet: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Clear the retained messages of all topics that match FILTER. Messages published meanwhile stay.
 
-    A running broker sends each clear to present subscribers, as an empty message. It waits for slow ones.
+    With several conditions, clear the messages for which all hold. Expired messages are cleared without telling
+    subscribers: for them they have gone already. A running broker sends each clear to present subscribers, as an empty message. It waits for slow ones.
 
     As in MQTT, # does not match topics that begin with $. Clear such topics with $NAME/#.
     """
@@ -139,6 +151,12 @@ def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool, as_json
         "topic": topic_filter, "dry_run": "true" if dry_run else "false", "quiet": "true" if quiet else "false",
         "limit": str(_CLEARED),
     }  # fmt: skip
+    if older_than is not None:
+        arguments["older_than"] = str(older_than)
+    if publisher is not None:
+        arguments["publisher"] = publisher
+    if expired:
+        arguments["expired"] = "true"
     with progress("counting" if dry_run else "clearing", None) as report:
         while True:
             answer = access.call("DELETE", "/messages", arguments)
@@ -152,7 +170,7 @@ def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool, as_json
     else:
         show(f"{count} would be cleared" if dry_run else f"{count} cleared")
     if count and not dry_run:
-        _say_if_nobody_heard(access, quiet)
+        _say_if_nobody_heard(access, quiet or expired)
 
 
 def _pages(access: Access, selected: dict[str, str]) -> Iterator[dict[str, Any]]:
