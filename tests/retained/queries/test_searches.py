@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from holdfast.retained.queries import known_tallies, searches
+from holdfast.retained.queries import searches
 from holdfast.retained.queries.scan_places import ScanPlaces, TooManyScans
 from holdfast.retained.queries.searches import Searches
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -178,7 +178,3 @@ class TestPlaces:
             places.take(number).addErrback(lambda _: None)
         with pytest.raises(TooManyScans, match="64 scans wait"):
             places.take("b")
-
-
-def test_the_parts_of_searches_and_counts_have_one_size() -> None:
-    assert searches.ROWS == known_tallies.ROWS

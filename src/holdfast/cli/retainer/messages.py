@@ -141,8 +141,9 @@ def clean(
 ) -> None:  # fmt: skip
     """Clear the retained messages of all topics that match FILTER. Messages published meanwhile stay.
 
-    With several conditions, clear the messages for which all hold. Expired messages are cleared without telling
-    subscribers: for them they have gone already. A running broker sends each clear to present subscribers, as an empty message. It waits for slow ones.
+    With several conditions, clear the messages for which all hold. A running broker sends each clear to present
+    subscribers, as an empty message. It waits for slow ones. For subscribers, expired messages have gone already: their
+    clears are not sent.
 
     As in MQTT, # does not match topics that begin with $. Clear such topics with $NAME/#.
     """
