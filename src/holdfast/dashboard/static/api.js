@@ -1,0 +1,113 @@
+// The admin API: one function per method, problems as errors, long jobs followed to their end.
+import { visible } from "./text.js";
+
+const BASE = "/api/v5";
+const PATIENCE = 30_000;
+const FIRST_LOOK = 150;
+const LAST_LOOK = 2000;
+
+let csrf = "";
+let onSignedOut = () => {};
+
+/** Use this CSRF token; call `signedOut` when the broker says that the session is over. */
+export function useSession(token, signedOut) {
+  csrf = token;
+  onSignedOut = signedOut;
+}
+
+/** A refusal or a failure, in words for the user. `fields` says which fields are wrong, and what is allowed. */
+export class Problem extends Error {
+  constructor(title, detail = "", status = 0, fields = []) {
+    super(detail || title);
+    this.title = title;
+    this.detail = detail;
+    this.status = status;
+    this.fields = fields;
+  }
+}
+
+export const get = (path, params, signal) => call("GET", path, { params, signal });
+export const post = (path, body, params, signal) => call("POST", path, { body: body ?? {}, params, signal });
+export const put = (path, body, params) => call("PUT", path, { body, params });
+export const del = (path, params, signal) => call("DELETE", path, { params, signal });
+
+/** The address of a call, for downloads. */
+export const address = (path, params) => BASE + path + query(params);
+
+/** Call the API. Raises Problem, or AbortError if `signal` is aborted. */
+export async function call(method, path, { params, body, signal } = {}) {
+  const headers = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (method !== "GET") headers["X-CSRF-Token"] = csrf;
+  const patience = AbortSignal.timeout(PATIENCE);
+  let response;
+  let text;
+  try {
+    response = await fetch(address(path, params), {
+      method, headers, credentials: "same-origin", cache: "no-store", redirect: "error",
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+    });
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    if (patience.aborted) throw new Problem("The broker did not answer", `No answer came within ${PATIENCE / 1000} s.`);
+    throw new Problem("The broker cannot be reached", "It may be stopped, or the network between it and this browser is down.");
+  }
+  if (response.status === 401 && path !== "/login") onSignedOut();
+  if (!response.ok) throw problemIn(response, text);
+  const content = parsed(text);
+  return response.status === 202 && content?.id !== undefined ? { ...content, accepted: true } : content;
+}
+
+/** A parameter that is sent even if it is empty. */
+export class Exactly {
+  constructor(text) { this.text = text; }
+  toString() { return this.text; }
+}
+
+function query(params) {
+  const given = Object.entries(params ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  if (!given.length) return "";
+  return `?${given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value).toWellFormed())}`).join("&")}`;
+}
+
+function parsed(text) {
+  if (text === "") return null;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Problem("The answer is not JSON", "Another program may answer in place of the broker.");
+  }
+}
+
+function problemIn(response, text) {
+  let content = {};
+  try {
+    content = JSON.parse(text) ?? {};
+  } catch { /* an answer of a proxy: its status has to do */ }
+  const detail = content.detail ?? content.message ?? `The answer has the status ${response.status} ${response.statusText}.`;
+  const errors = Array.isArray(content.errors) ? content.errors : [];
+  const fields = errors.map((each) => ({ field: String(each.field ?? each.name ?? ""), detail: String(each.detail ?? each.message ?? each.allowed ?? "") }));
+  return new Problem(visible(content.title ?? "The call was refused"), visible(detail), response.status, fields);
+}
+
+/** Follow a job to its end; `progress` gets each state. Raises Problem if it failed. `signal` ends only the waiting. */
+export async function finished(job, progress = () => {}, signal = undefined) {
+  let wait = FIRST_LOOK;
+  let state = job;
+  while (["queued", "pending", "running"].includes(state.state)) {
+    progress(state);
+    await pause(wait, signal);
+    wait = Math.min(LAST_LOOK, wait * 1.5);
+    state = await get(`/jobs/${encodeURIComponent(job.id)}`, {}, signal);
+  }
+  progress(state);
+  if (state.state !== "done") throw new Problem("The work did not finish", visible(state.detail ?? state.message ?? state.error ?? `its state is ${state.state}`));
+  return state.result ?? state;
+}
+
+const pause = (time, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, time);
+  signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+});

@@ -1,0 +1,73 @@
+// The history of a topic: its values over time, its changes, and the difference of two of them.
+import { html, useEffect, useMemo, useState } from "../../html.js";
+import { get } from "../../api.js";
+import { bytes, count } from "../../format.js";
+import { Placeholder } from "../../loaded.js";
+import { bytesIn, preview } from "../../payload.js";
+import { Text } from "../../text.js";
+import { Ago, Exact, moment } from "../../time.js";
+import { Empty, ErrorBox } from "../../parts/notices.js";
+import { allowed, useCaller } from "../../session.js";
+import { Op, originText } from "./changes.js";
+import { Difference } from "./difference.js";
+import { Restore } from "./restoring.js";
+import { SaveShown } from "./saving.js";
+import { Timeline } from "./timeline.js";
+import { Payload } from "./topic.js";
+
+const LIMIT = 100;
+
+/** `turn` changes when the topic has got a new message. */
+export function History({ topic, turn }) {
+  const caller = useCaller();
+  const [pages, setPages] = useState({ rows: null, meta: null, error: null, loading: true });
+  const [picked, setPicked] = useState({ from: null, to: null });
+  const [restoring, setRestoring] = useState(null);
+  const load = async (cursor, signal) => {
+    setPages((before) => ({ ...before, loading: true, error: null }));
+    try {
+      const answer = await get("/mqtt/retainer/history", { topic, first: "newest", limit: LIMIT, cursor }, signal);
+      setPages((before) => ({ rows: cursor ? [...before.rows, ...answer.data] : answer.data, meta: answer.meta, error: null, loading: false }));
+    } catch (error) {
+      if (!signal?.aborted) setPages((before) => ({ ...before, error, loading: false }));
+    }
+  };
+  useEffect(() => {
+    const control = new AbortController();
+    load(undefined, control.signal);
+    return () => control.abort();
+  }, [topic, turn]);
+  const { rows, meta, error, loading } = pages;
+  const entries = useMemo(() => (rows ?? []).map((row) => ({ row, bytes: row.payload ? bytesIn(row.payload) : null })), [rows]);
+  if (rows === null) return error ? (error.status === 404 || error.status === 409 ? html`<${Empty} title="No history is kept.">${error.detail}<//>` : html`<${ErrorBox} error=${error} again=${() => load()} />`) : html`<${Placeholder} lines=${6} />`;
+  if (!rows.length) return html`<${Empty} title="The history has no change of this topic.">It may never have had a message, or its changes are older than the history.<//>`;
+  const to = rows.find((row) => row.seq === picked.to) ?? rows[0];
+  const from = rows.find((row) => row.seq === picked.from) ?? rows[rows.indexOf(to) + 1];
+  const pick = (next) => setPicked({ from: from?.seq ?? null, to: to.seq, ...next });
+  return html`<${Timeline} entries=${entries} onPick=${(row) => setPicked({ from: null, to: row.seq })} />
+    <div class="bar"><span class="quiet">${count(rows.length)}${meta.hasnext ? "+" : ""} changes, the newest first</span><span class="spring"></span><${SaveShown} rows=${rows} name="history" history /></div>
+    <div class="table tall-limited" tabindex="0" role="group" aria-label="Changes of this topic"><table><caption class="unseen">Changes of this topic</caption>
+      <thead><tr><th scope="col" class="tight"><span class="unseen">Compare </span>From</th><th scope="col" class="tight">To</th><th scope="col">Time</th><th scope="col">Change</th><th scope="col">Value</th><th scope="col" class="hide-phone">By</th><th scope="col" class="number hide-narrow">Size</th></tr></thead>
+      <tbody>${entries.map(({ row, bytes: payload }) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) setPicked({ from: null, to: row.seq }); }}>
+        <td class="tight"><input type="radio" name="from" checked=${row === from} aria-label=${`Compare from the change of ${row.changed_at}`} onChange=${() => pick({ from: row.seq })} /></td>
+        <td class="tight"><input type="radio" name="to" checked=${row === to} aria-label=${`Show, and compare to, the change of ${row.changed_at}`} onChange=${() => pick({ to: row.seq })} /></td>
+        <td><${Ago} at=${row.changed_at} /></td><td><${Op} row=${row} /></td>
+        <td class="grow clip">${payload ? html`<${Beginning} bytes=${payload} />` : row.op === "set" ? html`<span class="quiet">too large to show</span>` : ""}</td>
+        <td class="hide-phone clip">${row.from_clientid ? html`<${Text} text=${row.from_clientid} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`}</td>
+        <td class="number hide-narrow">${row.op === "set" ? bytes(row.size) : ""}</td></tr>`)}</tbody></table></div>
+    ${error && html`<${ErrorBox} error=${error} stale />`}
+    ${meta.hasnext && html`<p><button disabled=${loading} onClick=${() => load(meta.cursor)}>${loading ? "Loading…" : "Older changes"}</button></p>`}
+    <section class="panel"><div class="bar"><h3>Change of <${Exact} at=${to.changed_at} /></h3><span class="spring"></span>
+        ${to.op === "set" && allowed(caller, "retained:write") && html`<button onClick=${() => setRestoring(to)}>Restore this…</button>`}</div>
+      <p class="quiet">${to.op === "set" ? "Set" : "Cleared"} by ${to.from_clientid ? html`<${Text} text=${to.from_clientid} mono />` : originText(to.origin)}${to.from_username && html`, user name <${Text} text=${to.from_username} />`}${to.from_clientid && to.origin !== "publish" && ` (${originText(to.origin)})`}. Revision ${to.revision}.</p>
+      ${to.payload !== undefined && to.op === "set" && html`<${Payload} key=${to.seq} base64=${to.payload} compact />`}
+      ${from && from !== to && html`<h3>Difference to <${Exact} at=${from.changed_at} /></h3><${Difference} topic=${topic} from=${from} to=${to} />`}</section>
+    ${restoring && html`<${Restore} filter=${topic} at=${restoring.changed_at} onClose=${(done) => { setRestoring(null); if (done) load(); }} />`}`;
+}
+
+function Beginning({ bytes: payload }) {
+  const { text, kind, cut } = preview(payload);
+  return html`<span class=${kind === "hex" ? "mono quiet" : "mono"}><${Text} text=${text} empty="" />${cut && "…"}</span>`;
+}
+
+export const momentOf = (row) => moment(row.changed_at) / 1000;

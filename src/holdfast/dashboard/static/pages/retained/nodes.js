@@ -1,0 +1,94 @@
+// The nodes of the topic tree that were loaded, level by level. They outlive the page, so that it opens as it was left.
+import { Exactly, get } from "../../api.js";
+
+const PORTION = 500;
+
+/** One open tree. `draw` is called after each change. */
+export class Nodes {
+  constructor() {
+    this.root = { topic: undefined, level: 0, open: true, children: [], cursor: null, done: false, loading: false, error: null, loaded: false, parent: null };
+    this.rows = [];
+    this.draw = () => {};
+  }
+
+  /** Load the next portion of the children of a node. */
+  async load(node) {
+    if (node.loading || node.done) return;
+    node.loading = true;
+    node.error = null;
+    this.arrange();
+    try {
+      const topic = node === this.root ? undefined : new Exactly(node.topic);
+      const answer = await get("/mqtt/retainer/tree", { topic, limit: PORTION, cursor: node.cursor });
+      for (const each of answer.data) node.children.push({ ...each, level: node.level + 1, parent: node, position: node.children.length + 1, open: false, leaf: !each.children, children: [], cursor: null, done: false, loading: false, error: null, loaded: false });
+      node.cursor = answer.meta?.cursor ?? null;
+      node.done = !answer.meta?.hasnext;
+      node.loaded = true;
+    } catch (error) {
+      node.error = error;
+    }
+    node.loading = false;
+    this.arrange();
+  }
+
+  async open(node) {
+    if (node.leaf) return;
+    node.open = true;
+    if (node.loaded) this.arrange();
+    else await this.load(node);
+  }
+
+  close(node) {
+    node.open = false;
+    this.arrange();
+  }
+
+  /** Load everything that is open again. */
+  async refresh() {
+    const again = async (before, node) => {
+      await this.load(node);
+      for (const child of node.children) {
+        const old = before.children.find((each) => each.name === child.name);
+        if (old?.open && !child.leaf) { child.open = true; await again(old, child); }
+      }
+    };
+    const fresh = new Nodes();
+    await again.call(fresh, this.root, fresh.root).catch(() => {});
+    return fresh;
+  }
+
+  /** Open the way to a topic, as far as its levels are in the loaded portions. Return the last node of the way. */
+  async reveal(topic) {
+    let node = this.root;
+    for (const name of topic.split("/")) {
+      if (!node.loaded) await this.load(node);
+      const next = node.children.find((each) => each.name === name);
+      if (!next) return node === this.root ? null : node;
+      if (next.topic === topic) { this.arrange(); return next; }
+      next.open = true;
+      node = next;
+    }
+    return node;
+  }
+
+  /** List the visible rows: nodes, and one row for what is not loaded yet of each open node. */
+  arrange() {
+    const rows = [];
+    const stack = [[this.root, 0]];
+    while (stack.length) {  // without recursion: a topic may have thousands of levels
+      const top = stack[stack.length - 1];
+      const [node, at] = top;
+      if (at < node.children.length) {
+        const child = node.children[at];
+        top[1] += 1;
+        rows.push({ node: child, setsize: node.done ? node.children.length : -1 });
+        if (child.open) stack.push([child, 0]);
+        continue;
+      }
+      if (!node.done || node.error) rows.push({ more: node });
+      stack.pop();
+    }
+    this.rows = rows;
+    this.draw();
+  }
+}

@@ -1,0 +1,107 @@
+// The chosen topic: its message, its history, and what is below it.
+import { html, useEffect, useMemo, useState } from "../../html.js";
+import { address, get } from "../../api.js";
+import { bytes, count, plural } from "../../format.js";
+import { Loaded, useLoaded } from "../../loaded.js";
+import { bytesIn } from "../../payload.js";
+import { Text } from "../../text.js";
+import { Ago, Exact } from "../../time.js";
+import { Check, Tabs } from "../../parts/fields.js";
+import { CopyButton } from "../../parts/copying.js";
+import { Empty, Note, toastError } from "../../parts/notices.js";
+import { PayloadView } from "../../parts/payload-view.js";
+import { allowed, useCaller } from "../../session.js";
+import { clientLink } from "../clients.js";
+import { Clear } from "./clearing.js";
+import { History } from "./history.js";
+import { Restore } from "./restoring.js";
+import { SetForm } from "./setting.js";
+import { forgetTree } from "./tree.js";
+
+const TABS = [["message", "Message"], ["history", "History"], ["below", "Below"]];
+
+export const subtree = (topic) => `${topic}/#`;
+
+export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) {
+  const caller = useCaller();
+  const message = useLoaded(topic === "" ? async () => null : (signal) => get("/mqtt/retainer/message", { topic, at }, signal).catch(absent), [topic, at]);
+  const below = useLoaded((signal) => get("/mqtt/retainer/count", { topic: subtree(topic) }, signal), [topic]);
+  const [dialog, setDialog] = useState(null);
+  const following = follow?.filter === topic;
+  const change = news.topics.get(topic);
+  useEffect(() => { if (change) message.reload(); }, [change, news.resets]);
+  const tab = TABS.some(([each]) => each === asked) ? asked : "message";
+  const write = allowed(caller, "retained:write") && !at;
+  const done = (changed) => { setDialog(null); if (changed) { message.reload(); below.reload(); forgetTree(); } };
+  const begin = async (on) => {
+    if (!on) { onFollow(null); return; }
+    try {
+      const list = await get("/mqtt/retainer/messages", { topic, limit: 1 });
+      onFollow({ filter: topic, token: list.meta.token, from: "topic" });
+      message.reload();
+    } catch (error) {
+      toastError(error);
+    }
+  };
+  const others = below.data ? below.data.count - (message.data ? 1 : 0) : 0;
+  return html`<div class="topic">
+    <div class="topic-head"><h2><${Text} text=${topic} mono empty="(empty level)" /></h2><${CopyButton} text=${topic} what="the topic" /></div>
+    <div class="bar">
+      ${topic !== "" && !at && html`<${Check} label="Live" value=${following} onValue=${begin} />`}<span class="spring"></span>
+      ${write && html`${topic !== "" && html`<button onClick=${() => setDialog("set")}>Set…</button>`}
+        <button onClick=${() => setDialog("restore")}>Restore…</button>
+        <button disabled=${!message.data} onClick=${() => setDialog("clear")}>Clear…</button>`}
+    </div>
+    <${Tabs} label="Parts of the topic" value=${tab} onValue=${onTab} options=${TABS.map(([each, title]) => [each, each === "below" && others > 0 ? `${title} (${below.data.exact === false ? "≈" : ""}${count(others)})` : title])} />
+    <div role="tabpanel" aria-label=${TABS.find(([each]) => each === tab)[1]}>
+      ${tab === "message" && (message.loading && message.data === null && !message.error ? html`<${Loaded} from=${message} lines=${6} />` : message.data === null && !message.error
+        ? html`<${Empty} title=${at ? "This topic had no message then." : "This topic has no message."}>${others > 0 ? `There are ${count(others)} messages below it.` : "Its history tells whether it had one."}<//>`
+        : html`<${Loaded} from=${message}>${(row) => html`<${Message} row=${row} />`}<//>`)}
+      ${tab === "history" && html`<${History} topic=${topic} turn=${change} />`}
+      ${tab === "below" && html`<${Below} topic=${topic} below=${below} write=${write} onDialog=${setDialog} />`}
+    </div>
+    ${dialog === "set" && html`<${SetForm} topic=${topic} message=${message.data} fixed onClose=${done} />`}
+    ${dialog === "clear" && html`<${Clear} filter=${topic} onClose=${done} />`}
+    ${dialog === "clear-below" && html`<${Clear} filter=${subtree(topic)} onClose=${done} />`}
+    ${dialog === "restore" && html`<${Restore} filter=${others > 0 || topic === "" ? subtree(topic) : topic} topic=${topic} onClose=${done} />`}
+  </div>`;
+}
+
+const absent = (error) => { if (error.status === 404) return null; throw error; };
+
+function Message({ row }) {
+  const facts = [
+    ["Stored", html`<${Ago} at=${row.publish_at} /> <span class="quiet"><${Exact} at=${row.publish_at} /></span>`],
+    ["Expires", html`<${Ago} at=${row.expiry_at} empty="never" />`],
+    ["Publisher", row.from_clientid ? html`<a href=${clientLink(row.from_clientid)}><${Text} text=${row.from_clientid} mono /></a>` : html`<span class="quiet">no client</span>`],
+    ["User name", html`<${Text} text=${row.from_username} />`],
+    ["QoS", row.qos],
+    ["Size", html`${bytes(row.size)}`],
+    ["Revision", html`<span class="mono">${row.revision}</span>`],
+  ];
+  return html`<dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}${properties(row.properties)}</dl>
+    ${row.payload === undefined ? html`<${Note}><p>The payload has ${bytes(row.size)}: too many to show here. <a download href=${address("/mqtt/retainer/export", { topic: row.topic })}>Save it</a> instead.</p><//>` : html`<${Payload} base64=${row.payload} />`}`;
+}
+
+export function Payload({ base64, compact = false }) {
+  const decoded = useMemo(() => bytesIn(base64), [base64]);
+  return html`<${PayloadView} bytes=${decoded} compact=${compact} />`;
+}
+
+const NAMES = { content_type: "Content Type", payload_format_indicator: "Payload Format", response_topic: "Response Topic", correlation_data: "Correlation Data" };
+
+/** The properties of PUBLISH, with the standard's names. */
+export function properties(given) {
+  const { user_properties: pairs = [], ...others } = given ?? {};
+  return html`${Object.entries(others).map(([name, value]) => html`<div key=${name}><dt>${NAMES[name] ?? name}</dt><dd>${name === "payload_format_indicator" ? (value ? "UTF-8 text" : "bytes") : html`<${Text} text=${value} mono />`}</dd></div>`)}
+    ${pairs.length > 0 && html`<div><dt>${plural(pairs.length, "User Property", "User Properties")}</dt><dd>${pairs.map(([name, value]) => html`<div class="pair"><${Text} text=${name} empty="(empty)" mono /> <span class="quiet">=</span> <${Text} text=${value} empty="(empty)" mono /></div>`)}</dd></div>`}`;
+}
+
+function Below({ topic, below, write, onDialog }) {
+  const filter = subtree(topic);
+  return html`<${Loaded} from=${below}>${(found) => html`
+    <p>The Topic Filter <${Text} text=${filter} mono /> matches <b>${found.exact === false ? "about " : ""}${plural(found.count, "message")}</b> with ${bytes(found.bytes)}, the topic itself included.</p>
+    <div class="buttons"><a class="button" href=${`#/retained/search?q=${encodeURIComponent(filter)}`}>List them</a>
+      <a class="button" download href=${address("/mqtt/retainer/export", { topic: filter })}>Export all</a>
+      ${write && html`<button onClick=${() => onDialog("restore")}>Restore all…</button><button class="danger" disabled=${!found.count} onClick=${() => onDialog("clear-below")}>Clear all…</button>`}</div>`}<//>`;
+}

@@ -1,0 +1,48 @@
+// JSON as a tree that folds. A click on a name copies its path; a click on a value copies the value.
+import { html, useState } from "../html.js";
+import { LongNumber, jsonText, pathText } from "../payload.js";
+import { marked, shortened, visible } from "../text.js";
+import { copy } from "./copying.js";
+
+const OPEN_LEVELS = 3;
+const PORTION = 100;
+const LONGEST = 2000;
+
+/** A value of JSON. `changed`: paths, as text, that are marked. */
+export function JSONView({ value }) {
+  return html`<div class="json mono"><${Value} value=${value} path=${[]} /></div>`;
+}
+
+function Value({ value, path, name }) {
+  const children = value !== null && typeof value === "object" && !(value instanceof LongNumber);
+  return children ? html`<${Branch} value=${value} path=${path} name=${name} />` : html`<div class="leaf"><${Name} name=${name} path=${path} /><${Leaf} value=${value} /></div>`;
+}
+
+function Name({ name, path }) {
+  if (name === undefined) return null;
+  const text = pathText(path);
+  return html`<button class="key" title=${`Copy the path ${visible(shortened(text))}`} onClick=${(event) => { event.preventDefault(); event.stopPropagation(); copy(text, `the path ${visible(shortened(text))}`); }}>${typeof name === "number" ? name : marked(name)}</button><span class="quiet">: </span>`;
+}
+
+function Leaf({ value }) {
+  const text = value instanceof LongNumber ? value.source : typeof value === "string" ? value : JSON.stringify(value);
+  const kind = typeof value === "string" ? "string" : value === null ? "null" : typeof value === "boolean" ? "boolean" : "number";
+  const long = text.length > LONGEST;
+  return html`<button class=${`value ${kind}`} title="Copy this value" onClick=${() => copy(text, visible(shortened(text, 40)) || "an empty text")}>${kind === "string" ? html`"${marked(long ? text.slice(0, LONGEST) : text)}${long ? "…" : ""}"` : text}</button>`;
+}
+
+function Branch({ value, path, name }) {
+  const list = Array.isArray(value);
+  const entries = list ? value : Object.entries(value);
+  const [open, setOpen] = useState(path.length < OPEN_LEVELS && entries.length <= PORTION);
+  const [most, setMost] = useState(PORTION);
+  const summary = `${entries.length} ${list ? (entries.length === 1 ? "item" : "items") : entries.length === 1 ? "member" : "members"}`;
+  return html`<details open=${open} onToggle=${(event) => { if (event.currentTarget.open !== open) setOpen(event.currentTarget.open); }}>
+    <summary><${Name} name=${name} path=${path} /><span class="quiet">${list ? "[" : "{"} ${summary} ${list ? "]" : "}"}</span></summary>
+    ${open && html`<div class="children">
+      ${entries.slice(0, most).map((each, at) => html`<${Value} key=${list ? at : each[0]} value=${list ? each : each[1]} name=${list ? at : each[0]} path=${[...path, list ? at : each[0]]} />`)}
+      ${entries.length > most && html`<button onClick=${() => setMost(most + PORTION)}>Show ${Math.min(PORTION, entries.length - most)} more of ${entries.length - most}</button>`}
+      ${path.length === 0 && html`<button class="plain small" onClick=${() => copy(jsonText(value, 2), "all of it")}>Copy all</button>`}
+    </div>`}
+  </details>`;
+}

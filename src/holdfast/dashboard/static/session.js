@@ -1,0 +1,42 @@
+// Who uses the dashboard: signs in and out, and knows what the scopes allow.
+import { createContext, useContext } from "./html.js";
+import { get, post, useSession } from "./api.js";
+
+export const Session = createContext(null);
+
+/** Return the session of this page: {name, scopes, version}. */
+export const useCaller = () => useContext(Session);
+
+const ABOVE = { read: ["read", "publish", "retained:write", "admin"], publish: ["publish", "admin"], "retained:write": ["retained:write", "admin"], admin: ["admin"] };
+
+/** Tell whether the session may do what needs this scope. */
+export const allowed = (session, scope) => ABOVE[scope].some((each) => session.scopes.includes(each));
+
+/** Take the one-time token of a link out of the address, so that it is neither kept nor shown. */
+export function takeToken() {
+  const found = /^#\/?token=([^&]+)/.exec(location.hash);
+  if (!found) return null;
+  history.replaceState(null, "", `${location.pathname}${location.search}#/overview`);
+  return decodeURIComponent(found[1]);
+}
+
+/** Return the present session, or null without one. */
+export async function present(signedOut) {
+  try {
+    return begun(await get("/session"), signedOut);
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) return null;
+    throw error;
+  }
+}
+
+export async function signIn(given, signedOut) {
+  return begun(await post("/login", given), signedOut);
+}
+
+export const signOut = () => post("/logout");
+
+function begun(session, signedOut) {
+  useSession(session.csrf, signedOut);
+  return session;
+}
