@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := $(shell find src migrations twisted -name '*.py' -o -name '*.sql' -o -path '*/templates/*' 2>/dev/null)
+SOURCES := $(shell find src migrations twisted -name '*.py' -o -name '*.sql' -o -path '*/templates/*' -o -path '*/static/*' 2>/dev/null)
 # A strict editable install links file by file, so a new or moved file needs a new install.
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)

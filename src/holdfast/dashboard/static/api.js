@@ -87,8 +87,8 @@ function problemIn(response, text) {
     content = JSON.parse(text) ?? {};
   } catch { /* an answer of a proxy: its status has to do */ }
   const detail = content.detail ?? content.message ?? `The answer has the status ${response.status} ${response.statusText}.`;
-  const errors = Array.isArray(content.errors) ? content.errors : [];
-  const fields = errors.map((each) => ({ field: String(each.field ?? each.name ?? ""), detail: String(each.detail ?? each.message ?? each.allowed ?? "") }));
+  const errors = Array.isArray(content.errors) ? content.errors : content.field ? [content] : [];
+  const fields = errors.map((each) => ({ field: visible(each.field ?? ""), detail: visible(each.allowed ? `allowed: ${each.allowed}` : each.detail ?? "") }));
   return new Problem(visible(content.title ?? "The call was refused"), visible(detail), response.status, fields);
 }
 

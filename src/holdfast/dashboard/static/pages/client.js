@@ -102,7 +102,7 @@ function Waiting({ id, what, empty }) {
       { title: "Topic", wide: true, cell: (row) => html`<button class="link" onClick=${() => setShown(shown === row ? null : row)}><${Text} text=${row.topic} mono /></button>` },
       { title: "QoS", number: true, cell: (row) => row.qos },
       { title: "Since", cell: (row) => html`<${Ago} at=${Number(row.publish_at) || row.publish_at} />` },
-      { title: "From", hide: "phone", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
+      { title: "From", named: true, hide: "phone", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
     ]} />
     ${shown && html`<section class="panel"><h2><${Text} text=${shown.topic} mono /></h2>${shown.payload === undefined ? html`<p class="quiet">The payload is too large to be shown here.</p>` : html`<${PayloadView} bytes=${bytesIn(shown.payload)} />`}</section>`}
     ${answer.meta?.hasnext && html`<p class="quiet">These are the first ${count(answer.data.length)} messages.</p>`}`}<//>`;

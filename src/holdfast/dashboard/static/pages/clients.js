@@ -44,7 +44,7 @@ export function Clients({ params }) {
 const COLUMNS = [
   { title: "Client Identifier", wide: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
   { title: "State", cell: stateOf },
-  { title: "User name", hide: "phone", cell: (row) => html`<${Text} text=${row.username} />` },
+  { title: "User name", named: true, hide: "phone", cell: (row) => html`<${Text} text=${row.username} />` },
   { title: "Address", hide: "narrow", cell: (row) => (row.ip_address ? html`<span class="mono">${row.ip_address}</span>` : html`<span class="quiet">–</span>`) },
   { title: "Protocol", hide: "narrow", cell: (row) => protocol(row) },
   { title: "Since", cell: (row) => html`<${Ago} at=${row.connected ? row.connected_at : row.disconnected_at} />` },

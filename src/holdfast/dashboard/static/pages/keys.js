@@ -21,7 +21,7 @@ export function Keys() {
     <p class="intro">Programs use a key in place of a password: <code>Authorization: Bearer KEY</code>, or as user name and password its name and secret.</p>
     <${Loaded} from=${list}>${(answer) => html`<${Table} caption="API keys" rows=${answer.data ?? answer} keyOf=${(row) => row.name} empty="There are no API keys." columns=${[
       { title: "Name", wide: true, cell: (row) => html`<${Text} text=${row.name} />` },
-      { title: "Key", hide: "phone", cell: (row) => html`<${Text} text=${row.api_key ?? row.key} mono />` },
+      { title: "Key", named: true, hide: "phone", cell: (row) => html`<${Text} text=${row.api_key ?? row.key} mono />` },
       { title: "Scopes", cell: (row) => (row.scopes ?? []).map((scope) => html`<span class="tag">${scope}</span> `) },
       { title: "Made", hide: "phone", cell: (row) => html`<${Ago} at=${row.created_at} />` },
       { title: "Last used", hide: "narrow", cell: (row) => html`<${Ago} at=${row.last_used_at} empty="never" />` },

@@ -62,12 +62,12 @@ function Figures({ samples, node }) {
     ["Messages out", rate(now.sent_msg_rate), byteRate(now.sent_bytes_rate), null],
     ["PUBACK after commit", milliseconds(now.puback_p99_ms), `half within ${milliseconds(now.puback_p50_ms)}`, null],
     ["Reactor lag, 99 %", milliseconds(now.reactor_lag_p99_ms), `writer queue ${bytes(now.writer_queue_bytes)}`, null],
-    ["Connected clients", count(now.connections), `${count(now.sessions)} Sessions, ${count(now.subscriptions)} subscriptions`, href("clients")],
+    ["Connected clients", count(now.live_connections ?? now.connections), `${count(now.sessions)} Sessions, ${count(now.subscriptions)} subscriptions`, href("clients")],
     ["Retained messages", count(now.retained_msg_count), `${bytes(now.retained_bytes)}, ${grown < 0 ? "−" : "+"}${count(Math.abs(grown))} in this period`, href("retained")],
     ["Free disk", bytes(now.disk_free_bytes), now.database_bytes === undefined ? "" : `database ${bytes(now.database_bytes)}`, null],
     ["Memory", bytes(now.memory_bytes), node?.uptime === undefined ? "" : `up ${duration(node.uptime / 1000)}`, null],
   ];
-  return html`<dl class=${`figures ${old ? "old" : ""}`}>${figures.map(([title, value, more, link]) => html`<div key=${title}><dt>${link ? html`<a href=${link}>${title}</a>` : title}</dt><dd><strong>${value}</strong><small>${more || "\u00a0"}</small></dd></div>`)}</dl>
+  return html`<dl class="figures">${figures.map(([title, value, more, link]) => html`<div key=${title}><dt>${link ? html`<a href=${link}>${title}</a>` : title}</dt><dd><strong>${value}</strong><small>${more || "\u00a0"}</small></dd></div>`)}</dl>
     ${old && html`<p class="quiet">These figures are old: no newer ones have come from the broker.</p>`}`;
 }
 
@@ -76,7 +76,7 @@ const CHARTS = [
   ["Bytes", [["in", "received_bytes_rate"], ["out", "sent_bytes_rate"]], byteRate],
   ["PUBACK after commit", [["99 %", "puback_p99_ms"], ["50 %", "puback_p50_ms"]], milliseconds],
   ["Reactor lag", [["99 %", "reactor_lag_p99_ms"]], milliseconds],
-  ["Clients", [["connected", "connections"], ["Sessions", "sessions"], ["subscriptions", "subscriptions"]], compact],
+  ["Clients", [["connected", "live_connections"], ["Sessions", "sessions"], ["subscriptions", "subscriptions"]], compact],
   ["Retained messages", [["messages", "retained_msg_count"]], compact, false],
   ["Retained bytes", [["bytes", "retained_bytes"]], bytes, false],
   ["Memory", [["used", "memory_bytes"]], bytes],

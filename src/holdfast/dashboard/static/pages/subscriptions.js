@@ -33,6 +33,6 @@ export function Subscriptions({ params }) {
 
 const COLUMNS = [
   SUBSCRIPTION_COLUMNS[0],
-  { title: "Client Identifier", cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
+  { title: "Client Identifier", named: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
   ...SUBSCRIPTION_COLUMNS.slice(1),
 ];

@@ -3,6 +3,7 @@ import { html, useState } from "../html.js";
 import { LongNumber, jsonText, pathText } from "../payload.js";
 import { marked, shortened, visible } from "../text.js";
 import { copy } from "./copying.js";
+import { Icon } from "./icons.js";
 
 const OPEN_LEVELS = 3;
 const PORTION = 100;
@@ -21,7 +22,7 @@ function Value({ value, path, name }) {
 function Name({ name, path }) {
   if (name === undefined) return null;
   const text = pathText(path);
-  return html`<button class="key" title=${`Copy the path ${visible(shortened(text))}`} onClick=${(event) => { event.preventDefault(); event.stopPropagation(); copy(text, `the path ${visible(shortened(text))}`); }}>${typeof name === "number" ? name : marked(name)}</button><span class="quiet">: </span>`;
+  return html`<button class="key" title=${`Copy the path ${visible(shortened(text))}`} onClick=${() => copy(text, `the path ${visible(shortened(text))}`)}>${typeof name === "number" ? name : marked(name)}</button><span class="quiet">: </span>`;
 }
 
 function Leaf({ value }) {
@@ -37,12 +38,12 @@ function Branch({ value, path, name }) {
   const [open, setOpen] = useState(path.length < OPEN_LEVELS && entries.length <= PORTION);
   const [most, setMost] = useState(PORTION);
   const summary = `${entries.length} ${list ? (entries.length === 1 ? "item" : "items") : entries.length === 1 ? "member" : "members"}`;
-  return html`<details open=${open} onToggle=${(event) => { if (event.currentTarget.open !== open) setOpen(event.currentTarget.open); }}>
-    <summary><${Name} name=${name} path=${path} /><span class="quiet">${list ? "[" : "{"} ${summary} ${list ? "]" : "}"}</span></summary>
+  return html`<div class="branch"><div class="line"><button class="fold" aria-expanded=${open} aria-label=${open ? "Close" : "Open"} onClick=${() => setOpen(!open)}><${Icon} name="chevron" /></button>
+      <${Name} name=${name} path=${path} /><button class="summary" aria-hidden="true" tabindex="-1" onClick=${() => setOpen(!open)}>${list ? "[" : "{"} ${summary} ${list ? "]" : "}"}</button></div>
     ${open && html`<div class="children">
       ${entries.slice(0, most).map((each, at) => html`<${Value} key=${list ? at : each[0]} value=${list ? each : each[1]} name=${list ? at : each[0]} path=${[...path, list ? at : each[0]]} />`)}
       ${entries.length > most && html`<button onClick=${() => setMost(most + PORTION)}>Show ${Math.min(PORTION, entries.length - most)} more of ${entries.length - most}</button>`}
       ${path.length === 0 && html`<button class="plain small" onClick=${() => copy(jsonText(value, 2), "all of it")}>Copy all</button>`}
     </div>`}
-  </details>`;
+  </div>`;
 }

@@ -8,7 +8,7 @@ import { Text } from "../text.js";
 import { Icon } from "./icons.js";
 import { ErrorBox, Toasts } from "./notices.js";
 
-const STATES = { off: ["idle", "No live updates on this page"], connecting: ["wait", "Connecting…"], live: ["ok", "Live"], broken: ["bad", "Reconnecting…"] };
+const STATES = { off: ["idle", "Not live"], connecting: ["wait", "Connecting…"], live: ["ok", "Live"], broken: ["bad", "Reconnecting…"] };
 const ICONS = { system: "screen", light: "sun", dark: "moon" };
 
 /** `pages`: [name, title, group]; `here`: the name of the present one. */

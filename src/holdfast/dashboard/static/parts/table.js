@@ -3,7 +3,7 @@ import { html, useRef, useState } from "../html.js";
 import { Empty } from "./notices.js";
 
 /**
- * `columns`: {name, title, cell(row), number, hide, sort}. `hide` is "narrow" or "phone": left out on such screens.
+ * `columns`: {title, cell(row), number, wide, tight, named, hide, sort}: `named` ones have names that may be long. `hide` is "medium", "narrow" or "phone": left out on such screens.
  * `open(row)`: what a click on a row does; the first cell has the link for the keyboard.
  */
 export function Table({ caption, columns, rows, keyOf, empty, open, sort, onSort, selected }) {
@@ -19,7 +19,7 @@ export function Table({ caption, columns, rows, keyOf, empty, open, sort, onSort
   </table></div>`;
 }
 
-const classOf = (column) => [column.number ? "number" : "", column.hide ? `hide-${column.hide}` : "", column.wide ? "grow" : "", column.tight ? "tight" : ""].join(" ");
+const classOf = (column) => [column.number ? "number" : "", column.hide ? `hide-${column.hide}` : "", column.wide ? "grow" : "", column.tight ? "tight" : "", column.named ? "named" : ""].join(" ");
 
 function sortOf(column, sort) {
   if (!column.sort || sort?.by !== column.sort) return undefined;

@@ -27,7 +27,7 @@ export function Changes({ params, chosen, onChoose, onChange }) {
         { title: "Time", tight: true, cell: (row) => html`<${Ago} at=${row.changed_at} />` },
         { title: "Change", tight: true, cell: (row) => html`<${Op} row=${row} />` },
         { title: "Topic", wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
-        { title: "By", cell: (row) => (row.from_clientid || row.from_username ? html`<${Text} text=${row.from_clientid ?? row.from_username} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`) },
+        { title: "By", named: true, cell: (row) => (row.from_clientid || row.from_username ? html`<${Text} text=${row.from_clientid ?? row.from_username} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`) },
         { title: "Size", number: true, hide: "narrow", cell: (row) => (row.op === "set" ? bytes(row.size) : "") },
       ]} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} changes on this page.<//>`}<//>`}`;

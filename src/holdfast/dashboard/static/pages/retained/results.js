@@ -14,7 +14,7 @@ import { SaveShown } from "./saving.js";
 import { allowed, useCaller } from "../../session.js";
 
 const LIMIT = 100;
-const MORE = ["publisher", "username", "older_than", "newer_than", "min_size", "max_size"];
+const MORE = ["search", "publisher", "username", "older_than", "newer_than", "min_size", "max_size"];
 
 export function Results({ params, chosen, onChoose, onChange, news, follow, onFollow }) {
   const caller = useCaller();
@@ -24,7 +24,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const key = JSON.stringify(search);
   const pages = usePages(key);
   const list = useLoaded((signal) => get("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
-  const total = useLoaded(params.at || MORE.some((name) => params[name]) ? null : (signal) => get("/mqtt/retainer/count", { topic: filter }, signal), [key]);
+  const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", conditions(filter, params), signal), [key]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.from === "search" && follow.filter === filter;
   const token = list.data?.meta.token;
@@ -34,25 +34,28 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const write = allowed(caller, "retained:write");
   return html`<${Form} params=${params} onChange=${onChange} />
     ${params.at && html`<${Note} kind="warning"><p>You see the messages as they were at <b><${Text} text=${localInput(params.at)?.replace("T", " ")} /></b>. <button class="link" onClick=${() => onChange({ at: "" })}>Back to now</button></p><//>`}
-    <div class="bar"><span class="quiet" aria-live="polite">${total.data ? `${total.data.exact === false ? "About " : ""}${count(total.data.count)} messages, ${bytes(total.data.bytes)}` : "\u00a0"}</span><span class="spring"></span>
+    <div class="bar"><span class="quiet" aria-live="polite">${total.data ? `${total.data.exact === false ? "At least " : ""}${count(total.data.count)} messages, ${bytes(total.data.bytes)}` : "\u00a0"}</span><span class="spring"></span>
       ${!params.at && html`<${Check} label="Live" value=${following} onValue=${(on) => onFollow(on ? { filter, token, from: "search" } : null)} />`}
       <${SaveShown} rows=${rows} name="retained" all=${params.at ? null : { topic: filter }} />
       ${write && html`<button onClick=${() => setDialog("restore")}>Restore…</button><button onClick=${() => setDialog("clear")} disabled=${Boolean(params.at)}>Clear…</button>`}</div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose)} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
-        sort=${{ by: sort ?? "topic", order: params.order ?? "asc" }} onSort=${params.at ? undefined : (by) => onChange({ sort: by, order: (sort ?? "topic") === by && params.order !== "desc" ? "desc" : (sort ?? "topic") === by ? "asc" : by === "topic" ? "asc" : "desc" })}
+        sort=${{ by: sort ?? "topic", order: params.order ?? "asc" }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
         empty=${params.q ? "No retained message matches this search." : "No messages are retained."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} messages on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
     ${dialog === "restore" && html`<${Restore} filter=${filter} onClose=${(done) => { setDialog(null); if (done) list.reload(); }} />`}
-    ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${{ publisher: params.publisher, older_than: params.older_than }} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
+    ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${Object.fromEntries(MORE.map((name) => [name, params[name]]))} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
 }
 
 const columns = (news, onChoose) => [
   { title: "Topic", sort: "topic", wide: true, cell: (row) => html`<button class=${`link ${fresh(news, row) ? "fresh" : ""}`} onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
   { title: "Time", sort: "time", tight: true, cell: (row) => html`<${Ago} at=${row.publish_at} />` },
   { title: "Size", sort: "size", number: true, cell: (row) => bytes(row.size) },
-  { title: "Publisher", hide: "narrow", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
+  { title: "Publisher", named: true, hide: "medium", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
 ];
+
+/** The arguments that select messages. */
+const conditions = (filter, params) => ({ topic: filter, ...Object.fromEntries(MORE.map((name) => [name, params[name]])) });
 
 const fresh = (news, row) => Date.now() - (news.topics.get(row.topic)?.seen ?? 0) < 2500;
 
@@ -64,7 +67,7 @@ function Form({ params, onChange }) {
     <button class="plain" aria-expanded=${open} onClick=${() => setOpen(!open)}>${used.length ? `More (${used.length})` : "More"}</button></div>
     ${open && html`<div class="more-filters">
       <${TextField} label="As of" type="datetime-local" step="1" value=${params.at ? localInput(params.at) : ""} onValue=${(value) => onChange({ at: value ? fromLocalInput(value) : "" })} />
-      ${!params.at && html`${field("publisher", "Publisher", "a Client Identifier")}${field("username", "User name")}${field("newer_than", "Newer than", "such as -1h or 2026-11-21T10:00Z")}${field("older_than", "Older than", "such as -7d")}
+      ${!params.at && html`${field("search", "Part of the topic")}${field("publisher", "Publisher", "a Client Identifier")}${field("username", "User name")}${field("newer_than", "Newer than", "such as -1h or 2026-11-21T10:00Z")}${field("older_than", "Older than", "such as -7d")}
         ${field("min_size", "At least", "bytes", { inputmode: "numeric" })}${field("max_size", "At most", "bytes", { inputmode: "numeric" })}`}
     </div>`}`;
 }

@@ -1,5 +1,5 @@
 // The chosen topic: its message, its history, and what is below it.
-import { html, useEffect, useMemo, useState } from "../../html.js";
+import { html, useEffect, useMemo, useRef, useState } from "../../html.js";
 import { address, get } from "../../api.js";
 import { bytes, count, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
@@ -8,7 +8,7 @@ import { Text } from "../../text.js";
 import { Ago, Exact } from "../../time.js";
 import { Check, Tabs } from "../../parts/fields.js";
 import { CopyButton } from "../../parts/copying.js";
-import { Empty, Note, toastError } from "../../parts/notices.js";
+import { Empty, Note } from "../../parts/notices.js";
 import { PayloadView } from "../../parts/payload-view.js";
 import { allowed, useCaller } from "../../session.js";
 import { clientLink } from "../clients.js";
@@ -24,7 +24,12 @@ export const subtree = (topic) => `${topic}/#`;
 
 export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) {
   const caller = useCaller();
-  const message = useLoaded(topic === "" ? async () => null : (signal) => get("/mqtt/retainer/message", { topic, at }, signal).catch(absent), [topic, at]);
+  const token = useRef(null);
+  const message = useLoaded(topic === "" ? async () => null : async (signal) => {
+    const list = await get("/mqtt/retainer/messages", { topic, at, limit: 1 }, signal);  // it has the token for changes after it
+    token.current = list.meta.token;
+    return list.data.length ? get("/mqtt/retainer/message", { topic, at }, signal).catch(absent) : null;
+  }, [topic, at]);
   const below = useLoaded((signal) => get("/mqtt/retainer/count", { topic: subtree(topic) }, signal), [topic]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.filter === topic;
@@ -33,26 +38,16 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
   const tab = TABS.some(([each]) => each === asked) ? asked : "message";
   const write = allowed(caller, "retained:write") && !at;
   const done = (changed) => { setDialog(null); if (changed) { message.reload(); below.reload(); forgetTree(); } };
-  const begin = async (on) => {
-    if (!on) { onFollow(null); return; }
-    try {
-      const list = await get("/mqtt/retainer/messages", { topic, limit: 1 });
-      onFollow({ filter: topic, token: list.meta.token, from: "topic" });
-      message.reload();
-    } catch (error) {
-      toastError(error);
-    }
-  };
   const others = below.data ? below.data.count - (message.data ? 1 : 0) : 0;
   return html`<div class="topic">
     <div class="topic-head"><h2><${Text} text=${topic} mono empty="(empty level)" /></h2><${CopyButton} text=${topic} what="the topic" /></div>
     <div class="bar">
-      ${topic !== "" && !at && html`<${Check} label="Live" value=${following} onValue=${begin} />`}<span class="spring"></span>
+      ${topic !== "" && !at && html`<${Check} label="Live" value=${following} onValue=${(on) => onFollow(on ? { filter: topic, token: token.current, from: "topic" } : null)} />`}<span class="spring"></span>
       ${write && html`${topic !== "" && html`<button onClick=${() => setDialog("set")}>Set…</button>`}
         <button onClick=${() => setDialog("restore")}>Restore…</button>
         <button disabled=${!message.data} onClick=${() => setDialog("clear")}>Clear…</button>`}
     </div>
-    <${Tabs} label="Parts of the topic" value=${tab} onValue=${onTab} options=${TABS.map(([each, title]) => [each, each === "below" && others > 0 ? `${title} (${below.data.exact === false ? "≈" : ""}${count(others)})` : title])} />
+    <${Tabs} label="Parts of the topic" value=${tab} onValue=${onTab} options=${TABS.map(([each, title]) => [each, each === "below" && others > 0 ? `${title} (${below.data.exact === false ? "≥ " : ""}${count(others)})` : title])} />
     <div role="tabpanel" aria-label=${TABS.find(([each]) => each === tab)[1]}>
       ${tab === "message" && (message.loading && message.data === null && !message.error ? html`<${Loaded} from=${message} lines=${6} />` : message.data === null && !message.error
         ? html`<${Empty} title=${at ? "This topic had no message then." : "This topic has no message."}>${others > 0 ? `There are ${count(others)} messages below it.` : "Its history tells whether it had one."}<//>`
@@ -100,7 +95,7 @@ export function properties(given) {
 function Below({ topic, below, write, onDialog }) {
   const filter = subtree(topic);
   return html`<${Loaded} from=${below}>${(found) => html`
-    <p>The Topic Filter <${Text} text=${filter} mono /> matches <b>${found.exact === false ? "about " : ""}${plural(found.count, "message")}</b> with ${bytes(found.bytes)}, the topic itself included.</p>
+    <p>The Topic Filter <${Text} text=${filter} mono /> matches <b>${found.exact === false ? "at least " : ""}${plural(found.count, "message")}</b> with ${bytes(found.bytes)}, the topic itself included.</p>
     <div class="buttons"><a class="button" href=${`#/retained/search?q=${encodeURIComponent(filter)}`}>List them</a>
       <a class="button" download href=${address("/mqtt/retainer/export", { topic: filter })}>Export all</a>
       ${write && html`<button onClick=${() => onDialog("restore")}>Restore all…</button><button class="danger" disabled=${!found.count} onClick=${() => onDialog("clear-below")}>Clear all…</button>`}</div>`}<//>`;

@@ -113,11 +113,11 @@ function Row({ row, at, now, active, chosen, onPick, onToggle }) {
   const newest = node.newest ? relative(node.newest, now) : "–";
   const name = node.name === "" ? "(empty level)" : visible(node.name);
   return html`<div id=${`row-${at}`} class=${`row ${active ? "active" : ""} ${chosen ? "selected" : ""}`} role="treeitem" style=${place} aria-level=${level} aria-posinset=${node.position} aria-setsize=${row.setsize}
-      aria-expanded=${node.leaf ? undefined : node.open} aria-selected=${Boolean(chosen)} aria-label=${`${name}, ${count(node.count)} messages, newest ${newest}`} onClick=${onPick}>
+      aria-expanded=${node.leaf ? undefined : node.open} aria-selected=${Boolean(chosen)} onClick=${onPick}>
     <span class="fold" onClick=${(event) => { if (!node.leaf) { event.stopPropagation(); onToggle(); } }}>${!node.leaf && html`<${Icon} name="chevron" />`}</span>
     <span class=${`name ${node.has_message ? "holds" : ""}`} title=${name}><${Text} text=${node.name} empty="(empty level)" mono /></span>
-    <span class="number" title=${node.exact === false ? `about ${count(node.count)}` : count(node.count)}>${node.leaf && node.count === 1 ? "" : `${node.exact === false ? "≈ " : ""}${compact(node.count)}`}</span>
+    <span class="number" title=${node.exact === false ? `at least ${count(node.count)}` : count(node.count)}>${node.leaf && node.count === 1 ? "" : html`${node.exact === false ? "≥ " : ""}${compact(node.count)}<span class="unseen"> messages</span>`}</span>
     <span class="number hide-narrow">${bytes(node.bytes)}</span>
-    <span class="number when" title=${exact(node.newest)}>${newest.replace(" ago", "")}</span>
+    <span class="number when" title=${exact(node.newest)}><span class="unseen">newest </span>${newest.replace(" ago", "")}</span>
   </div>`;
 }
