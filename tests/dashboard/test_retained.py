@@ -1,0 +1,263 @@
+"""The explorer of retained messages."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tests.dashboard.dashboard import Dashboard
+from tests.dashboard.data import MANY, message
+from tests.dashboard.fake_api import FakeAPI, Refusal
+from tests.dashboard.hostile import HOSTILE
+
+ACTIVE = "document.getElementById(document.querySelector('[role=tree]').getAttribute('aria-activedescendant'))"
+
+
+def active(dashboard: Dashboard) -> tuple[str, str | None, str]:
+    """Return the name, the state and the level of the row that the keyboard is at."""
+    name, expanded, level = dashboard.page.evaluate(
+        f"(row => [row.querySelector('.name').textContent, row.getAttribute('aria-expanded'), row.getAttribute('aria-level')])({ACTIVE})"
+    )
+    return name, expanded, level
+
+
+def press(dashboard: Dashboard, *keys: str) -> None:
+    for key in keys:
+        dashboard.page.keyboard.press(key)
+        dashboard.settle()
+
+
+def test_the_tree_has_the_keys_of_its_pattern(dashboard: Dashboard) -> None:
+    """Arrows open, close and move; Home and End, letters, Enter."""
+    dashboard.go("retained/tree")
+    dashboard.page.get_by_role("tree").focus()
+    assert active(dashboard) == ("building", "false", "1")
+    press(dashboard, "ArrowRight")
+    assert active(dashboard) == ("building", "true", "1")
+    press(dashboard, "ArrowRight", "ArrowDown")
+    assert active(dashboard) == ("report", None, "2")
+    press(dashboard, "Enter")
+    dashboard.page.wait_for_url("**topic=building%2Freport")
+    press(dashboard, "ArrowLeft", "ArrowLeft")
+    assert active(dashboard) == ("building", "false", "1")
+    press(dashboard, "End")
+    assert active(dashboard) == ("site", "false", "1")
+    press(dashboard, "Home", "m")
+    assert active(dashboard) == ("many", "false", "1")
+
+
+def test_a_million_topics_open_level_by_level(dashboard: Dashboard, api: FakeAPI) -> None:
+    """A level costs one call for its first part, and the address leads to a topic deep in the tree."""
+    topic = "site/site-7/building-63/room-207"
+    dashboard.go("retained/tree", topic=topic)
+    assert active(dashboard) == ("room-207", None, "4")
+    assert len(api.called("GET", "/mqtt/retainer/tree")) <= 6
+    dashboard.sees("gateway-07")
+
+
+def test_a_hundred_thousand_children_are_drawn_as_far_as_they_are_seen(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Few rows exist at a time; scrolling loads the next part; a jump to the end does not load everything."""
+    dashboard.go("retained/tree")
+    dashboard.page.get_by_role("tree").focus()
+    press(dashboard, "m", "ArrowRight", "ArrowRight")
+    assert active(dashboard)[0] == "device-000000"
+    rows = "document.querySelectorAll('[role=treeitem]').length"
+    assert dashboard.page.evaluate(rows) < 100
+    press(dashboard, "End")
+    dashboard.page.wait_for_function("() => true")
+    assert dashboard.page.evaluate(rows) < 100
+    loaded = sum(int(given["limit"]) for given, _ in api.called("GET", "/mqtt/retainer/tree") if given.get("topic") == "many")
+    assert 1000 <= loaded < MANY / 20
+
+
+def test_empty_levels_have_a_name_and_open(dashboard: Dashboard) -> None:
+    """The topics "empty//leaf" and "empty" are not mixed up."""
+    dashboard.go("retained/tree", topic="empty//leaf")
+    assert active(dashboard) == ("leaf", None, "3")
+    dashboard.sees("(empty level)")
+
+
+def test_the_search_keeps_filter_order_and_conditions_in_the_address(dashboard: Dashboard, api: FakeAPI) -> None:
+    """So that a search can be sent to a colleague. The slash key leads to the search."""
+    dashboard.go("retained/search")
+    dashboard.page.get_by_role("heading", name="Retained messages").click()
+    dashboard.page.keyboard.press("/")
+    dashboard.page.keyboard.type("many/#")
+    dashboard.sees("many/device-000000")
+    dashboard.click("Size")
+    dashboard.settle()
+    dashboard.click("More")
+    dashboard.fill("Publisher", "gateway-07")
+    dashboard.page.keyboard.press("Enter")
+    dashboard.settle()
+    assert "q=many%2F%23" in dashboard.page.url
+    given, _ = api.called("GET", "/mqtt/retainer/messages")[-1]
+    assert (given["topic"], given["sort"], given["order"], given["publisher"]) == ("many/#", "size", "desc", "gateway-07")
+    dashboard.click("Next")
+    dashboard.sees("Page 2")
+    assert api.called("GET", "/mqtt/retainer/messages")[-1][0]["cursor"] == "100"
+
+
+def test_a_bad_filter_is_told_with_the_field(dashboard: Dashboard) -> None:
+    dashboard.expected.append("status of 400")
+    dashboard.go("retained/search", q="a/#/b")
+    dashboard.sees("# is the last level only")
+
+
+def test_json_folds_and_its_paths_and_values_are_copied(dashboard: Dashboard) -> None:
+    """Numbers keep all digits, and a name that is no identifier is quoted in the path."""
+    dashboard.go("retained/tree", topic="building/temperature")
+    clipboard = "navigator.clipboard.readText()"
+    dashboard.page.get_by_role("button", name="volts", exact=True).click()
+    assert dashboard.page.evaluate(clipboard) == "$.battery.volts"
+    dashboard.page.get_by_role("button", name="9007199254740993123").click()
+    assert dashboard.page.evaluate(clipboard) == "9007199254740993123"
+    dashboard.go("retained/tree", topic=f"hostile/{HOSTILE[0]}")
+    dashboard.page.get_by_role("button", name=HOSTILE[0], exact=True).first.click()
+    assert dashboard.page.evaluate(clipboard) == f"$['{HOSTILE[0]}']"
+
+
+def test_a_payload_is_shown_as_text_and_as_bytes(dashboard: Dashboard) -> None:
+    dashboard.go("retained/tree", topic="building/temperature")
+    dashboard.click("Text", "radio")
+    dashboard.sees('{"degrees": 21.0')
+    dashboard.go("retained/tree", topic="building/report")
+    dashboard.sees("000010  10 11 12 13")
+    dashboard.sees("not UTF-8 text")
+
+
+def test_the_history_draws_values_and_compares_revisions(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Numbers at a path of JSON are drawn; a chosen pair is compared; it is shown who has cleared the topic."""
+    dashboard.go("retained/tree", topic="building/temperature", tab="history")
+    dashboard.page.get_by_label("Values of").select_option("$.battery.volts")
+    assert dashboard.page.get_by_role("img", name="$.battery.volts").count() == 1
+    dashboard.sees("/degrees")
+    dashboard.page.locator("input[name=from]").nth(4).check()
+    dashboard.settle()
+    given, _ = api.called("GET", "/mqtt/retainer/diff")[-1]
+    assert (given["from"], given["to"]) == ("90071992547409927", "90071992547409931")
+    dashboard.page.get_by_role("row").filter(has_text="cleared").click()
+    dashboard.sees("Cleared by maintenance-laptop")
+    dashboard.click("Older changes")
+    dashboard.sees("80+ changes")
+
+
+def test_changes_of_all_topics_lead_to_the_history(dashboard: Dashboard) -> None:
+    dashboard.go("retained/changes", q="building/#")
+    dashboard.sees("maintenance-laptop")
+    dashboard.page.locator("tbody button.link").first.click()
+    dashboard.page.wait_for_url("**tab=history")
+
+
+def test_a_restore_counts_first_and_then_changes_that_much(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Nothing changes before the dry run; another choice needs another dry run; all parts are done."""
+    dashboard.go("retained/tree", topic="building", tab="below")
+    dashboard.click("Restore all…")
+    apply = dashboard.page.locator("dialog footer button.danger")
+    assert apply.is_disabled()
+    dashboard.click("yesterday")
+    dashboard.click("Dry run")
+    dashboard.sees("Change 4 topics")
+    dashboard.page.get_by_label("Also clear topics").check()
+    assert apply.is_disabled()
+    dashboard.click("Dry run")
+    dashboard.sees("Change 4 topics")
+    apply.click()
+    dashboard.sees("Restored 4 topics")
+    calls = [given for given, _ in api.called("POST", "/mqtt/retainer/restore")]
+    assert [given["dry_run"] for given in calls] == ["true"] * 4 + ["false"] * 2
+    assert {given["topic"] for given in calls} == {"building/#"}
+    assert calls[-1]["clear"] == "true"
+
+
+def test_clearing_names_what_and_how_many(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The button has the number of the dry run. Many messages need the number to be typed."""
+    dashboard.go("retained/tree", topic="building/temperature")
+    dashboard.click("Clear…")
+    dashboard.click("Clear 3 messages")
+    dashboard.sees("Cleared 3 messages")
+    calls = [given for given, _ in api.called("DELETE", "/mqtt/retainer/messages")]
+    assert [given.get("dry_run") for given in calls] == ["true", None]
+    assert {given["topic"] for given in calls} == {"building/temperature"}
+    dashboard.go("retained/search")
+    dashboard.click("Clear…")
+    button = dashboard.page.get_by_role("button", name="Clear 1,000,132 messages")
+    button.wait_for()
+    assert button.is_disabled()
+    dashboard.page.get_by_label("Type 1000132 to confirm").fill("1000132")
+    assert button.is_enabled()
+    dashboard.page.keyboard.press("Escape")
+    assert len(api.called("DELETE", "/mqtt/retainer/messages")) == 3
+
+
+def test_a_message_is_set_with_its_properties(dashboard: Dashboard, api: FakeAPI) -> None:
+    """A refusal names the field, and keeps what was written."""
+    dashboard.go("retained/tree")
+    dashboard.click("New message…")
+    dashboard.fill("Topic", "a/+")
+    dashboard.fill("Payload", '{"a": 1}')
+    dashboard.fill("Expires after (seconds)", "60")
+    dashboard.click("Add a property")
+    dashboard.fill("Name 1", "k")
+    dashboard.fill("Value 1", "v")
+    dashboard.sees("valid JSON")
+    dashboard.expected.append("status of 400")
+    dashboard.click("Set")
+    dashboard.sees("+ is not allowed in a Topic Name")
+    dashboard.fill("Topic", "a/b")
+    dashboard.click("Set")
+    dashboard.page.wait_for_url("**topic=a%2Fb")
+    (_, _), (_, body) = api.called("POST", "/mqtt/retainer/messages")
+    assert body == {
+        "topic": "a/b", "payload": '{"a": 1}', "payload_encoding": "plain", "qos": 0, "quiet": False,
+        "properties": {"message_expiry_interval": 60, "user_properties": [["k", "v"]]},
+    }  # fmt: skip
+
+
+def test_a_topic_is_followed_without_a_gap(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The list gives the token, the events begin after it, and a change is shown without a click."""
+    dashboard.go("retained/tree", topic="building/temperature")
+    with dashboard.page.expect_request(lambda request: "/events?" in request.url) as asked:
+        dashboard.page.get_by_label("Live").check()
+    assert "retained=building%2Ftemperature" in asked.value.url
+    assert "token=1" in asked.value.url
+    dashboard.page.locator(".connection.ok").first.wait_for()
+    api.retained["building/temperature"] = {"from_clientid": "another-gateway"}
+    api.tell("retained", {"topic": "building/temperature", "op": "set"})
+    dashboard.sees("another-gateway")
+
+
+def test_what_is_shown_is_saved_inert(dashboard: Dashboard) -> None:
+    """In CSV, no cell begins like a formula; NDJSON has the exact texts."""
+    dashboard.go("retained/search", q="hostile/#")
+    dashboard.page.locator("summary", has_text="Export").click()
+    with dashboard.page.expect_download() as download:
+        dashboard.click("What is shown, as CSV")
+    text = download.value.path().read_text()
+    assert '"\'=HYPERLINK' in text
+    assert ',"=HYPERLINK' not in text
+    dashboard.page.locator("summary", has_text="Export").click()
+    with dashboard.page.expect_download() as download:
+        dashboard.click("What is shown, as NDJSON")
+    lines = [json.loads(line) for line in download.value.path().read_text().split("\n") if line]
+    assert [line["topic"] for line in lines] == [f"hostile/{name}" for name in HOSTILE]
+
+
+def test_a_failed_part_of_the_tree_can_be_loaded_again(dashboard: Dashboard, api: FakeAPI) -> None:
+    api.fail["/mqtt/retainer/tree"] = Refusal(503, "the database is not available")
+    dashboard.expected.append("status of 503")
+    dashboard.go("retained/tree")
+    dashboard.sees("the database is not available")
+    api.fail.clear()
+    dashboard.click("Try again")
+    dashboard.sees("many")
+
+
+def test_the_stand_in_makes_messages_like_the_broker() -> None:
+    """A message of the stand-in has the fields that the records of the API have."""
+    from holdfast.messages import RetainedMessage
+    from holdfast.retained.records import summary_of
+    from holdfast.retained.store.values import ListedMessage
+
+    real = summary_of(ListedMessage(RetainedMessage("a", b"x", stored_at=0, revision=1), 1))
+    assert set(message(time.time(), "a")) == set(real)

@@ -1,0 +1,59 @@
+"""Signing in and out."""
+
+from __future__ import annotations
+
+from tests.dashboard.dashboard import Dashboard
+from tests.dashboard.fake_api import FakeAPI
+
+
+def test_a_link_signs_in_and_leaves_the_address(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The one-time token is neither in the address nor in the history of the browser afterwards."""
+    api.signed_in = False
+    dashboard.page.goto(f"{api.origin}/#token=good")
+    dashboard.settle()
+    assert dashboard.page.url == f"{api.origin}/#/overview"
+    assert dashboard.page.evaluate("history.length") == 2
+    assert api.called("POST", "/login") == [({}, {"token": "good"})]
+
+
+def test_an_old_link_says_how_to_get_another(dashboard: Dashboard, api: FakeAPI) -> None:
+    api.signed_in = False
+    dashboard.expected.append("status of 401")
+    dashboard.page.goto(f"{api.origin}/#token=old")
+    dashboard.sees("this link has been used, or is too old")
+    dashboard.page.get_by_text("holdfast dashboard", exact=True).wait_for()
+
+
+def test_name_and_password_sign_in(dashboard: Dashboard, api: FakeAPI) -> None:
+    """A wrong password is told, and not kept in the field."""
+    api.signed_in = False
+    dashboard.expected.append("status of 401")
+    dashboard.go("clients")
+    dashboard.fill("User name", "operator")
+    dashboard.fill("Password", "wrong")
+    dashboard.click("Sign in")
+    dashboard.sees("user name or password is wrong")
+    assert dashboard.page.get_by_label("Password").input_value() == ""
+    dashboard.fill("Password", "right")
+    dashboard.click("Sign in")
+    dashboard.sees("sensor-0000")
+
+
+def test_an_ended_session_leads_to_the_sign_in_and_back(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The place that was asked for is shown after the user has signed in again."""
+    dashboard.go("listeners")
+    api.signed_in = False
+    dashboard.expected.append("status of 401")
+    dashboard.go("bans")
+    dashboard.sees("Your session is over")
+    dashboard.fill("User name", "operator")
+    dashboard.fill("Password", "right")
+    dashboard.click("Sign in")
+    dashboard.sees("too many failures")
+
+
+def test_signing_out_ends_the_session(dashboard: Dashboard, api: FakeAPI) -> None:
+    dashboard.go("overview")
+    dashboard.click("Sign out")
+    dashboard.sees("You have signed out.")
+    assert api.signed_in is False
