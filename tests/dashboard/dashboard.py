@@ -12,7 +12,7 @@ from tests.dashboard.fake_api import FakeAPI
 
 AXE = Path(__file__).resolve().parents[1] / "e2e" / "node_modules" / "axe-core" / "axe.min.js"
 #: milliseconds until a missing element fails a test
-_PATIENCE = 5000
+_PATIENCE = 15_000
 #: waits until nothing has been loading for a moment; a page begins to load only after it was drawn
 _SETTLED = """patience => new Promise((resolve, reject) => {
   const end = performance.now() + patience;
@@ -93,6 +93,10 @@ class Dashboard:
     def sees(self, text: str) -> None:
         """Wait until this text is shown."""
         self.page.get_by_text(text).first.wait_for()
+
+    def live(self) -> None:
+        """Wait until events arrive."""
+        self.page.locator("nav .connection.ok").wait_for()
 
     @property
     def text(self) -> str:

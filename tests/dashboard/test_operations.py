@@ -12,7 +12,7 @@ from tests.dashboard.fake_api import FakeAPI
 def test_the_overview_follows_the_broker(dashboard: Dashboard, api: FakeAPI) -> None:
     """It begins with the recent past, then each event is drawn."""
     dashboard.go("overview")
-    dashboard.page.locator(".connection.ok").first.wait_for()
+    dashboard.live()
     api.tell("monitor", {**data.sample(time.time() + 1, 0), "received_msg_rate": 77_777})
     dashboard.sees("77.8 k/s")
     assert dashboard.page.get_by_role("img", name="Messages: now in 77.8 k/s").count() == 1
@@ -42,7 +42,7 @@ def test_a_replay_is_followed_and_ended(dashboard: Dashboard, api: FakeAPI) -> N
 def test_alarms_come_and_go_without_a_click(dashboard: Dashboard, api: FakeAPI) -> None:
     dashboard.go("alarms")
     dashboard.sees("Less than 10 % of the disk is free")
-    dashboard.page.locator(".connection.ok").first.wait_for()
+    dashboard.live()
     api.alarms = []
     api.tell("alarm", {"name": "disk_low", "activated": False})
     dashboard.sees("No alarm is active.")

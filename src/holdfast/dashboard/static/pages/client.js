@@ -34,7 +34,7 @@ export function Client({ id, params }) {
       ${admin && html`<button onClick=${() => setDialog("ban")}>Ban…</button>
       <button class="danger" disabled=${gone} onClick=${() => setDialog("kick")}>Kick…</button>`}
     <//>
-    ${gone && !client.data ? html`<${Empty} title="There is no such client.">It has left, and no Session of it is kept.<//>` : html`<${Loaded} from=${client} lines=${8}>${(row) => html`
+    ${gone ? html`<${Empty} title="There is no such client.">It has left, and no Session of it is kept.<//>` : html`<${Loaded} from=${client} lines=${8}>${(row) => html`
       <${Tabs} label="Parts of the client" value=${tab} onValue=${(next) => go("clients", { id, tab: next }, true)} options=${TABS.map(([each, title]) => [each, title + number(each, row)])} />
       <section role="tabpanel" aria-label=${tab}>
         ${tab === "about" && html`<${About} row=${row} />`}

@@ -1,5 +1,5 @@
 // Fields of forms: each with its label, a hint, and what is wrong with it.
-import { html, useEffect, useId, useState } from "../html.js";
+import { html, useEffect, useId, useRef, useState } from "../html.js";
 
 const TYPING = 300;
 
@@ -30,10 +30,12 @@ export function Check({ label, hint, value, onValue }) {
 export function Search({ label, value, onValue, placeholder, main = false }) {
   const [text, setText] = useState(value ?? "");
   const id = useId();
+  const report = useRef(onValue);
+  report.current = onValue;  // the newest one, which knows what else has changed while the user typed
   useEffect(() => setText(value ?? ""), [value]);
   useEffect(() => {
     if (text === (value ?? "")) return undefined;
-    const timer = setTimeout(() => onValue(text), TYPING);
+    const timer = setTimeout(() => report.current(text), TYPING);
     return () => clearTimeout(timer);
   }, [text]);
   return html`<div class="search"><label class="unseen" for=${id}>${label}</label><input id=${id} type="search" data-search=${main || undefined} value=${text} placeholder=${placeholder ?? label}
