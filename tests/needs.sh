@@ -29,7 +29,8 @@ if [ -n "$missing" ] && command -v apt-get > /dev/null 2>&1; then
     } > .venv/needs.log 2>&1 < /dev/null || echo "not installed (see .venv/needs.log):$missing"
 fi
 
-if command -v npm > /dev/null 2>&1 && [ ! -e tests/e2e/node_modules/.package-lock.json ]; then
+# npm writes its own lock file last, so an older one is from before the present list of packages.
+if command -v npm > /dev/null 2>&1 && ! [ tests/e2e/node_modules/.package-lock.json -nt tests/e2e/package-lock.json ]; then
     (cd tests/e2e && timeout 300 npm ci --no-audit --no-fund > ../../.venv/npm.log 2>&1 < /dev/null) ||
         echo "npm packages of tests/e2e not installed (see .venv/npm.log)"
 fi

@@ -50,15 +50,18 @@ def test_there_is_no_project_table() -> None:
 
 
 def test_the_wheel_is_complete(wheel: zipfile.ZipFile, setup: ConfigParser) -> None:
-    """It has every module, migration and template, the plugin and py.typed; its metadata has the dependencies."""
+    """It has every module, migration, template and file of the dashboard; its metadata has the dependencies."""
     names = set(wheel.namelist())
     modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
     migrations = {f"holdfast/{p.relative_to(ROOT)}" for p in (ROOT / "migrations").rglob("*.py")}
     templates = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("templates/*")}
+    static = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("static/**/*") if p.is_file()}
+    assert "holdfast/dashboard/static/vendor/preact.LICENSE" in static
     expected = (
         modules
         | migrations
         | templates
+        | static
         | {
             "holdfast/py.typed",
             "holdfast/migrations/script.py.mako",

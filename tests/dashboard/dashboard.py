@@ -30,9 +30,9 @@ _AXE = """async () => {
   const found = await axe.run(document, {
     runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'], resultTypes: ['violations'],
   });
-  return found.violations.filter(one => ['serious', 'critical'].includes(one.impact)).map(
-    one => `${one.id}: ${one.nodes.slice(0, 3).map(node => `${node.html.slice(0, 160)} ${node.failureSummary}`).join(' | ')}`
-  );
+  const told = node => `${node.html.slice(0, 160)} ${node.failureSummary}`;
+  return found.violations.filter(one => ['serious', 'critical'].includes(one.impact))
+    .map(one => `${one.id}: ${one.nodes.slice(0, 3).map(told).join(' | ')}`);
 }"""
 
 
@@ -46,7 +46,9 @@ class Dashboard:
         #: complaints that contain one of these texts are expected
         self.expected: list[str] = []
         page.set_default_timeout(_PATIENCE)
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type in {"error", "warning"} else None)
+        page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in {"error", "warning"} else None
+        )
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     @classmethod

@@ -52,7 +52,10 @@ def children(now: float, prefix: str | None, start: int, limit: int) -> tuple[li
         case ["many"]:
             return part(now, prefix, start, limit, MANY, 1, "device-{:06}")
         case ["building"]:
-            found = [level(now, prefix, name, 1, True, 70 * at) for at, name in enumerate(("humidity", "report", "temperature"))]
+            found = [
+                level(now, prefix, name, 1, True, 70 * at)
+                for at, name in enumerate(("humidity", "report", "temperature"))
+            ]
             return found[start : start + limit], len(found)
         case ["empty"]:
             return [level(now, prefix, "", 2, False, 5)][start:], 1
@@ -80,7 +83,9 @@ def payload_of(topic: str, step: int = 0) -> bytes:
         return bytes(range(256)) * 3
     if topic.startswith("hostile/"):
         name = topic.removeprefix("hostile/")
-        return json.dumps({name: [name, {"<b>": name}], "__proto__": {"polluted": True}, "n": 12345678901234567890}).encode()
+        return json.dumps(
+            {name: [name, {"<b>": name}], "__proto__": {"polluted": True}, "n": 12345678901234567890}
+        ).encode()
     degrees = round(21 + 2.5 * math.sin(step / 4), 2)
     content = {
         "degrees": degrees, "unit": "C", "battery": {"volts": round(3.1 - step / 400, 3), "ok": True},
@@ -147,7 +152,8 @@ def sample(now: float, age: float) -> dict[str, Any]:
     """Return what the broker measured at a time."""
     wave = math.sin((now - age) / 40)
     return {
-        "time_stamp": int((now - age) * 1000), "received_msg_rate": 2400 + 600 * wave, "sent_msg_rate": 9100 + 2500 * wave,
+        "time_stamp": int((now - age) * 1000),
+        "received_msg_rate": 2400 + 600 * wave, "sent_msg_rate": 9100 + 2500 * wave,
         "received_bytes_rate": 310_000 + 80_000 * wave, "sent_bytes_rate": 1_200_000 + 300_000 * wave,
         "connections": 2210, "live_connections": 1843, "sessions": 2210, "subscriptions": 6120 + int(40 * wave),
         "retained_msg_count": 1_000_132 - int(age / 3), "retained_bytes": 84_000_000 - int(age * 20),

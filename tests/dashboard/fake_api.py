@@ -61,15 +61,65 @@ class FakeAPI:
         self.signed_in = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
         self.retained: dict[str, dict[str, Any]] = {}
-        self.bans = [{"as": "peerhost", "who": "192.0.2.7", "reason": "too many failures", "by": "holdfast", "at": self.ago(4000), "until": self.ago(-4000)}]
-        self.keys = [{"name": "grafana", "key": "hf_8f31", "scopes": ["read"], "created_at": self.ago(90_000), "last_used_at": self.ago(40)}]
-        self.alarms = [
-            {"name": "disk_low", "message": "Less than 10 % of the disk is free", "severity": "critical", "details": {"free_bytes": 412}, "activated_at": self.ago(700)},
-            {"name": "writer_behind", "message": f"Commits take long {HOSTILE[0]}", "severity": "warning", "details": {"topic": HOSTILE[6]}, "activated_at": self.ago(60)},
+        self.bans: list[dict[str, Any]] = [
+            {
+                "as": "peerhost",
+                "who": "192.0.2.7",
+                "reason": "too many failures",
+                "by": "holdfast",
+                "at": self.ago(4000),
+                "until": self.ago(-4000),
+            }
         ]
-        self.replays = [
-            {"id": 7, "clientid": "sensor-0001", "topic": "site/#", "sent": 41_200, "pending": 30, "cursor": "site/site-3/building-07/room-101", "state": "reading", "throttled": False, "age": 12.4, "total": 1_000_000},
-            {"id": 8, "clientid": HOSTILE[1], "topic": HOSTILE[6], "sent": 12, "pending": 0, "cursor": "a", "state": "throttled", "throttled": True, "age": 3.1},
+        self.keys: list[dict[str, Any]] = [
+            {
+                "name": "grafana",
+                "key": "hf_8f31",
+                "scopes": ["read"],
+                "created_at": self.ago(90_000),
+                "last_used_at": self.ago(40),
+            }
+        ]
+        self.alarms: list[dict[str, Any]] = [
+            {
+                "name": "disk_low",
+                "message": "Less than 10 % of the disk is free",
+                "severity": "critical",
+                "details": {"free_bytes": 412},
+                "activated_at": self.ago(700),
+            },
+            {
+                "name": "writer_behind",
+                "message": f"Commits take long {HOSTILE[0]}",
+                "severity": "warning",
+                "details": {"topic": HOSTILE[6]},
+                "activated_at": self.ago(60),
+            },
+        ]
+        self.replays: list[dict[str, Any]] = [
+            {
+                "id": 7,
+                "clientid": "sensor-0001",
+                "topic": "site/#",
+                "sent": 41_200,
+                "pending": 30,
+                "cursor": "site/site-3/building-07/room-101",
+                "state": "reading",
+                "throttled": False,
+                "age": 12.4,
+                "total": 1_000_000,
+            },
+            {
+                "id": 8,
+                "clientid": HOSTILE[1],
+                "topic": HOSTILE[6],
+                "sent": 12,
+                "pending": 0,
+                "cursor": "a",
+                "state": "throttled",
+                "throttled": True,
+                "age": 3.1,
+            },
         ]
         self.listening: list[Queue[tuple[str, str, Any]]] = []
 
@@ -110,7 +160,12 @@ class FakeAPI:
         if body.get("token") == "good" or body.get("password") == "right":
             self.signed_in = True
             return self.session()
-        raise Refusal(401, "this link has been used, or is too old; `holdfast dashboard` prints a new one" if "token" in body else "user name or password is wrong")
+        raise Refusal(
+            401,
+            "this link has been used, or is too old; `holdfast dashboard` prints a new one"
+            if "token" in body
+            else "user name or password is wrong",
+        )
 
     def post_logout(self, _given: Arguments, _body: Any) -> Any:
         self.signed_in = False
@@ -123,7 +178,15 @@ class FakeAPI:
         return [data.sample(time.time(), age) for age in (*range(seconds, 0, -max(1, seconds // 300)), 0)]
 
     def get_nodes(self, _given: Arguments, _body: Any) -> Any:
-        return [{"node": "holdfast", "version": "0.9.0", "uptime": 303_000_000, "connections": 1843, "node_status": "running"}]
+        return [
+            {
+                "node": "holdfast",
+                "version": "0.9.0",
+                "uptime": 303_000_000,
+                "connections": 1843,
+                "node_status": "running",
+            }
+        ]
 
     def get_alarms(self, given: Arguments, _body: Any) -> Any:
         past = [{**self.alarms[1], "deactivate_at": self.ago(5)}] if self.alarms else []
@@ -140,9 +203,17 @@ class FakeAPI:
             at = self.clients.index(names[0])
             match names[1:]:
                 case ["subscriptions"]:
-                    return [{"clientid": names[0], "node": "holdfast", "topic": topic, "qos": 1, "nl": 0, "rap": 1, "rh": 0} for topic in ("site/#", *HOSTILE[:2])]
+                    return [
+                        {"clientid": names[0], "node": "holdfast", "topic": topic, "qos": 1, "nl": 0, "rap": 1, "rh": 0}
+                        for topic in ("site/#", *HOSTILE[:2])
+                    ]
                 case ["mqueue_messages"] | ["inflight_messages"]:
-                    return listed([{**data.detail(now, topic), "msgid": str(number), "publish_at": self.ago(4)} for number, topic in enumerate(("building/temperature", f"hostile/{HOSTILE[0]}"))])
+                    return listed(
+                        [
+                            {**data.detail(now, topic), "msgid": str(number), "publish_at": self.ago(4)}
+                            for number, topic in enumerate(("building/temperature", f"hostile/{HOSTILE[0]}"))
+                        ]
+                    )
             return data.client(now, names[0], at)
         found = [data.client(now, each, at) for at, each in enumerate(self.clients)]
         if part := given.get("like_clientid"):
@@ -155,15 +226,34 @@ class FakeAPI:
         self.clients.remove(name)
 
     def get_subscriptions(self, given: Arguments, _body: Any) -> Any:
-        rows = [{"clientid": each, "topic": f"site/{each}/#", "qos": at % 3, "nl": 0, "rap": 0, "rh": at % 3} for at, each in enumerate(self.clients)]
+        rows = [
+            {"clientid": each, "topic": f"site/{each}/#", "qos": at % 3, "nl": 0, "rap": 0, "rh": at % 3}
+            for at, each in enumerate(self.clients)
+        ]
         if part := given.get("clientid"):
             rows = [row for row in rows if row["clientid"] == part]
         return paged(rows, given)
 
     def get_listeners(self, _given: Arguments, _body: Any) -> Any:
         return [
-            {"id": "mqtt", "name": "mqtt", "type": "tcp", "bind": "127.0.0.1:1883", "running": True, "current_connections": 1843, "max_connections": 10_000},
-            {"id": "web", "name": "web", "type": "wss", "bind": "[::]:8084", "running": False, "current_connections": 0, "max_connections": 0},
+            {
+                "id": "mqtt",
+                "name": "mqtt",
+                "type": "tcp",
+                "bind": "127.0.0.1:1883",
+                "running": True,
+                "current_connections": 1843,
+                "max_connections": 10_000,
+            },
+            {
+                "id": "web",
+                "name": "web",
+                "type": "wss",
+                "bind": "[::]:8084",
+                "running": False,
+                "current_connections": 0,
+                "max_connections": 0,
+            },
         ]
 
     def get_banned(self, _given: Arguments, _body: Any) -> Any:
@@ -189,15 +279,20 @@ class FakeAPI:
         self.keys = [key for key in self.keys if key["name"] != name]
 
     def get_configs(self, _given: Arguments, _body: Any) -> Any:
+        size, url = "1 MiB", "sqlite:///data/holdfast.db"
         return listed([
-            {"name": "retainer.max_payload_size", "value": "1 MiB", "file": "1 MiB", "differs": False, "effect": "at once"},
+            {"name": "retainer.max_payload_size", "value": size, "file": size, "differs": False, "effect": "at once"},
             {"name": "retainer.delivery_rate", "value": 5000, "file": 1000, "differs": True, "effect": "at once"},
-            {"name": "storage.url", "value": "sqlite:///data/holdfast.db", "file": "sqlite:///data/holdfast.db", "differs": False, "effect": "at a start"},
+            {"name": "storage.url", "value": url, "file": url, "differs": False, "effect": "at a start"},
         ])  # fmt: skip
 
     def put_configs(self, _given: Arguments, body: Any) -> Any:
         if "bad" in body["toml"]:
-            raise Refusal(400, "line 2: retainer.bad: there is no such key", [{"field": "retainer.bad", "detail": "line 2: there is no such key"}])
+            raise Refusal(
+                400,
+                "line 2: retainer.bad: there is no such key",
+                [{"field": "retainer.bad", "detail": "line 2: there is no such key"}],
+            )
         return {"differences": [{"name": "retainer.delivery_rate", "before": 5000, "after": 900, "effect": "at once"}]}
 
     # --- retained messages
@@ -206,7 +301,10 @@ class FakeAPI:
         start, limit = int(given.get("cursor", 0)), int(given["limit"])
         found, total = data.children(time.time(), given.get("topic"), start, limit)
         more = start + limit < total
-        return {"data": found, "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None}}
+        return {
+            "data": found,
+            "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None},
+        }
 
     def retainer_get_count(self, given: Arguments, _body: Any) -> Any:
         count = 1_000_132 if given["topic"] == "#" else 3
@@ -214,9 +312,20 @@ class FakeAPI:
 
     def retainer_get_messages(self, given: Arguments, _body: Any) -> Any:
         if "#" in given["topic"][:-1]:
-            raise Refusal(400, "topic is not a Topic Filter: # is the last level only", [{"field": "topic", "detail": "a Topic Filter"}])
+            raise Refusal(
+                400,
+                "topic is not a Topic Filter: # is the last level only",
+                [{"field": "topic", "detail": "a Topic Filter"}],
+            )
         now = time.time()
-        topics = ["building/humidity", "building/report", "building/temperature", *(f"hostile/{name}" for name in HOSTILE), *(f"many/device-{at:06}" for at in range(180)), *self.retained]
+        topics = [
+            "building/humidity",
+            "building/report",
+            "building/temperature",
+            *(f"hostile/{name}" for name in HOSTILE),
+            *(f"many/device-{at:06}" for at in range(180)),
+            *self.retained,
+        ]
         if given["topic"].startswith("none"):
             topics = []
         elif not set("+#") & set(given["topic"]):
@@ -240,7 +349,9 @@ class FakeAPI:
 
     def retainer_post_messages(self, _given: Arguments, body: Any) -> None:
         if "+" in body["topic"]:
-            raise Refusal(400, "topic: + is not allowed in a Topic Name", [{"field": "topic", "detail": "a Topic Name"}])
+            raise Refusal(
+                400, "topic: + is not allowed in a Topic Name", [{"field": "topic", "detail": "a Topic Name"}]
+            )
         self.retained[body["topic"]] = {}
 
     def retainer_delete_messages(self, given: Arguments, _body: Any) -> Any:
@@ -256,13 +367,33 @@ class FakeAPI:
 
     def retainer_get_diff(self, given: Arguments, _body: Any) -> Any:
         if given["topic"].endswith("humidity"):
-            return {"content": "text", "equal": False, "changes": [{"kind": "changed", "line": 1, "before": "45.1", "after": "47.9"}], "truncated": False}
-        changes = [{"kind": "changed", "path": "/degrees", "before": 21.5, "after": 22.75}, {"kind": "added", "path": HOSTILE[0], "after": HOSTILE[1]}]
+            return {
+                "content": "text",
+                "equal": False,
+                "changes": [{"kind": "changed", "line": 1, "before": "45.1", "after": "47.9"}],
+                "truncated": False,
+            }
+        changes = [
+            {"kind": "changed", "path": "/degrees", "before": 21.5, "after": 22.75},
+            {"kind": "added", "path": HOSTILE[0], "after": HOSTILE[1]},
+        ]
         return {"content": "json", "equal": False, "changes": changes, "truncated": False}
 
     def retainer_post_restore(self, given: Arguments, _body: Any) -> Any:
         first = "cursor" not in given
-        return {"restored": 2, "cleared": 0, "unchanged": 1, "kept": 1, "expired": 0, "changed": 0, "refused": 0, "reason": None, "at": given["at"], "dry_run": given["dry_run"] == "true", "meta": {"hasnext": first, "cursor": "b" if first else None}}
+        return {
+            "restored": 2,
+            "cleared": 0,
+            "unchanged": 1,
+            "kept": 1,
+            "expired": 0,
+            "changed": 0,
+            "refused": 0,
+            "reason": None,
+            "at": given["at"],
+            "dry_run": given["dry_run"] == "true",
+            "meta": {"hasnext": first, "cursor": "b" if first else None},
+        }
 
     def retainer_get_replays(self, _given: Arguments, _body: Any) -> Any:
         return {"data": self.replays}
@@ -278,7 +409,10 @@ def listed(rows: list[Any]) -> Any:
 def paged(rows: list[Any], given: Arguments) -> Any:
     start, limit = int(given.get("cursor", 0)), int(given.get("limit", 100))
     more = start + limit < len(rows)
-    return {"data": rows[start : start + limit], "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None}}
+    return {
+        "data": rows[start : start + limit],
+        "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None},
+    }
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -29,7 +29,7 @@ def test_csv_quotes_what_needs_it(modules: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0"), (999, "999"), (12_345, "12.3 k"), (1_234_567, "1.23 M"), (2.5, "2.50"), (None, "–")],
+    [(0, "0"), (999, "999"), (12_345, "12.3 k"), (1_234_567, "1.23 M"), (2.5, "2.50"), (None, "\u2013")],
 )
 def test_numbers_are_short(modules: Any, value: float | None, shown: str) -> None:
     assert modules("format.js", "compact", value) == shown

@@ -57,7 +57,9 @@ def test_every_page_opens_and_axe_finds_nothing_serious(browser: Any, api: FakeA
 
 def test_hostile_texts_stay_text_on_every_page(browser: Any, api: FakeAPI) -> None:
     """No text becomes an element, runs, or hides its characters: not in a name, a topic, a payload or a property."""
-    elements = "[...document.querySelectorAll('script, img, iframe, object, [onload], [onerror]')].map(each => each.outerHTML)"
+    elements = (
+        "[...document.querySelectorAll('script, img, iframe, object, [onload], [onerror]')].map(each => each.outerHTML)"
+    )
     with Dashboard.opened(browser, api) as dashboard:
         dashboard.page.route_web_socket("**/mqtt", lambda socket: None)
         dashboard.go("overview")

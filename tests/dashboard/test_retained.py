@@ -16,7 +16,8 @@ ACTIVE = "document.getElementById(document.querySelector('[role=tree]').getAttri
 def active(dashboard: Dashboard) -> tuple[str, str | None, str]:
     """Return the name, the state and the level of the row that the keyboard is at."""
     name, expanded, level = dashboard.page.evaluate(
-        f"(row => [row.querySelector('.name').textContent, row.getAttribute('aria-expanded'), row.getAttribute('aria-level')])({ACTIVE})"
+        "(row => [row.querySelector('.name').textContent, ...['aria-expanded', 'aria-level']"
+        f".map(name => row.getAttribute(name))])({ACTIVE})"
     )
     return name, expanded, level
 
@@ -66,7 +67,9 @@ def test_a_hundred_thousand_children_are_drawn_as_far_as_they_are_seen(dashboard
     press(dashboard, "End")
     dashboard.page.wait_for_function("() => true")
     assert dashboard.page.evaluate(rows) < 100
-    loaded = sum(int(given["limit"]) for given, _ in api.called("GET", "/mqtt/retainer/tree") if given.get("topic") == "many")
+    loaded = sum(
+        int(given["limit"]) for given, _ in api.called("GET", "/mqtt/retainer/tree") if given.get("topic") == "many"
+    )
     assert 1000 <= loaded < MANY / 20
 
 
@@ -92,7 +95,12 @@ def test_the_search_keeps_filter_order_and_conditions_in_the_address(dashboard: 
     dashboard.settle()
     assert "q=many%2F%23" in dashboard.page.url
     given, _ = api.called("GET", "/mqtt/retainer/messages")[-1]
-    assert (given["topic"], given["sort"], given["order"], given["publisher"]) == ("many/#", "size", "desc", "gateway-07")
+    assert (given["topic"], given["sort"], given["order"], given["publisher"]) == (
+        "many/#",
+        "size",
+        "desc",
+        "gateway-07",
+    )
     dashboard.click("Next")
     dashboard.sees("Page 2")
     assert api.called("GET", "/mqtt/retainer/messages")[-1][0]["cursor"] == "100"
@@ -234,7 +242,7 @@ def test_what_is_shown_is_saved_inert(dashboard: Dashboard) -> None:
     with dashboard.page.expect_download() as download:
         dashboard.click("What is shown, as CSV")
     text = download.value.path().read_text()
-    assert '"\'=HYPERLINK' in text
+    assert "\"'=HYPERLINK" in text
     assert ',"=HYPERLINK' not in text
     dashboard.page.locator("summary", has_text="Export").click()
     with dashboard.page.expect_download() as download:
