@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.ssl import PrivateCertificate
+from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import deferLater
 from twisted.web.resource import Resource
 from twisted.web.server import Site
@@ -31,7 +31,7 @@ class Hello(Resource):
 @inlineCallbacks
 def asked(server: Issued, ca: Path | None, tmp_path: Path) -> Generator[Deferred[Any], Any, bytes]:
     """Ask an https server that has this certificate; return the body of its answer."""
-    options = PrivateCertificate.loadPEM(server.chain + server.key_pem()).options()
+    options = CertificateOptions(privateKey=cast("Any", server.key), certificate=cast("Any", server.certificate))
     port = cast("Any", reactor).listenSSL(0, Site(Hello()), options, interface="127.0.0.1")
     bounds = Bounds(timeout=5)
     agent = agent_of(reactor, bounds, https=True, ca=ca)
