@@ -16,11 +16,13 @@ from twisted.internet.tcp import Port
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.scheduling.patient_poller import let_wait
+
 #: Connections that the kernel keeps for a listener while the broker is busy: a fleet that returns at once.
 BACKLOG = 4096
 
-#: Connections that are accepted in one turn of the reactor: a few milliseconds of work. The others wait in the backlog.
-MOST_ACCEPTS = 32
+#: Connections that are accepted in one turn of the reactor: a millisecond or two. The others wait in the backlog.
+MOST_ACCEPTS = 8
 
 _SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
@@ -64,6 +66,7 @@ class Listening:
                 port = self._open(listener)
                 if isinstance(port, Port):
                     accept_in_portions(port)
+                    let_wait(port)
                 self._ports[listener.name] = port
                 lines.append(f"{listener.name} {address_text(port)}")
         except CannotListen:

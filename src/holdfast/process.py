@@ -31,7 +31,7 @@ _MOST_OPEN_FILES = 1 << 20
 _SELECTABLE = 1024
 
 #: Collect rarely: messages and tickets make no cycles, and the default thresholds cost a fifth of a busy broker's time.
-COLLECTION_THRESHOLDS = (50_000, 20, 50)
+COLLECTION_THRESHOLDS = (2_000, 5, 5_000)
 
 
 def tune_interpreter() -> None:

@@ -23,6 +23,7 @@ from holdfast.auth.interfaces import PeerCertificate
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import Peer, peer_of
 from holdfast.peers.proxy_header import InvalidProxyHeader, ProxyHeader
+from holdfast.scheduling.patient_poller import let_wait, wait_no_more
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.transports.layers import Above, LayeredNetwork, MakeLayers, stack
@@ -132,6 +133,7 @@ class MQTTServerProtocol(Protocol):
         self._closing: IDelayedCall | None = None
         self._usual_probes: _Probes = ()
         self._is_tcp = False
+        self._is_stranger = True  #: CONNECT is not accepted yet
 
     def connectionMade(self) -> None:
         """Create the Network Connection."""
@@ -149,6 +151,7 @@ class MQTTServerProtocol(Protocol):
         if not self.accepted.awaits_header:
             self._receive = self._above.receive
         transport.registerProducer(self, False)
+        let_wait(transport)
 
     def _begin(self) -> tuple[Connection, Above]:
         """Return a new Network Connection, and the receiver of the socket's bytes."""
@@ -265,6 +268,8 @@ class MQTTServerProtocol(Protocol):
     def admitted(self, silence: float) -> None:
         """Note that CONNECT was accepted. Its Keep Alive ends the connection after ``silence`` seconds; 0 for never."""
         self.accepted.admitted()
+        self._is_stranger = False
+        wait_no_more(self.transport)
         if silence:
             self._set_user_timeout(max(silence, SHORTEST_USER_TIMEOUT))
 
@@ -290,7 +295,13 @@ class MQTTServerProtocol(Protocol):
         """Read again."""
         with suppress(OSError):
             self._set_probes(self._usual_probes)
-        self._open_transport().resumeProducing()
+        self._read_again()
+
+    def _read_again(self) -> None:
+        transport = self._open_transport()
+        transport.resumeProducing()
+        if self._is_stranger:
+            let_wait(transport)
 
     def _set_probes(self, probes: _Probes) -> _Probes:
         """Set how the system probes the peer; return the settings until now. Sockets that are not TCP have none."""
@@ -362,7 +373,7 @@ class LayeredServerProtocol(MQTTServerProtocol):
         """Read again, unless the Network Connection does not want it."""
         self._held = False
         if not self._paused:
-            self._open_transport().resumeProducing()
+            self._read_again()
 
     def pause(self) -> None:
         """Stop reading."""

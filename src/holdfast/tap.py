@@ -117,12 +117,12 @@ def makeService(options: Options) -> IService:
         tune_interpreter,
     )
     from holdfast.scheduling.freed_memory import FreedMemory
-    from holdfast.scheduling.lost_connections import end_in_portions
+    from holdfast.scheduling.patient_poller import be_patient
 
     tune_interpreter()
     go_on_after_hangup(reactor, lambda signal: broker.reloads.reload(signal).addErrback(_is_logged))
     clock = give_steady_clock(reactor)
-    end_in_portions(reactor)
+    be_patient(reactor)
     reactor.callWhenRunning(FreedMemory(reactor).start)
     open_files = raise_open_files(reactor)
     try:

@@ -16,12 +16,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ THREADS = 2
 MOST_WAITING = 200
 
 #: added to the priority value of the threads, as by nice(1)
-_NICENESS = 10
+_NICENESS = int(os.environ.get("HFNICE", "10"))
 
 
 class Busy(Exception):
@@ -41,9 +41,10 @@ class HashingThreads(Service):
 
     def __init__(self, reactor: Any, threads: int = THREADS, most_waiting: int = MOST_WAITING) -> None:
         self._reactor = reactor
+        self._count = threads
         self._most = threads + most_waiting
-        self._pool = ThreadPool(minthreads=0, maxthreads=threads, name="passwords")
-        self._own = threading.local()
+        self._threads: list[threading.Thread] = []
+        self._line: SimpleQueue[_Call | None] = SimpleQueue()
         self._stopped = False
         #: calls that run or wait, with those whose caller waits no more and that are not skipped yet
         self.pending = 0
@@ -55,41 +56,63 @@ class HashingThreads(Service):
         """
         if self.pending >= self._most or self._stopped:
             raise Busy(f"{self.pending} passwords wait to be hashed")
-        if not self._pool.started:
-            self._pool.start()
+        if not self._threads:
+            self._begin()
         self.pending += 1
-        cancelled = threading.Event()
-        answer: Deferred[T] = Deferred(lambda _: cancelled.set())
-        self._pool.callInThread(self._work, work, cancelled, answer)
-        return answer
+        call = _Call(work)
+        self._line.put(call)
+        return call.answer
 
     def stopService(self) -> None:
         """End the threads after their present hash. Nobody waits for the others."""
         Service.stopService(self)
         self._stopped = True
-        if self._pool.started:
-            self._pool.stop()
+        for _ in self._threads:
+            self._line.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
 
-    def _work(self, work: Callable[[], T], cancelled: threading.Event, answer: Deferred[T]) -> None:
-        """Work in a thread, and hand the result to the reactor."""
-        self._step_back()
-        result: T | Failure | None = None
-        if not (cancelled.is_set() or self._stopped):
-            try:
-                result = work()
-            except BaseException:  # noqa: BLE001 - the caller gets it
-                result = Failure()
-        self._reactor.callFromThread(self._done, result, cancelled, answer)
+    def _begin(self) -> None:
+        for number in range(self._count):
+            thread = threading.Thread(target=self._serve, name=f"passwords {number}")
+            self._threads.append(thread)
+            thread.start()
 
-    def _done(self, result: T | Failure, cancelled: threading.Event, answer: Deferred[T]) -> None:
+    def _serve(self) -> None:
+        """Work in a thread. What it does with Python's lock is short, since the reactor waits meanwhile."""
+        _step_back()
+        while (call := self._line.get()) is not None:
+            result: Any = None
+            if not (call.cancelled or self._stopped):
+                try:
+                    result = call.work()
+                except BaseException:  # noqa: BLE001 - the caller gets it
+                    result = Failure()
+            self._reactor.callFromThread(self._done, call, result)
+
+    def _done(self, call: _Call, result: object) -> None:
         self.pending -= 1
-        if not (cancelled.is_set() or self._stopped):
-            answer.callback(result)  # a Failure calls the errbacks
+        if not (call.cancelled or self._stopped):
+            call.answer.callback(result)  # a Failure calls the errbacks
 
-    def _step_back(self) -> None:
-        """Lower the priority of this thread, once. On Linux each thread has its own."""
-        if not getattr(self._own, "stepped_back", False):
-            self._own.stepped_back = True
-            if sys.platform == "linux":
-                thread = threading.get_native_id()
-                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
+
+class _Call:
+    """A function to be called in a thread."""
+
+    __slots__ = ("answer", "cancelled", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.cancelled = False
+        self.answer: Deferred[Any] = Deferred(self._cancel)
+
+    def _cancel(self, _answer: Deferred[Any]) -> None:
+        self.cancelled = True
+
+
+def _step_back() -> None:
+    """Lower the priority of this thread. On Linux each thread has its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)

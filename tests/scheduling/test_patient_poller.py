@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
 
-from holdfast.scheduling.lost_connections import MOST_LOST, PatientPoller, end_in_portions
+from holdfast.scheduling.patient_poller import MOST_LOST, MOST_STRANGERS, PatientPoller, be_patient
 
 
 def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:
@@ -84,8 +84,8 @@ def test_the_usual_reactor_takes_the_poller_and_others_stay() -> None:
     usual: Any = EPollReactor()
     other: Any = SelectReactor()
     try:
-        end_in_portions(usual)
-        end_in_portions(other)
+        be_patient(usual)
+        be_patient(other)
         assert isinstance(usual._poller, PatientPoller)
         reader, writer = socket.socketpair()
         heard: list[str] = []
