@@ -1,11 +1,13 @@
-"""Of connections that are lost together, few are ended in one turn of the reactor."""
+"""In one turn of the reactor, all connected clients are served, few strangers, and few connections that are lost."""
 
 from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
 
@@ -72,7 +74,7 @@ def test_few_events_are_told_as_they_are() -> None:
         def register(self, file: int, events: int) -> None: ...
 
         modify = register
-        events = [(number, select.EPOLLHUP) for number in range(MOST_LOST)]
+        events = [(1000 + number, select.EPOLLHUP) for number in range(MOST_LOST)]
 
         def poll(self, _timeout: float, _most: int) -> list[tuple[int, int]]:
             return self.events
@@ -113,3 +115,98 @@ def test_the_usual_reactor_takes_the_poller_and_others_stay() -> None:
             for one in reactor._internalReaders:
                 one.connectionLost(None)
         usual._poller.close()
+
+
+class Room:
+    """Sockets that a poller watches. The other ends are written to, or closed."""
+
+    def __init__(self) -> None:
+        self.poller = PatientPoller(select.epoll())
+        self._sockets: list[socket.socket] = []
+
+    def add(self, count: int) -> dict[int, socket.socket]:
+        """Watch sockets; return the other end of each, by the number of its file."""
+        others = {}
+        for _ in range(count):
+            here, there = socket.socketpair()
+            self._sockets += here, there
+            self.poller.register(here.fileno(), select.EPOLLIN)
+            others[here.fileno()] = there
+        return others
+
+    def poll(self) -> list[int]:
+        """Return the files that the poller tells of."""
+        return [file for file, _ in self.poller.poll(0, len(self._sockets))]
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self.poller.close()
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    made = Room()
+    yield made
+    made.close()
+
+
+def test_connected_clients_are_served_first_and_few_strangers_behind_them_in_turn(room: Room) -> None:
+    """However many strangers have something to say, a turn is for all connected clients and 8 strangers."""
+    known, strangers = room.add(20), room.add(5 * MOST_STRANGERS)
+    for file in strangers:
+        room.poller.let_wait(file, select.EPOLLIN)
+        room.poller.let_wait(file, select.EPOLLIN)  # once more changes nothing
+    for there in [*known.values(), *strangers.values()]:
+        there.sendall(b"a")
+    served: list[int] = []
+    for _ in range(5):
+        turn = room.poll()
+        assert set(turn[:20]) == set(known)
+        assert len(turn) == 20 + MOST_STRANGERS
+        served += turn[20:]
+    assert set(served) == set(strangers), "a stranger that has not been read stands behind the others"
+
+
+def test_strangers_that_are_lost_are_ended_in_the_same_portions(room: Room) -> None:
+    strangers = room.add(3 * MOST_STRANGERS)
+    for file, there in strangers.items():
+        room.poller.let_wait(file, select.EPOLLIN)
+        there.close()
+    ended: list[int] = []
+    while turn := room.poll():
+        assert len(turn) == MOST_STRANGERS
+        for file in turn:  # the reactor closes them
+            room.poller.unregister(file)
+        ended += turn
+    assert sorted(ended) == sorted(strangers)
+
+
+def test_an_admitted_client_waits_no_more(room: Room) -> None:
+    (admitted, there), *_ = strangers = list(room.add(3 * MOST_STRANGERS).items())
+    for file, other in strangers:
+        room.poller.let_wait(file, select.EPOLLIN)
+        other.sendall(b"a")
+    room.poller.wait_no_more(admitted, select.EPOLLIN)
+    room.poller.wait_no_more(admitted, select.EPOLLIN)
+    for _ in range(4):
+        assert room.poll()[0] == admitted
+    there.close()
+    assert room.poll()[0] == admitted
+
+
+def test_a_stranger_that_is_not_read_and_then_closed_leaves_nothing_behind(room: Room) -> None:
+    """Its number may soon be that of another file, which is no stranger."""
+    ((file, there),) = room.add(1).items()
+    room.poller.let_wait(file, select.EPOLLIN)
+    there.sendall(b"a")
+    room.poller.modify(file, select.EPOLLOUT)
+    assert room.poll() == [file]
+    room.poller.unregister(file)
+    assert room.poll() == []
+    room.poller.register(file, select.EPOLLIN)
+    strangers = room.add(3 * MOST_STRANGERS)
+    for stranger, other in strangers.items():
+        room.poller.let_wait(stranger, select.EPOLLIN)
+        other.sendall(b"a")
+    assert [turn[0] for turn in (room.poll(), room.poll(), room.poll())] == [file] * 3
