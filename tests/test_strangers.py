@@ -1,4 +1,4 @@
-"""Clients that connect at once are admitted a few in each turn of the reactor, and connected ones are served between."""
+"""Clients that connect at once are admitted few in each turn of the reactor, and connected ones are served between."""
 
 from __future__ import annotations
 

@@ -30,10 +30,9 @@ _MOST_OPEN_FILES = 1 << 20
 #: the files that ``select`` can watch
 _SELECTABLE = 1024
 
-#: Collect little at a time: an object takes half a microsecond, so a collection of the young ones takes 1 ms, and one of
-#: the middle generation, which has up to three times as many, 3 ms. Collect everything rarely, since that takes 0.3 s
-#: beside 10,000 clients: messages, tickets and connections make no cycles, and the default thresholds cost a fifth of a
-#: busy broker's time.
+#: Collect little at a time: a collection of the youngest objects takes about half a millisecond, one of the next
+#: generation 2 ms. With 50,000 young objects it took 40 ms, in which nobody is served. Collect everything rarely:
+#: messages, tickets and connections make no cycles, and the default thresholds cost a fifth of a busy broker's time.
 COLLECTION_THRESHOLDS = (2_000, 2, 10_000)
 
 

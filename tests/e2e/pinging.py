@@ -1,8 +1,8 @@
 """A connected client that pings, as a process of its own: ``python -m tests.e2e.pinging PORT [USER PASSWORD]``.
 
 It prints a line when it is connected. When its standard input ends, it prints as JSON: the number of pings, the
-milliseconds of the longest wait for a PINGRESP and of the 99th of 100, and the waits from :data:`LONG` on, each with the
-time of its end. All processes of the machine have the same time.
+milliseconds of the longest wait for a PINGRESP and of the 99th of 100, and the waits from :data:`LONG` on, each with
+the time of its end. All processes of the machine have the same time.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Waits:
     long: list[tuple[float, float]]
 
     def of_one(self, control: Waits) -> list[float]:
-        """Return the milliseconds of the waits that the control does not show: at no such time, it waits half as long."""
+        """Return the milliseconds of the waits at whose time the control did not wait for half as long."""
         return [
             wait
             for wait, ended in self.long

@@ -125,7 +125,9 @@ def be_patient(reactor: Any) -> None:
     if isinstance(poller, getattr(select, "epoll", ())):
         reactor._poller = PatientPoller(poller)
     else:
-        _log.debug("{reactor} serves all strangers and all lost connections in one turn", reactor=type(reactor).__name__)
+        _log.debug(
+            "{reactor} serves all strangers and all lost connections in one turn", reactor=type(reactor).__name__
+        )
 
 
 def let_wait(transport: Any) -> None:

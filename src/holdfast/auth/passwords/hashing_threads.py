@@ -6,8 +6,8 @@ passwords wait. A client beyond them is refused as busy, and returns by itself: 
 wait until their time for CONNECT is over.
 
 The threads have the priority of the reactor. With a lower one, a thread that has just taken Python's lock may wait for
-a processor that other processes keep busy, and the reactor waits with it: 170 ms were measured. For the same reason they
-do little besides the hash.
+a processor that other processes keep busy, and the reactor waits with it: 170 ms were measured. For the same reason
+they do little besides the hash.
 
 A verified password is remembered (:mod:`holdfast.auth.passwords.verified`), so a client that returns to a running
 broker costs no hash.
