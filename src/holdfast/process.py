@@ -33,7 +33,7 @@ _SELECTABLE = 1024
 #: Collect little at a time: a collection of the youngest objects takes about half a millisecond, one of the next
 #: generation 2 ms. With 50,000 young objects it took 40 ms, in which nobody is served. Collect everything rarely:
 #: messages, tickets and connections make no cycles, and the default thresholds cost a fifth of a busy broker's time.
-COLLECTION_THRESHOLDS = (1_000, 3, 15_000)
+COLLECTION_THRESHOLDS = (2_000, 3, 8_000)
 
 
 def tune_interpreter() -> None:
