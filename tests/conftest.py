@@ -23,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test makes the run fail")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long parameter by its length: the names of tests go to workers, reports and PYTEST_CURRENT_TEST."""
+    return f"{argname} of {len(val)}" if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before the workers look at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With several workers, run the tests that share the Spark session on one worker, and begin with them.
