@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from twisted.application.service import IService, Service
 from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
-from twisted.logger import Logger
+from twisted.logger import FileLogObserver, ILogObserver, Logger
 
 from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.config import ConfigError
@@ -108,8 +108,16 @@ class BrokerService(Service):
         self._announce = announce
         self._service_manager = service_manager
         self._authentication = authentication
+        #: where the log goes; None leaves that to twistd
+        self.log_observer: FileLogObserver | None = None
         self._lines: list[str] = []
         self._stopping = False
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Become part of twistd's application, which then writes its log through ``log_observer``."""
+        Service.setServiceParent(self, parent)
+        if self.log_observer is not None:
+            parent.setComponent(ILogObserver, self.log_observer)
 
     def privilegedStartService(self) -> None:
         """Lock the directory, open the store and the listeners, or end the process with status 1."""
@@ -125,6 +133,9 @@ class BrokerService(Service):
         except (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
             complain(str(error))
             self._lock.release()  # the store has nothing to commit, and closes with the process
+            raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            complain("interrupted before it was ready; nothing is lost")
             raise SystemExit(1) from None
         Service.privilegedStartService(self)
 

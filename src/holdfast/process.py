@@ -56,7 +56,7 @@ def raise_open_files(reactor: Any) -> int:
         except (OSError, ValueError) as error:  # some systems allow less than they say
             _log.warn("the limit of open files cannot be raised to {limit}: {error}", limit=limit, error=error)
             limit = soft
-    _log.info("the process may have {limit} files open", limit=limit)
+    _log.debug("the process may have {limit} files open", limit=limit)
     return limit
 
 
@@ -75,10 +75,22 @@ def end_on_signals(reactor: Any) -> None:
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
-        reactor.callFromThread(reactor.stop)
+        reactor.callFromThread(_stop, reactor, signal.Signals(number).name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+
+
+def _stop(reactor: Any, name: str) -> None:
+    _log.info("{signal}: the broker stops, and stores first what it has accepted", signal=name)
+    reactor.stop()
+
+
+def explain_keys(reactor: Any) -> None:
+    """On a terminal, say how the broker is stopped, after the lines about its listeners. Call it while they start."""
+    out = sys.__stdout__
+    if out is not None and out.isatty():
+        reactor.callLater(0, announce, "Ctrl-C stops the broker; it stores first what it has accepted. Twice: at once.")
 
 
 def go_on_after_hangup(reactor: Any, reload: Callable[[str], object]) -> None:

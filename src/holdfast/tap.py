@@ -35,6 +35,8 @@ class Options(usage.Options):
     ]
     optFlags = [["allow-anonymous", None, "Let everyone connect, also from other machines."]]
     config: Config
+    #: the options of twistd
+    parent: usage.Options | None = None
 
     def __init__(self) -> None:
         usage.Options.__init__(self)
@@ -108,9 +110,11 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     from holdfast.compose import compose_broker
+    from holdfast.log.output import log_observer
     from holdfast.process import (
         announce,
         end_on_signals,
+        explain_keys,
         give_steady_clock,
         go_on_after_hangup,
         raise_open_files,
@@ -137,8 +141,12 @@ def makeService(options: Options) -> IService:
         )
     except ConfigError as error:
         _end(error)
+    twistd = options.parent
+    if twistd is not None:
+        broker.log_observer = log_observer(options.config.log.formatter, options.config.log.level, twistd, reactor)
     # Before the broker's own call, which announces that it is ready: a signal after that line ends with status 0.
     reactor.callWhenRunning(end_on_signals, reactor)
+    reactor.callWhenRunning(explain_keys, reactor)
     return broker
 
 

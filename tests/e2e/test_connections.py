@@ -32,7 +32,9 @@ def limited(tmp_path: Path) -> Iterator[Callable[[int], BrokerProcess]]:
 
     def start(files: int) -> BrokerProcess:
         program = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *TWISTD)
-        brokers.append(BrokerProcess(tmp_path, program=program))
+        configuration = tmp_path / "holdfast.toml"
+        configuration.write_text('[log]\nlevel = "debug"\n')
+        brokers.append(BrokerProcess(tmp_path, f"--config={configuration}", program=program))
         return brokers[-1].start()
 
     yield start

@@ -47,6 +47,7 @@ _RESTART = {
                  "client_quota", "topic_quotas", "history"),
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
                "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
+    "log": ("formatter", "level"),
 }  # fmt: skip
 
 _AT_ONCE = {

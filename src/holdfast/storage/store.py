@@ -200,7 +200,7 @@ class DurableStore:
     def _open(self) -> None:
         database = open_database(self._url, self._durability, self.node)
         if database.library is not None:
-            self._log.info("{library}", library=database.library)
+            self._log.debug("{library}", library=database.library)
         prepare(database, self._upgrade_command)
         database.check_readable()
         with database.explaining_errors():

@@ -1,17 +1,31 @@
-"""``[log]``: what the broker writes to its log."""
+"""``[log]``: what the broker writes to its log, and in which form."""
 
 from __future__ import annotations
 
 from attrs import frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Flag
+from holdfast.config.kinds import Choice, Flag
 
 
 @frozen
 class LogConfig(Section):
-    """The lines that can be switched off."""
+    """The form of the log, and the lines that can be switched off."""
 
+    formatter: str = option(
+        Choice(("auto", "text", "json")),
+        "auto",
+        help="The form of the log: text for readers, or one JSON object a line for programs.",
+        effect="auto: text on a terminal, JSON otherwise.",
+        example="json",
+    )
+    level: str = option(
+        Choice(("debug", "info", "warning", "error")),
+        "info",
+        help="The least important lines that are written.",
+        effect="warning: neither clients that come and go nor starts and stops are logged.",
+        example="warning",
+    )
     connections: bool = option(
         Flag(),
         True,

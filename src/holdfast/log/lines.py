@@ -1,0 +1,83 @@
+"""The lines of the log: short ones to read on a terminal, and JSON objects for programs.
+
+A line of JSON is one flat object: ``time`` (ISO 8601, UTC), ``level``, ``logger`` (the module or class), ``message``,
+and ``failure``, the traceback, where there is one. A line of text begins with the local time; more lines of the same
+event are indented.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.logger import LogEvent, LogLevel, formatEvent
+
+#: The levels by the names that the configuration has.
+LEVELS = {"debug": LogLevel.debug, "info": LogLevel.info, "warning": LogLevel.warn, "error": LogLevel.error}
+
+_NAMES: dict[Any, str] = {level: name for name, level in LEVELS.items()} | {LogLevel.critical: "critical"}
+_ORDER = {level: number for number, level in enumerate(LogLevel.iterconstants())}
+#: Of these an operator at a terminal reads warnings and errors only.
+_CHATTY = ("twisted.", "log_legacy")
+_COLOURS = {"warning": "33", "error": "31", "critical": "31;1"}
+_INDENT = "\n         "
+
+
+class JSONLines:
+    """Makes one JSON object of each event from a level on."""
+
+    def __init__(self, level: str = "info") -> None:
+        self._least = _ORDER[LEVELS[level]]
+
+    def __call__(self, event: LogEvent) -> str | None:
+        """Return the line of an event, None if it has none."""
+        level = event.get("log_level", LogLevel.info)
+        if _ORDER.get(level, 0) < self._least:
+            return None
+        moment = datetime.fromtimestamp(event.get("log_time") or time.time(), UTC)
+        line = {
+            "time": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z",
+            "level": _NAMES.get(level, "info"),
+            "logger": str(event.get("log_namespace", "")),
+            "message": formatEvent(event),
+        }
+        if "log_failure" in event:
+            line["failure"] = _traceback(event)
+        return json.dumps(line) + "\n"
+
+
+class TextLines:
+    """Makes lines for a reader of each event from a level on; of Twisted's own events only of warnings and errors."""
+
+    def __init__(self, level: str = "info", *, coloured: bool = False) -> None:
+        self._least = _ORDER[LEVELS[level]]
+        self._coloured = coloured
+
+    def __call__(self, event: LogEvent) -> str | None:
+        """Return the lines of an event, None if it has none."""
+        level = event.get("log_level", LogLevel.info)
+        order = _ORDER.get(level, 0)
+        if order < self._least:
+            return None
+        if order == _ORDER[LogLevel.info] and str(event.get("log_namespace", "")).startswith(_CHATTY):
+            return None
+        text = formatEvent(event)
+        if "log_failure" in event:
+            text = f"{text}\n{_traceback(event)}" if text else _traceback(event)
+        if not text:
+            return None
+        moment = datetime.fromtimestamp(event.get("log_time") or time.time())  # the reader's own time
+        return f"{moment:%H:%M:%S} {self._label(_NAMES.get(level, 'info'))}{text.rstrip().replace(chr(10), _INDENT)}\n"
+
+    def _label(self, name: str) -> str:
+        """Return the name of a level that needs attention, "" for others."""
+        colour = _COLOURS.get(name)
+        if colour is None:
+            return ""
+        return f"\x1b[{colour}m{name}\x1b[0m: " if self._coloured else f"{name}: "
+
+
+def _traceback(event: LogEvent) -> str:
+    return str(event["log_failure"].getTraceback())
