@@ -119,7 +119,7 @@ class Walk:
         self.broker = BrokerProcess(self.folder, "--config", "holdfast.toml", listen=False, program=HOLDFAST_RUN)
         self._ends.callback(self.broker.end)
         self.broker.start()
-        return "".join(f"{line}\n" for line in self.broker.lines if not re.match(r"\d{4}-", line))
+        return "".join(f"{line}\n" for line in self.broker.lines if not line.startswith("{"))
 
     def _serve(self, block: str) -> str:
         server = subprocess.Popen(
