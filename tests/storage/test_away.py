@@ -188,6 +188,19 @@ def test_reads_wait_too(desk: Desk, patience: float | None) -> None:
     readers.close()
 
 
+def test_closed_readers_begin_no_thread_again(desk: Desk) -> None:
+    """Neither for the close, if they were never used, nor for a caller that goes on after it."""
+    executors = [SynchronousExecutor(manual=True) for _ in range(2)]
+    unused, used = (ThreadedReaders(desk.database, [executor], desk.clock) for executor in executors)
+    unused.close()
+    assert not executors[0].waiting
+    answers: list[object] = []
+    used.read(partial(_number, 1)).addCallback(lambda _: used.read(partial(_number, 2)).addCallback(answers.append))
+    used.close()
+    assert answers == []
+    assert not executors[1].waiting
+
+
 def test_a_connection_that_was_used_is_used_again(desk: Desk) -> None:
     """A single read uses the reader that is connected already."""
     executors = [SynchronousExecutor(manual=True) for _ in range(3)]

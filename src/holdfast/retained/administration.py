@@ -218,10 +218,17 @@ class Administration:
             selection = self._selection(topic_filter, stamp)
             return lambda after, most: self._store.listing(selection, after, most, BYTES, False)
         wanted = evolve(search, not_after=stamp, node=self._store.node)
+        rows = ROWS
+
+        def take(part: FoundPart) -> Listing:
+            nonlocal rows
+            # Rare matches are looked for in larger parts; with dense ones, most of a large part would be read again.
+            rows = min(SCANNED, 2 * rows) if len(part.entries) < rows // 4 else ROWS
+            return Listing(part.entries, part.passed.after, part.passed.done)
 
         def find(after: str, most: int) -> Deferred[Listing]:
-            found: Deferred[FoundPart] = self._store.scans.search(wanted, after, SCANNED, most, BYTES, False)
-            return found.addCallback(lambda part: Listing(part.entries, part.passed.after, part.passed.done))
+            found: Deferred[FoundPart] = self._store.scans.search(wanted, after, rows, most, BYTES, False)
+            return found.addCallback(take)
 
         return find
 

@@ -14,7 +14,9 @@ import psycopg
 import pytest
 
 from holdfast.retained.store.rows import COLUMNS
+from holdfast.retained.store.scans.values import Order, Search, Sorting
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore
 from tests.postgres import drop, fresh_database, synchronous
 from tests.retained.store.contract import selection, topics_read
@@ -59,10 +61,9 @@ def filled(statistics: str) -> Iterator[tuple[SQLRetainedStore, DurableStore]]:
         drop(url)
 
 
-def plans_of(durable: DurableStore) -> dict[str, Any]:
+def plans_of(readers: IReaders) -> dict[str, Any]:
     """Return the plan of each statement that the reader has prepared, by its text."""
-    assert durable.parts is not None
-    connection: Any = result_of(durable.parts.readers.read(lambda connection: connection))
+    connection: Any = result_of(readers.read(lambda connection: connection))
     plans = {}
     listed = "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE NOT from_sql"
     for name, statement, count in connection.cursor().execute(listed).fetchall():
@@ -94,7 +95,8 @@ def test_no_statement_reads_or_sorts_the_whole_table(statistics: str) -> None:
         others = 300 if statistics == "of another content" else 0
         for max_bytes in (3000, 1 << 20):  # with and without reading the lengths first
             assert len(topics_read(store, selection("#"), rows=100, max_bytes=max_bytes)) == _ROWS + others
-        for statement, plan in plans_of(durable).items():
+        assert durable.parts is not None
+        for statement, plan in plans_of(durable.parts.readers).items():
             if " retained " in statement:
                 nodes = list(nodes_of(plan))
                 scans = [node for node in nodes if node.get("Relation Name") == "retained"]
@@ -105,6 +107,34 @@ def test_no_statement_reads_or_sorts_the_whole_table(statistics: str) -> None:
                 # The topics that some jumps reached are sorted, and nothing else.
                 sorts = [node for node in nodes if node["Node Type"] == "Sort"]
                 assert all(node["Plans"][0].get("CTE Name") == "leap" for node in sorts), (statement, plan)
+
+
+@pytest.mark.parametrize("statistics", ["missing", "of another content", "present"])
+def test_no_scan_reads_or_sorts_the_whole_table(statistics: str) -> None:
+    """Levels, counts below nodes and parts of searches begin at a topic and walk the index of topics."""
+    with filled(statistics) as (store, durable):
+        scans = store.scans
+        search = Search("site/+/dev/#", 1, least_size=1)
+        for _ in range(2):
+            assert len(result_of(scans.level("site/", "site/", 256, 1))) == 100
+            assert result_of(scans.parents("site/", "site/70", 1)) == []
+            counted = result_of(scans.below(["site/7", "site/8"], 150, 1))
+            assert [(one.tally.count, one.exact) for one in counted] == [(150, False), (150, False)]
+            assert result_of(scans.tally(search, "", 500)).tally.count == 500
+            ranked = result_of(scans.rank(search, Sorting(Order.SIZE, True, (1, "site/1")), "", 500, 7))
+            assert len(ranked.places) == 7
+            assert len(result_of(scans.search(search, "", 500, 9, 9999, False)).entries) == 9
+        assert durable.parts is not None
+        plans = plans_of(durable.parts.scanners) | plans_of(durable.parts.readers)
+        assert len(plans) >= 7
+        for statement, plan in plans.items():
+            if " retained " in statement:
+                nodes = list(nodes_of(plan))
+                reads = [node for node in nodes if node.get("Relation Name") == "retained"]
+                assert reads, statement
+                for node in reads:
+                    assert node["Node Type"] in ("Index Scan", "Index Only Scan"), (statement, plan)
+                    assert "Index Cond" in node, (statement, plan)
 
 
 def test_a_plan_is_made_once_for_all_batches() -> None:
