@@ -186,6 +186,7 @@ def test_replays_are_listed_and_cancelled() -> None:
     assert told == {
         "id": told["id"], "clientid": "slow", "topic": "t/#", "sent": told["sent"], "pending": 10 - told["sent"],
         "cursor": f"t/{told['sent'] - 1:02}", "state": "throttled", "throttled": True, "age": 0.5,
+        "rate": 2.0 * told["sent"], "total": None,
     }  # fmt: skip
     assert desk.refused("DELETE", f"/replay/{told['id'] + 1}")[:2] == (404, "NOT_FOUND")
     assert desk.refused("DELETE", "/replay/x")[:2] == (400, "BAD_REQUEST")

@@ -29,6 +29,8 @@ _REPLAY = record(
         "state": STRING,
         "throttled": BOOLEAN,
         "age": NUMBER,
+        "rate": NUMBER,
+        "total": nullable(INTEGER),
     }
 )
 
@@ -95,7 +97,8 @@ class ReplayCalls:
 
     def replays(self, _call: Call) -> Deferred[Answer]:
         """List the running replays, the oldest first."""
-        return succeed(answer({"data": [_record_of(status) for status in self._retained.replays.statuses()]}))
+        count = self._retained.statistics().count
+        return succeed(answer({"data": [_record_of(status, count) for status in self._retained.replays.statuses()]}))
 
     def cancel(self, call: Call) -> Deferred[Answer]:
         """End a replay, and the Network Connection with it."""
@@ -107,7 +110,12 @@ class ReplayCalls:
         return succeed(DONE)
 
 
-def _record_of(status: ReplayStatus) -> dict[str, Any]:
+def _record_of(status: ReplayStatus, count: int) -> dict[str, Any]:
+    """Return a replay as JSON; ``count`` is the number of all retained messages.
+
+    The ``rate`` is the average since the beginning, in messages a second. The ``total`` is known for the Topic Filter
+    ``#`` only, and includes messages that the client may not receive.
+    """
     return {
         "id": status.number,
         "clientid": status.client_id,
@@ -118,4 +126,6 @@ def _record_of(status: ReplayStatus) -> dict[str, Any]:
         "state": status.state.name.lower(),
         "throttled": status.state is ReplayState.THROTTLED,
         "age": round(status.age, 3),
+        "rate": round(status.delivered / status.age, 1) if status.age > 0 else 0.0,
+        "total": count if status.topic_filter == "#" else None,
     }
