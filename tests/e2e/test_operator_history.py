@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,11 +87,27 @@ def test_finding_the_client_of_a_change_and_restoring_messages(
     late.close()
 
 
+def asked(folder: Path, path: str) -> Any:
+    """Return the answer to a call of the broker's API."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(folder / "data" / "control.sock"))
+        connection.sendall(f"GET /api/v5/mqtt/retainer{path} HTTP/1.0\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
 def test_settings_and_replays_of_a_running_broker(broker: BrokerProcess) -> None:
-    """A changed rate counts at once, even for a running replay. A cancelled replay is gone."""
+    """A changed rate counts at once, even for a running replay. A cancelled replay is gone.
+
+    Scans of the messages answer from their thread, and end with the broker.
+    """
     folder = broker.directory
     lines = b"".join(json.dumps({"topic": f"t/{number}", "payload": "eA=="}).encode() + b"\n" for number in range(300))
     said(folder, "retainer", "import", "-", given=lines)
+    (node,) = asked(folder, "/tree")["data"]
+    assert (node["topic"], node["count"], node["exact"]) == ("t", 300, True)
+    assert asked(folder, "/messages?sort=size&limit=7&min_size=1")["meta"]["scanned"] == 300
+    assert asked(folder, "/count?topic=t/%2B&search=99")["count"] == 3
     said(folder, "retainer", "settings", "delivery_rate=1/1h")
     slow = PahoClient(broker.port, 5, "slow")
     slow.subscribe("#")
