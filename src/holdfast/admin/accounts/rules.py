@@ -12,7 +12,7 @@ from holdfast.accounts.rule_rows import StoredRule
 from holdfast.accounts.rules import Rules
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.arguments import digits_of, number_of
-from holdfast.admin.calls.bodies import object_of
+from holdfast.admin.calls.bodies import check_text, object_of
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import Refusals, bad_request, not_found, unavailable
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path, query
@@ -90,7 +90,9 @@ class RuleAPI:
 
     def add(self, call: Call) -> Deferred[Answer]:
         """Add a rule."""
-        return self._rules.add(object_of(call, _EXAMPLE), _before(call)).addCallback(_answered)
+        fields = object_of(call, _EXAMPLE)
+        check_text(fields)
+        return self._rules.add(fields, _before(call)).addCallback(_answered)
 
     def move(self, call: Call) -> Deferred[Answer]:
         """Move a rule."""

@@ -130,12 +130,14 @@ class UserAPI:
             failure.trap(Unknown)
             return []
 
+        if name_problem(username) is not None:
+            return succeed(answer({"data": [], "meta": {}}))
         found = self._users.one(username).addCallback(lambda user: [_shown(username, user)]).addErrback(none)
         return found.addCallback(lambda data: answer({"data": data, "meta": {}}))
 
     def one(self, call: Call) -> Deferred[Answer]:
         """Show a user."""
-        username = call.arguments["user_id"]
+        username = _name_in_path(call)
         return self._users.one(username).addCallback(lambda user: answer(_shown(username, user)))
 
     def add(self, call: Call) -> Deferred[Answer]:
@@ -153,7 +155,7 @@ class UserAPI:
 
     def change(self, call: Call) -> Deferred[Answer]:
         """Change a user's password, groups or both."""
-        username, fields = call.arguments["user_id"], object_of(call, '{"password": "...", "groups": []}')
+        username, fields = _name_in_path(call), object_of(call, '{"password": "...", "groups": []}')
         check_fields(fields, _FIELDS[1:])
         if not fields:
             raise bad_request("name what changes: password, groups or both")
@@ -172,7 +174,7 @@ class UserAPI:
 
     def remove(self, call: Call) -> Deferred[Answer]:
         """Remove a user."""
-        username = call.arguments["user_id"]
+        username = _name_in_path(call)
         return self._users.remove(username).addCallback(lambda _: _noted(username))
 
     def _hashed(self, password: bytes) -> Deferred[str]:
@@ -180,6 +182,14 @@ class UserAPI:
             return self._hash_password(password)
         except Busy as busy:
             raise unavailable(f"{busy}; try it again later") from None
+
+
+def _name_in_path(call: Call) -> str:
+    """Return the name in the path. One that no user can have is unknown: not every database can be asked for it."""
+    username = call.arguments["user_id"]
+    if name_problem(username) is not None:
+        raise not_found(f"there is no user {username[:40]!a}")
+    return username
 
 
 def _name(name: object, what: str) -> str:

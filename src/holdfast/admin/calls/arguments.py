@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
@@ -10,6 +11,7 @@ from holdfast.times import BadTime, moment_of
 from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 _MOST_LEVELS = 65_536
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: All numbers with this many digits fit in 64 bits.
 _MOST_DIGITS = 18
 
@@ -39,7 +41,7 @@ def filter_of(arguments: Mapping[str, str], default: str | None = None) -> str:
 def cursor_of(arguments: Mapping[str, str]) -> str:
     """Return the topic after which the page begins."""
     cursor = arguments.get("cursor", "")
-    if "\0" in cursor:
+    if "\0" in cursor or _SURROGATE.search(cursor):  # no database has such text
         raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
     return cursor
 

@@ -21,6 +21,14 @@ def object_of(call: Call, example: str) -> dict[str, Any]:
     return fields
 
 
+def check_text(fields: dict[str, Any]) -> None:
+    """Refuse text with lone surrogates: JSON can escape them, but no answer could show them."""
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise bad_request("the body has text that is not valid Unicode: a surrogate without its other half") from None
+
+
 def check_fields(fields: dict[str, Any], known: Collection[str]) -> None:
     """Refuse unknown fields."""
     for name in fields:

@@ -51,4 +51,11 @@ def dotted(path: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON escapes fewer characters than TOML has to, and none of those that only a terminal acts on.
+    return "".join(map(_escaped, json.dumps(text, ensure_ascii=False)))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) < 1 << 16 else f"\\U{ord(character):08x}"
