@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
@@ -167,7 +167,9 @@ class MemoryBroker:
             accounts=accounts,
             most_memory=most_memory,
             measure_memory=lambda: self.memory,
+            storage=self.storage,
         )
+        self.session_parts = parts
         self.memory_guard = parts.memory
         self.counters = parts.counters
         self.router = parts.router
@@ -177,6 +179,10 @@ class MemoryBroker:
         self.topic_pool = parts.broker_parts.topic_pool
         self.connect = parts.connect
         self.sys_topics.startService()
+
+    def storage(self) -> Mapping[str, object]:
+        """Return the figures of the database."""
+        return {}
 
     def make_store(self) -> IRetainedStore:
         """Return the retained store."""

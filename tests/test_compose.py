@@ -54,6 +54,7 @@ def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:
         "click",
         "jwt",
         "mako",
+        "prometheus_client",
         "psycopg",
         "pyarrow",
         "rich",

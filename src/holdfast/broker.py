@@ -85,6 +85,7 @@ class BrokerService(Service):
         announce: Callable[[str], None],
         service_manager: ServiceManager,
         authentication: IService,
+        monitoring: IService | None = None,
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -108,6 +109,7 @@ class BrokerService(Service):
         self._announce = announce
         self._service_manager = service_manager
         self._authentication = authentication
+        self._monitoring = monitoring
         #: where the log goes; None leaves that to twistd
         self.log_observer: FileLogObserver | None = None
         self._lines: list[str] = []
@@ -118,6 +120,11 @@ class BrokerService(Service):
         Service.setServiceParent(self, parent)
         if self.log_observer is not None:
             parent.setComponent(ILogObserver, self.log_observer)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the broker has begun to stop."""
+        return self._stopping
 
     def privilegedStartService(self) -> None:
         """Lock the directory, open the store and the listeners, or end the process with status 1."""
@@ -150,6 +157,8 @@ class BrokerService(Service):
         if self._memory is not None:
             self._memory.startService()
         self._authentication.startService()
+        if self._monitoring is not None:
+            self._monitoring.startService()
         self._reactor.callWhenRunning(self._ready)
 
     @inlineCallbacks
@@ -161,6 +170,8 @@ class BrokerService(Service):
         self._service_manager.stopping()
         self.reloads.stop()
         Service.stopService(self)
+        if self._monitoring is not None:
+            self._monitoring.stopService()
         self._sys_topics.stopService()
         if self._certificates is not None:
             self._certificates.stopService()

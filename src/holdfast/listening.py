@@ -52,6 +52,11 @@ class Listening:
         self._somaxconn = somaxconn
         self._ports: dict[str, IListeningPort] = {}
 
+    @property
+    def open_names(self) -> list[str]:
+        """The names of the open listeners."""
+        return [name for name, port in self._ports.items() if getattr(port, "connected", True)]
+
     def open(self) -> list[str]:
         """Open all listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then closes all."""
         lines = self.add(self._listeners)

@@ -292,3 +292,15 @@ def test_no_user_name_makes_the_filter_find_another_address(name: str) -> None:
         book.audit.tell(CONNECTED, "g", {"address": str(peer.ip)}, user=text, client_id=text)
     book.clock.advance(1)
     assert found(book.sink.lines) == ["192.0.2.1"] * 4
+
+
+def test_lines_are_counted_by_what_became_of_them() -> None:
+    """The numbers of the metric: written, suppressed and lost."""
+    book = Book(most=10)
+    book.tell(times=3)
+    book.clock.advance(1)
+    assert (book.audit.written, book.audit.suppressed, book.audit.lost) == (1, 2, 0)
+    book.sink.broken = True
+    book.tell(group="192.0.2.2")
+    book.clock.advance(1)
+    assert book.audit.lost == 1

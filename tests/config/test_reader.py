@@ -69,7 +69,7 @@ from tests.config.conftest import Problems
             "colour = 1",
             1,
             "colour",
-            "unknown key; known here: admin, audit, authentication, authorization, failed_logins, force_shutdown,",
+            "unknown key; known here: admin, alarms, audit, authentication, authorization, failed_logins,",
         ),
         ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),
         ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),

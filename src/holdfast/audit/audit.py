@@ -25,8 +25,8 @@ from holdfast.log.lasting_failure import LastingFailure
 
 #: the kinds of events
 CONNECTED, DISCONNECTED, REFUSED, REJECTED = "connected", "disconnected", "refused", "rejected"
-DENIED, BANNED, OPERATED = "denied", "banned", "operated"
-KINDS = (CONNECTED, DISCONNECTED, REFUSED, REJECTED, DENIED, BANNED, OPERATED)
+DENIED, BANNED, OPERATED, ALARM = "denied", "banned", "operated", "alarm"
+KINDS = (CONNECTED, DISCONNECTED, REFUSED, REJECTED, DENIED, BANNED, OPERATED, ALARM)
 
 #: characters of the longest text of a client
 LONGEST = 256
@@ -73,6 +73,8 @@ class Audit:
     ) -> None:
         self._clock = clock
         self._now = now
+        #: lines so far: written, lost because a sink failed, and left out because there were too many
+        self.written = self.lost = self.suppressed = 0
         self._lines: list[bytes] = []
         self._bytes = 0
         self._set(sinks, kinds, most)
@@ -117,6 +119,7 @@ class Audit:
             return
         limit = self._limits.get(kind)
         if limit is not None and not limit.allows(group, self._clock.seconds()):
+            self.suppressed += 1
             if self._summing is None:
                 self._summing = self._clock.callLater(WINDOW, self._summing_due)
             return
@@ -149,9 +152,11 @@ class Audit:
                 sink.write([*told, *lines])
             except OSError:
                 self._lost[number] += len(lines)
+                self.lost += len(lines)
                 report.failed(Failure())
             else:
                 self._lost[number] = 0
+                self.written += len(lines)
                 report.succeeded()
 
     def _summing_due(self) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
@@ -74,17 +74,17 @@ class Entry:
         """Return the verdict if it is one that can be used."""
         if isinstance(verdict, Accepted):
             if is_no_username(verdict.username):
-                return Denied(_WRONG, f"authentication.{self.name} found an invalid user name")
+                return Denied(_WRONG, f"authentication.{self.name} found an invalid user name", method=self.name)
         elif not isinstance(verdict, Denied | Ignored):
             return self._failed(Failure(TypeError(f"a verdict of the type {type(verdict).__name__}")))
         self._failures.succeeded()
-        return verdict
+        return evolve(verdict, method=self.name) if isinstance(verdict, Denied) else verdict
 
     def _failed(self, failure: Failure) -> Denied:
         if failure.check(CancelledError):
-            return Denied(ReasonCode.SERVER_UNAVAILABLE, "the client has gone")
+            return Denied(ReasonCode.SERVER_UNAVAILABLE, "the client has gone", method=self.name)
         self._failures.failed(failure)
-        return Denied(ReasonCode.SERVER_UNAVAILABLE, f"authentication.{self.name} failed")
+        return Denied(ReasonCode.SERVER_UNAVAILABLE, f"authentication.{self.name} failed", method=self.name)
 
 
 @implementer(IAuthenticator)

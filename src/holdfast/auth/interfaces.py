@@ -86,12 +86,14 @@ class Denied:
     """The credentials are wrong, or cannot be judged now; ``explanation`` is a clause for the log.
 
     Server unavailable (0x88) and Server busy (0x89) say that the credentials were not judged. Without ``counts``, the
-    denial is no failed login: the credentials are real, but their time is over.
+    denial is no failed login: the credentials are real, but their time is over. ``method`` is the configured name of
+    the method that denied; empty if none did.
     """
 
     reason: ReasonCode
     explanation: str
     counts: bool = True
+    method: str = field(default="", eq=False)
 
 
 @frozen

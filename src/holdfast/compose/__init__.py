@@ -41,6 +41,7 @@ from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.memory import most_memory
+from holdfast.compose.monitoring import compose_monitoring, monitoring_routes
 from holdfast.compose.reloading import (
     Reloadable,
     compose_reloads,
@@ -262,6 +263,12 @@ def compose_broker(
         tls=tls,
     )
     api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness)
+    broker: BrokerService | None = None
+    monitoring = compose_monitoring(
+        config, reactor=reactor, now=now, durable=durable, retained=parts.retained, history=parts.history,
+        sessions=sessions, pressure=pressure, process=process, listeners=listeners, tls=tls, bans=bans, audit=audit,
+        is_stopping=lambda: broker is not None and broker.is_stopping,
+    )  # fmt: skip
     service_manager = ServiceManager.of(environment, reactor, durable.ask_writer)
     reloads = compose_reloads(
         config,
@@ -281,7 +288,10 @@ def compose_broker(
         accounts.rules,
         lambda password: threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
     )
-    routes = [*api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes]
+    routes = [
+        *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
+        *monitoring_routes(monitoring, now, config.node.id),
+    ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)
     admin = compose_admin_listener(
@@ -295,7 +305,7 @@ def compose_broker(
         bans=bans,
         tls=tls,
     )
-    return BrokerService(
+    broker = BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
         load_bans=lambda: bans.load(load_bans(config.data_dir)),
@@ -321,7 +331,9 @@ def compose_broker(
         announce=announce,
         service_manager=service_manager,
         authentication=authentication.services,
+        monitoring=monitoring.services,
     )
+    return broker
 
 
 def _dismiss(registry: SessionRegistry, matching: Callable[[Principal], bool]) -> None:

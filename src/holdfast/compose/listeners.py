@@ -75,6 +75,14 @@ class ComposedListeners:
         settings = self._settings(config)
         self.listening = Listening(reactor, [self._add(name, each) for name, each in settings.items()])
 
+    def open_connections(self) -> dict[str, int]:
+        """Return the number of open connections of each listener."""
+        return {name: parts.acceptance.open for name, parts in self._parts.items()}
+
+    def closed(self) -> list[str]:
+        """Return the listeners that do not listen."""
+        return [name for name in self._parts if name not in self.listening.open_names]
+
     def limits_of(self, listener: str) -> Limits:
         """Return the limits of the clients of a listener."""
         return self.limits.get(listener, self._default_limits)

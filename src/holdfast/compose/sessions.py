@@ -13,7 +13,7 @@ from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import IFailures, UncountedFailures
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, Principal
 from holdfast.log.client_log import ClientLog
 from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.service import RetainedMessages
@@ -91,6 +91,7 @@ def compose_sessions(
     """
     counters = Counters()
     audit = NoAudit() if audit is None else audit
+    denied = _counted(denied, counters)
     router = Router(retained, authorizer, counters, rejects_when_full)
     work = LongWork(clock)
     log = ClientLog(clock, logs_connections)
@@ -134,3 +135,14 @@ def compose_sessions(
         log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
         memory=memory, broker_parts=broker_parts, connect=connect,
     )  # fmt: skip
+
+
+def _counted(denied: Denied, counters: Counters) -> Denied:
+    """Return what counts each denied action, and reports it."""
+    denials = counters.tallies.denials
+
+    def count(principal: Principal, action: str, topic: str) -> None:
+        denials[action] += 1
+        denied(principal, action, topic)
+
+    return count

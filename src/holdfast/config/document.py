@@ -16,6 +16,7 @@ from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems
+from holdfast.config.sections.alarms import AlarmsConfig
 from holdfast.config.sections.audit import AuditConfig
 from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
 from holdfast.config.sections.authorization import AuthorizationConfig
@@ -134,6 +135,9 @@ class Config(Section):
         metadata=table(
             AuditConfig, "The log of who connected, who was refused, what was denied and what operators changed."
         ),
+    )
+    alarms: AlarmsConfig = field(
+        factory=AlarmsConfig, metadata=table(AlarmsConfig, "When the broker raises alarms: see monitor.md.")
     )
     log: LogConfig = field(
         factory=LogConfig, metadata=table(LogConfig, "The lines that the broker writes about its clients.")

@@ -48,6 +48,8 @@ _RESTART = {
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
                "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
     "log": ("formatter", "level"),
+    "alarms": ("size_limit", "validity_period", "disk_free", "disk_full", "wal_size", "commit_time", "reactor_lag",
+               "certificate_expiry", "failed_logins", "messages_dropped", "replay_stalled"),
 }  # fmt: skip
 
 _AT_ONCE = {

@@ -317,6 +317,11 @@ class RetainedMessages(Service):
         self._totals.read()
         return self._totals.latest
 
+    @property
+    def latest_statistics(self) -> RetainedStatistics:
+        """The number and bytes of retained messages, as they were read last. Reads nothing."""
+        return self._totals.latest
+
     def read_statistics(self) -> Deferred[RetainedStatistics]:
         """Read the number and bytes of retained messages of all nodes, without expired ones."""
         return self._totals.read()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from attrs import define, field
 
 
@@ -16,12 +18,28 @@ class Holdings:
 
 
 @define
+class Tallies:
+    """Counts by cause. The causes are few: none of them is a text of a client.
+
+    ``refusals`` are refused CONNECT packets by the name of the Reason Code, ``logins`` the judged ones by
+    authentication method and outcome, ``denials`` the denied actions by action. ``protocols`` are the clients that are
+    connected now, by protocol level.
+    """
+
+    refusals: Counter[str] = field(factory=Counter)
+    logins: Counter[tuple[str, str]] = field(factory=Counter)
+    denials: Counter[str] = field(factory=Counter)
+    protocols: Counter[int] = field(factory=Counter)
+
+
+@define
 class Counters:
     """Running totals. Every refusal, drop and forced close is counted.
 
     "messages" are PUBLISH packets, "packets" are packets of all types. A packet counts as sent when the transport gets
     it. Of the broker's own topics only the bytes on the wire count (``bytes_sent``).
     The ``holdings`` are no totals: they rise and fall, so that nobody has to walk through all Sessions to know them.
+    The ``tallies`` are by cause.
     """
 
     connections: int = 0
@@ -76,3 +94,4 @@ class Counters:
     message_bytes_received: int = 0
     message_bytes_sent: int = 0
     holdings: Holdings = field(factory=Holdings)
+    tallies: Tallies = field(factory=Tallies)

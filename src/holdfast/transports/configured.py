@@ -42,6 +42,15 @@ class ComposedTLS(Service):
                 return listener.new_connection()
         return None
 
+    def ends(self) -> dict[str, float]:
+        """Return when the first certificate of each listener expires, in seconds since the epoch."""
+        found = {}
+        for name, listener in self._listeners.items():
+            ends = [key.expires.timestamp() for key in listener.loaded.contexts.keys]
+            if ends:
+                found[name] = min(ends)
+        return found
+
     def startService(self) -> None:
         """Tell what is loaded, and look at the files from now on."""
         Service.startService(self)

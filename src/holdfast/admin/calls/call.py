@@ -21,7 +21,8 @@ CSV = "text/csv; charset=utf-8"
 class Call:
     """A call: its method, its path (still percent-encoded), its arguments, and its body.
 
-    The arguments are those of the query string; for a handler, also the values in the path.
+    The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
+    this name.
     """
 
     method: str
@@ -29,6 +30,7 @@ class Call:
     arguments: Mapping[str, str]
     body: bytes = b""
     caller: Caller = ANYONE
+    accept: str = ""
 
 
 @frozen

@@ -83,4 +83,5 @@ def call_of(request: Any) -> Call:
     if len(arguments) < len(pairs):
         raise bad_request("an argument occurs twice in the query string")
     method = request.method.decode("ascii", "replace")
-    return Call(method, path, arguments, request.content.read(), request.caller)
+    accept = request.getHeader("accept") or ""
+    return Call(method, path, arguments, request.content.read(), request.caller, accept)

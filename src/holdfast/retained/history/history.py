@@ -143,6 +143,8 @@ class RetainedHistory(Service):
         keeping: bool = True,
     ) -> None:
         self.limits = limits
+        #: rounds of pruning that have ended
+        self.prunings = 0
         self._keeping = keeping
         self._flushed = flushed
         self._clock = clock
@@ -315,6 +317,7 @@ class RetainedHistory(Service):
                 lambda connection: prune_part(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
             )
             if not pruned.more:
+                self.prunings += 1
                 if pruned.excess:
                     self._log_throttle.log(
                         "size",

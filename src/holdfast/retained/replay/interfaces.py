@@ -90,6 +90,9 @@ class IReplayRegistry(Protocol[One]):
     def others(self, replay: One) -> Iterable[One]:
         """Return the other replays of the same client that are not over."""
 
+    def began(self, replay: One) -> None:
+        """Note that a replay is about to deliver its first message."""
+
     def ended(self, replay: One) -> None:
         """Remove a replay that is over."""
 

@@ -113,7 +113,7 @@ class Replay:
         self._now = now
         self._sources = sources
         self._epoch: object = None  # of the subscriber's permissions at the last read
-        self._began = now()
+        self._began = self._progressed = now()
         self._rows = VisibleRows(topic_filter, store.node, start or store.next_revision(), queued)
         self._state = ReplayState.COMMITTING
         # The replay listens before it waits, so that no change falls between the wait and the first read.
@@ -135,6 +135,21 @@ class Replay:
         """The last topic that was delivered or skipped."""
         return self.held.cursor
 
+    @property
+    def age(self) -> float:
+        """Seconds since its beginning."""
+        return (self._now() - self._began) / 1000
+
+    @property
+    def idle(self) -> float:
+        """Seconds since its last message, or since its beginning."""
+        return (self._now() - self._progressed) / 1000
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is delivered."""
+        return self.held.is_complete and not self.held.slices
+
     def status(self) -> ReplayStatus:
         """Return the progress and the state."""
         return ReplayStatus(
@@ -145,7 +160,7 @@ class Replay:
             held=self.held.count,
             cursor=self.cursor,
             state=self._state,
-            age=(self._now() - self._began) / 1000,
+            age=self.age,
         )
 
     def wake(self) -> None:
@@ -300,6 +315,9 @@ class Replay:
             # Before the cursor moves: it tells the others which topics are about to be delivered.
             for other in self._registry.others(self):
                 other._reread_if_older(self, piece.last)
+        if not self.delivered:
+            self._registry.began(self)
+        self._progressed = now
         self.delivered += piece.count
         self._registry.delivered += piece.count
         held.cursor = piece.last

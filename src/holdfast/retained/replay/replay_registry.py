@@ -8,14 +8,18 @@ from itertools import count
 from twisted.logger import Logger
 
 from holdfast.log.client_log import client_text
+from holdfast.metrics.histogram import REPLAY_SECONDS, Histogram
 from holdfast.retained.replay.change_feed import ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.status import ReplayStatus
+from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows
+
+#: the states in which a replay waits for what the configuration limits
+_WAITING = (ReplayState.WAITING, ReplayState.THROTTLED)
 
 
 class ReplayRegistry:
@@ -49,6 +53,10 @@ class ReplayRegistry:
         self._ended = 0
         #: how many messages all replays have delivered since the start
         self.delivered = 0
+        #: seconds from the beginning of a replay to its end, of those that have delivered everything
+        self.durations = Histogram(REPLAY_SECONDS)
+        #: seconds from the beginning of a replay to its first message
+        self.first_messages = Histogram(REPLAY_SECONDS)
         #: how many replays wait for a rate now
         self.throttled = 0
 
@@ -79,8 +87,14 @@ class ReplayRegistry:
         self._by_client.setdefault(replay.client_id, set()).add(replay)
         return replay
 
+    def began(self, replay: Replay) -> None:
+        """Note that a replay is about to deliver its first message."""
+        self.first_messages.observe(replay.age)
+
     def ended(self, replay: Replay) -> None:
         """Remove a replay that is over."""
+        if replay.is_complete:
+            self.durations.observe(replay.age)
         del self.running[replay.number]
         self._ended += 1
         self.flow.remove(replay)
@@ -147,6 +161,10 @@ class ReplayRegistry:
     def totals(self) -> dict[str, int]:
         """Return how many replays ended, and how many messages all replays delivered, since the start."""
         return {"ended": self._ended, "messages": self.delivered}
+
+    def oldest_stalled(self) -> float:
+        """Return for how many seconds, at most, a replay has delivered nothing; those that wait for a rate left out."""
+        return max((replay.idle for replay in self.running.values() if replay.state not in _WAITING), default=0.0)
 
     def __len__(self) -> int:
         return len(self.running)

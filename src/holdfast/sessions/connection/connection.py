@@ -264,6 +264,7 @@ class Connection:
         """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""
         assert self._client is not None
         self._phase = Phase.ESTABLISHED
+        self._counters.tallies.protocols[self.protocol_version] += 1
         self._asked = None
         self._order.actions = self._client.actions
         self._order.accept_packets_up_to(self.limits.max_packet_size)
@@ -433,6 +434,7 @@ class Connection:
         if self._phase is Phase.CLOSED:
             return
         if self._phase is Phase.ESTABLISHED:
+            self._counters.tallies.protocols[self.protocol_version] -= 1
             self.client_log.coming(lambda: f"is gone: {why}")
             self.client_log.audit(DISCONNECTED, {}, cause=why)
         self._phase = Phase.CLOSED

@@ -45,6 +45,11 @@ _TOLD = {
     ReasonCode.SERVER_UNAVAILABLE: "credentials cannot be verified now; try again later",
 }
 
+#: outcomes of logins; FAILED ones were not judged, since a service was away or busy
+ACCEPTED, DENIED, FAILED = "accepted", "denied", "failed"
+#: stands for the method where none has judged, as for guests, and for dialogues of AUTH packets that are refused
+NO_METHOD, ENHANCED = "none", "enhanced"
+
 _BUSY = "the broker is short of memory; try again later"
 
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
@@ -97,10 +102,16 @@ class _Admission:
         """Take the authenticator's answer. The log tells its explanation, the Client only the usual sentence."""
         if isinstance(answer, Principal):
             self._authenticated(answer)
-        elif not _is_of_banned_address(self._parts, self._link):
+            return
+        self._count(answer.method or NO_METHOD, answer.reason)
+        if not _is_of_banned_address(self._parts, self._link):
             self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation, answer.counts)
 
     def _authenticated(self, answer: Principal | ReasonCode, explanation: str = NOT_ALLOWED) -> None:
+        if isinstance(answer, Principal):
+            self._count(answer.method or NO_METHOD, ReasonCode.SUCCESS)
+        else:  # only a dialogue of AUTH packets is refused here
+            self._count(ENHANCED, answer)
         if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
             return
         if not isinstance(answer, Principal):
@@ -127,6 +138,11 @@ class _Admission:
             self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:
             self._will_decided(allowed, answer)
+
+    def _count(self, method: str, reason: ReasonCode) -> None:
+        """Count a judged login by its method, which is a name of the configuration, and its outcome."""
+        outcome = ACCEPTED if reason is ReasonCode.SUCCESS else DENIED if reason in FAILED_LOGIN else FAILED
+        self._parts.counters.tallies.logins[method, outcome] += 1
 
     def _failed(self, reason: ReasonCode, told: str, explanation: str, counts: bool = True) -> None:
         """Refuse the Client, now or after its delay."""
@@ -255,6 +271,7 @@ def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str
 
 def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str) -> None:
     parts.counters.connections_refused += 1
+    parts.counters.tallies.refusals[reason.name.lower()] += 1
     link.client_log.info("is refused", f"{reason.name}, {cause}")
     link.client_log.audit(REFUSED, {"reason": reason.name, "code": int(reason)}, cause=cause)
 

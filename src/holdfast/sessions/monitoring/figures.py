@@ -39,9 +39,8 @@ _LOADS = {
     "connections": "connects",
     "sockets": "connections",
 }
-_COUNTERS = [
-    name for name in attrs.fields_dict(Counters) if name not in {*_TOTALS.values(), *_LOADS.values(), "holdings"}
-]
+_OTHERS = {*_TOTALS.values(), *_LOADS.values(), "holdings", "tallies"}
+_COUNTERS = [name for name in attrs.fields_dict(Counters) if name not in _OTHERS]
 _DROPPED = [name for name in _COUNTERS if name.startswith("messages_dropped_")]
 
 

@@ -6,7 +6,7 @@ that watching the broker changes neither its state nor its counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 
 from twisted.application.service import Service
@@ -86,6 +86,13 @@ class SysTopics(Service):
             if matches(subscription.topic_filter, topic):
                 self._deliver(session, value, options, checked)
 
+    def announce(self, topic: str, payload: bytes) -> None:
+        """Send an event to the present subscribers of a topic below ``$SYS/``. It is no value: nobody gets it later."""
+        self._work.do(self, self._announce_in_steps(OutgoingMessage(ApplicationMessage(topic, payload, 0, False))))
+
+    def _announce_in_steps(self, event: OutgoingMessage) -> Iterator[int]:
+        yield from self._send_all(event, 0)
+
     def _publish(self) -> Deferred[None] | None:
         return self._work.do(self, self._publish_in_steps())
 
@@ -97,11 +104,16 @@ class SysTopics(Service):
             present = self._values.get(topic)
             if present is None or present.message.payload != payload:
                 value = self._values[topic] = OutgoingMessage(ApplicationMessage(topic, payload, 0, True))
-                for session, options, checked in self._router.online(topic):
-                    if not sent % _DELIVERIES_PER_STEP:
-                        yield 1
-                    sent += 1
-                    self._deliver(session, value, options, checked)
+                sent = yield from self._send_all(value, sent)
+
+    def _send_all(self, value: OutgoingMessage, sent: int) -> Generator[int, None, int]:
+        """Send a message to all subscribers, ``sent`` of others before it. Returns how many are sent then."""
+        for session, options, checked in self._router.online(value.message.topic):
+            if not sent % _DELIVERIES_PER_STEP:
+                yield 1
+            sent += 1
+            self._deliver(session, value, options, checked)
+        return sent
 
     def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions, checked: bool) -> None:
         self._router.if_allowed(session, value.message, partial(self._send, session, value, options), checked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -34,6 +35,16 @@ from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
+
+
+@frozen
+class Held:
+    """What waits for a connected Client: bytes that it has not read, queued bytes, and messages in flight."""
+
+    unsent: int
+    queued_bytes: int
+    inflight_messages: int
+    inflight_bytes: int
 
 
 class SessionRegistry:
@@ -107,10 +118,15 @@ class SessionRegistry:
 
     def held_by(self, client_id: str) -> int:
         """Return the bytes that wait in the memory of this process for a connected Client; 0 if it is away."""
+        held = self.held(client_id)
+        return 0 if held is None else held.unsent + held.queued_bytes + held.inflight_bytes
+
+    def held(self, client_id: str) -> Held | None:
+        """Return what waits for a connected Client; None if it is away."""
         link, session = self._links.get(client_id), self._sessions.get(client_id)
         if link is None or session is None:
-            return 0
-        return link.unsent + session.queue.bytes + session.window.bytes
+            return None
+        return Held(link.unsent, session.queue.bytes, session.inflight.count, session.window.bytes)
 
     def close_client(self, client_id: str, reason: ReasonCode, explanation: str) -> bool:
         """End the connection of a Client. Returns whether it was connected."""

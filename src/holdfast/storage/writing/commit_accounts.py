@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.log.log_throttle import LogThrottle
+from holdfast.metrics.histogram import COMMIT_ROWS, COMMIT_SECONDS, Histogram
 from holdfast.storage.writing.groups import CommitGroup, CommitOutcome
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind, StorageFailure
@@ -14,7 +15,11 @@ from holdfast.tickets import FailureKind, StorageFailure
 
 @define
 class WriterCounters:
-    """Totals since the writer was made. ``seconds`` is the time that its thread has spent on commit groups."""
+    """Totals since the writer was made. ``seconds`` is the time that its thread has spent on commit groups.
+
+    ``durations`` are the seconds of commit groups in the thread, ``sizes`` their rows. ``waits`` are the seconds from
+    a change until its ticket is settled: each ticket counts with the age of its group, the longest of them.
+    """
 
     commits: int = 0
     rows: int = 0
@@ -22,6 +27,9 @@ class WriterCounters:
     cancelled: int = 0
     failed: int = 0
     seconds: float = 0.0
+    durations: Histogram = field(factory=lambda: Histogram(COMMIT_SECONDS))
+    sizes: Histogram = field(factory=lambda: Histogram(COMMIT_ROWS))
+    waits: Histogram = field(factory=lambda: Histogram(COMMIT_SECONDS))
 
 
 class CommitAccounts:
@@ -50,6 +58,8 @@ class CommitAccounts:
         counters.cancelled += group.cancelled
         counters.failed += len(outcome.failures)
         counters.seconds += outcome.seconds
+        counters.durations.observe(outcome.seconds)
+        counters.sizes.observe(outcome.rows)
         if outcome.failures:
             self._report(group, outcome)
         return outcome

@@ -18,7 +18,7 @@ class Errand(CommitGroup):
     __slots__ = ("answer", "work")
 
     def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__()
+        super().__init__(0.0)
         self.work = work
         self.answer: Deferred[Any] = Deferred()
 

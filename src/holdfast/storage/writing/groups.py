@@ -16,11 +16,15 @@ Entry = tuple[Identity | list[Identity | None] | None, CommitTicket]
 
 
 class CommitGroup:
-    """Writes for one commit, at most one for each key, and the tickets that wait for it, in order of submission."""
+    """Writes for one commit, at most one for each key, and the tickets that wait for it, in order of submission.
 
-    __slots__ = ("acknowledged_at", "cancelled", "coalesced", "size", "tickets", "writes")
+    ``began`` is the time of the first change, in seconds of the reactor's clock.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("acknowledged_at", "began", "cancelled", "coalesced", "size", "tickets", "writes")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
         self.writes: dict[Identity, Write] = {}
         self.tickets: list[Entry] = []
         self.size = 0
@@ -81,7 +85,7 @@ def merge_left(left: Sequence[Write], group: CommitGroup, queued: CommitGroup | 
 
     None of the writes left is fresh: if the outcome of the commit is unknown, it may have stored them.
     """
-    merged = CommitGroup()
+    merged = CommitGroup(group.began)
     merged.acknowledged_at = group.acknowledged_at
     for write in left:
         merged.add(Write(write.kind, write.key, write.row, write.size, write.rank))

@@ -166,6 +166,12 @@ class Writer:
         return not self._attempts
 
     @property
+    def pending_changes(self) -> int:
+        """How many changes wait for their commit, or are being committed."""
+        groups = self._queue if self._running is None else (self._running, *self._queue)
+        return sum(len(group.writes) for group in groups if type(group) is CommitGroup)
+
+    @property
     def room(self) -> int:
         """How many bytes may be added before publishers are told to pause."""
         return self._max_pending - self.pending_bytes
@@ -246,7 +252,7 @@ class Writer:
     def _open_group(self) -> CommitGroup:
         queue = self._queue
         if not queue or type(queue[-1]) is not CommitGroup:  # a group never overtakes an errand
-            queue.append(CommitGroup())
+            queue.append(CommitGroup(self._reactor.seconds()))
         return queue[-1]
 
     def _queued(self, write: Write) -> CommitGroup:
@@ -390,6 +396,8 @@ class Writer:
     def _settle(self, group: CommitGroup, outcome: Any) -> None:
         if isinstance(group, Errand):
             group.answer_with(outcome, self._database)
+        elif group.tickets:
+            self.counters.waits.observe(max(0.0, self._reactor.seconds() - group.began), len(group.tickets))
         failures = outcome.failures if isinstance(outcome, CommitOutcome) else {}
         note_failures(group.tickets, failures)
         for identity, ticket in group.tickets:

@@ -1,0 +1,1 @@
+"""Calls about the broker itself: metrics, health, alarms and recent figures."""

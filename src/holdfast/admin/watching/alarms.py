@@ -1,0 +1,110 @@
+"""The calls about alarms: list the active or the past ones, and clear the past ones. Paths and fields are EMQX's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import number_of
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, one_of, record, whole
+from holdfast.alarms.alarm import Alarm
+from holdfast.alarms.alarms import Alarms
+
+ALARMS_PATH = "/api/v5/alarms"
+
+_MOST = 10_000
+_LIMIT = 100
+_ALARM = record(
+    {
+        "name": STRING,
+        "severity": one_of("warning", "critical"),
+        "message": STRING,
+        "details": {"type": "object"},
+        "node": STRING,
+        "activated_at": TIME,
+        "activate_at": TIME,
+        "deactivate_at": TIME,
+        "duration": {"type": "integer", "description": "milliseconds until its end, or until now"},
+    },
+    ("name", "severity", "message", "details", "node", "activated_at", "activate_at", "duration"),
+)
+_META = record({"limit": INTEGER, "count": INTEGER, "hasnext": {"type": "boolean"}})
+
+
+class AlarmAPI:
+    """Answers calls about alarms. ``now`` returns milliseconds since the epoch."""
+
+    def __init__(self, alarms: Alarms, now: Callable[[], int], node: str) -> None:
+        self._alarms = alarms
+        self._now = now
+        self._node = node
+        self.routes = (
+            Route(
+                method="GET",
+                path=ALARMS_PATH,
+                handler=self.list_alarms,
+                scope=Scope.READ,
+                summary="The active alarms, the oldest first; or the past ones, the newest first",
+                parameters=(
+                    query("activated", one_of("true", "false"), "true: the active alarms; false: the past ones"),
+                    query("limit", whole(1, _MOST, _LIMIT), "the most alarms in the answer"),
+                ),
+                answers={200: Content(record({"data": array(_ALARM), "meta": _META}), "the alarms")},
+            ),
+            Route(
+                method="DELETE",
+                path=ALARMS_PATH,
+                handler=self.clear,
+                scope=Scope.ADMIN,
+                summary="Forget the past alarms",
+                answers={200: Content(record({"count": INTEGER}), "how many there were")},
+            ),
+        )
+
+    def list_alarms(self, call: Call) -> Deferred[Answer]:
+        """List the alarms."""
+        active = call.arguments.get("activated", "true")
+        if active not in ("true", "false"):
+            raise bad_request("activated is true or false", "activated", "true or false")
+        limit = number_of(call.arguments, "limit", _LIMIT, _MOST)
+        found = self._alarms.active if active == "true" else self._alarms.past
+        meta = {"limit": limit, "count": len(found), "hasnext": len(found) > limit}
+        return succeed(answer({"data": [self._shown(alarm) for alarm in found[:limit]], "meta": meta}))
+
+    def clear(self, _call: Call) -> Deferred[Answer]:
+        """Forget the past alarms."""
+        count = self._alarms.clear_past()
+        return succeed(answer({"count": count}, note={"count": count}))
+
+    def _shown(self, alarm: Alarm) -> dict[str, Any]:
+        return alarm_fields(alarm, self._now(), self._node)
+
+
+def alarm_fields(alarm: Alarm, now: int, node: str) -> dict[str, Any]:
+    """Return an alarm as answers show it, and as events tell it. ``now`` is in milliseconds since the epoch."""
+    began = _time(alarm.activated_at)
+    fields: dict[str, Any] = {
+        "name": alarm.name,
+        "severity": alarm.severity.value,
+        "message": alarm.message,
+        "details": dict(alarm.details),
+        "node": node,
+        "activated_at": began,
+        "activate_at": began,  # EMQX's name
+        "duration": (now if alarm.deactivated_at is None else alarm.deactivated_at) - alarm.activated_at,
+    }
+    if alarm.deactivated_at is not None:
+        fields["deactivate_at"] = _time(alarm.deactivated_at)
+    return fields
+
+
+def _time(milliseconds: int) -> str:
+    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"

@@ -1,0 +1,69 @@
+"""The calls of orchestrators and load balancers: ``GET /healthz`` and ``GET /readyz``."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.web import http
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.routing.route import Content, Route
+from holdfast.admin.routing.schemas import one_of, record
+
+HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
+
+_HEALTH = record({"status": one_of("ok", "failing"), "checks": {"type": "object"}})
+_ANSWERS = {200: Content(_HEALTH, "all checks are good"), 503: Content(_HEALTH, "a check fails, and says why")}
+
+
+class Health(Protocol):
+    """The results of the checks."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether no check fails."""
+
+    def content(self) -> dict[str, Any]:
+        """Return them for an answer."""
+
+
+class Checks(Protocol):
+    """Makes the checks."""
+
+    def alive(self) -> Health:
+        """Tell whether the reactor turns."""
+
+    def ready(self) -> Health:
+        """Tell whether clients can be served."""
+
+
+class HealthAPI:
+    """Answers what the checks find, with the status 503 if one fails."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self.routes = (
+            Route(
+                method="GET", path=HEALTH_PATH, handler=self.alive, scope=Scope.OPEN,
+                summary="Whether the process lives: its reactor turns", answers=_ANSWERS,
+            ),
+            Route(
+                method="GET", path=READY_PATH, handler=self.ready, scope=Scope.OPEN,
+                summary="Whether clients can be served: the store, the listeners, the disk; and the broker is not"
+                " stopping", answers=_ANSWERS,
+            ),
+        )  # fmt: skip
+
+    def alive(self, _call: Call) -> Deferred[Answer]:
+        """Tell whether the process lives."""
+        return succeed(_answer(self._checks.alive()))
+
+    def ready(self, _call: Call) -> Deferred[Answer]:
+        """Tell whether clients can be served."""
+        return succeed(_answer(self._checks.ready()))
+
+
+def _answer(health: Health) -> Answer:
+    return answer(health.content(), http.OK if health.is_good else http.SERVICE_UNAVAILABLE)

@@ -1,0 +1,66 @@
+"""Conditions: when an alarm begins, and when it ends.
+
+How it works. A condition measures one number. The alarm begins when the number has reached ``begins`` in so many looks
+in a row, and ends when it is back at ``ends`` in so many looks in a row. The two differ, so a number that moves about
+one of them raises no series of alarms. For a disk with little room, ``ends`` is above ``begins``:
+
+    begins 1.0 GB, ends 1.2 GB     free: 1.1 -> nothing    0.9 -> begins    1.1 -> stays    1.3 -> ends
+
+A number that cannot be measured now changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from attrs import field, frozen
+
+from holdfast.alarms.alarm import Severity
+
+
+@frozen(kw_only=True)
+class Condition:
+    """The condition of one alarm. ``measure`` returns the number, or None if it is not known now.
+
+    ``meaning`` says for the documentation what is wrong, and ``remedy`` what to do. ``tell`` returns the sentence with
+    the number. ``details`` returns more numbers.
+    """
+
+    name: str
+    severity: Severity
+    meaning: str
+    remedy: str
+    measure: Callable[[], float | None]
+    begins: float
+    ends: float
+    tell: Callable[[float], str]
+    begins_after: int = 1
+    ends_after: int = 1
+    details: Callable[[], Mapping[str, object]] = field(default=dict)
+
+    def is_bad(self, value: float) -> bool:
+        """Tell whether the alarm may begin."""
+        return value >= self.begins if self.ends <= self.begins else value <= self.begins
+
+    def is_good(self, value: float) -> bool:
+        """Tell whether the alarm may end."""
+        return value <= self.ends if self.ends <= self.begins else value >= self.ends
+
+
+class Growth:
+    """How much a running total has grown in the last looks, of which one is made each time it is called."""
+
+    def __init__(self, total: Callable[[], float | None], looks: int) -> None:
+        self._total = total
+        self._seen: deque[float] = deque(maxlen=looks + 1)
+
+    def __call__(self) -> float | None:
+        """Look at the total. None if it is not known."""
+        total = self._total()
+        if total is None:
+            return None
+        if self._seen and total < self._seen[-1]:
+            self._seen.clear()  # it has begun anew
+        self._seen.append(total)
+        return total - self._seen[0]

@@ -1,0 +1,168 @@
+"""Builds what watches the broker: metrics, alarms, health checks, and the ring of recent figures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.application.service import MultiService, Service
+from twisted.internet.threads import deferToThreadPool
+
+from holdfast.admin.routing.route import Route
+from holdfast.admin.watching.alarms import AlarmAPI
+from holdfast.admin.watching.health import HealthAPI
+from holdfast.admin.watching.metrics import MetricsAPI
+from holdfast.admin.watching.recent import RecentAPI
+from holdfast.alarms.alarm import Alarm
+from holdfast.alarms.alarms import Alarms
+from holdfast.alarms.watch import AlarmWatch
+from holdfast.audit.audit import ALARM, Audit
+from holdfast.auth.failures.bans import Bans
+from holdfast.compose.listeners import ComposedListeners
+from holdfast.compose.sessions import SessionParts
+from holdfast.config import Config
+from holdfast.metrics.scrape import Metrics, Run
+from holdfast.monitoring.alarm_conditions import Watched, conditions_of
+from holdfast.monitoring.clients import client_metrics
+from holdfast.monitoring.health import HealthChecks
+from holdfast.monitoring.heartbeat import Heartbeat
+from holdfast.monitoring.process import process_metrics
+from holdfast.monitoring.recent import Recent, Recorded
+from holdfast.monitoring.retained import retained_metrics
+from holdfast.monitoring.security import security_metrics
+from holdfast.monitoring.session_walk import SessionWalk
+from holdfast.monitoring.storage import storage_metrics
+from holdfast.monitoring.surroundings import SurroundingsWatch
+from holdfast.monitoring.traffic import traffic_metrics
+from holdfast.peers.limits import ProcessConnections
+from holdfast.retained.history.history import RetainedHistory
+from holdfast.retained.service import RetainedMessages
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.monitoring.process_memory import MemoryUnknown, resident_bytes
+from holdfast.storage.store import DurableStore
+from holdfast.transports.configured import ComposedTLS
+from holdfast.version import version
+
+
+@frozen(kw_only=True)
+class MonitoringParts:
+    """What watches the broker. ``services`` run while the broker does; ``run`` runs a function in a thread."""
+
+    metrics: Metrics
+    alarms: Alarms
+    watch: AlarmWatch
+    health: HealthChecks
+    recent: Recent
+    services: MultiService
+    run: Run
+
+
+def compose_monitoring(
+    config: Config,
+    *,
+    reactor: Any,
+    now: Callable[[], int],
+    durable: DurableStore,
+    retained: RetainedMessages,
+    history: RetainedHistory,
+    sessions: SessionParts,
+    pressure: Pressure,
+    process: ProcessConnections,
+    listeners: ComposedListeners,
+    tls: ComposedTLS,
+    bans: Bans,
+    audit: Audit,
+    is_stopping: Callable[[], bool],
+    run: Run | None = None,
+    wall: Callable[[], float] = time.time,
+) -> MonitoringParts:
+    """Build what watches the broker. ``now`` returns milliseconds since the epoch.
+
+    ``run`` stands in for the reactor's threads, and ``wall`` for the machine's clock in seconds, in tests.
+    """
+    run = run or partial(deferToThreadPool, reactor, reactor.getThreadPool())
+    counters, registry, parts = sessions.counters, sessions.registry, sessions.broker_parts
+    heartbeat = Heartbeat(reactor)
+    walk = SessionWalk(registry, parts.long_work, reactor)
+    url = config.storage.url
+    surroundings = SurroundingsWatch(
+        config.data_dir, Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:") else None,
+        durable=durable, retained=retained, history=history, clock=reactor, run=run,
+    )  # fmt: skip
+    alarms = Alarms(now, size_limit=config.alarms.size_limit, validity_period=config.alarms.validity_period)
+    watched = Watched(
+        counters=counters, durable=durable, retained=retained, audit=audit, heartbeat=heartbeat, guard=sessions.memory,
+        surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,
+    )  # fmt: skip
+    watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
+    _report(alarms, audit, sessions, config.node.id)
+    recorded = Recorded(
+        counters=counters, registry=registry, retained=retained, durable=durable, heartbeat=heartbeat,
+        walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory, now=now,
+    )  # fmt: skip
+    recent = Recent(recorded, reactor)
+    metrics = Metrics([
+        *process_metrics(
+            version=version(), started=now() / 1000, lag=heartbeat.lag, guard=sessions.memory,
+            resident_bytes=_memory, alarms=watch.states,
+        ),
+        *traffic_metrics(counters, pressure, lambda: walk.latest),
+        *client_metrics(counters, registry, process, listeners.open_connections),
+        *retained_metrics(counters, retained, lambda: surroundings.latest),
+        *storage_metrics(durable, lambda: surroundings.latest),
+        *security_metrics(
+            counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends
+        ),
+    ])  # fmt: skip
+    services = MultiService()
+    every: tuple[Service, ...] = (heartbeat, walk, surroundings, watch, recent)
+    for service in every:
+        service.setServiceParent(services)
+    return MonitoringParts(
+        metrics=metrics, alarms=alarms, watch=watch, recent=recent, services=services, run=run,
+        health=HealthChecks(
+            heartbeat=heartbeat, durable=durable, surroundings=lambda: surroundings.latest,
+            closed_listeners=listeners.closed, least_disk=config.alarms.disk_full, is_stopping=is_stopping,
+        ),
+    )  # fmt: skip
+
+
+def monitoring_routes(parts: MonitoringParts, now: Callable[[], int], node: int) -> list[Route]:
+    """Return the calls about the broker itself."""
+    return [
+        *HealthAPI(parts.health).routes,
+        *MetricsAPI(parts.metrics, parts.run).routes,
+        *AlarmAPI(parts.alarms, now, str(node)).routes,
+        *RecentAPI(parts.recent.ring).routes,
+    ]
+
+
+def _memory() -> float | None:
+    try:
+        return resident_bytes()
+    except MemoryUnknown:
+        return None
+
+
+def _report(alarms: Alarms, audit: Audit, sessions: SessionParts, node: int) -> None:
+    """Tell the audit log and the broker's own topics of alarms."""
+
+    def told(alarm: Alarm) -> None:
+        fields = {"name": alarm.name, "state": "active" if alarm.is_active else "ended",
+                  "severity": alarm.severity.value, "message": alarm.message}  # fmt: skip
+        audit.tell(ALARM, alarm.name, fields)
+
+        # EMQX's topics and fields
+        event = {"name": alarm.name, "details": dict(alarm.details), "message": alarm.message,
+                 "activate_at": 1000 * alarm.activated_at}  # fmt: skip
+        if alarm.deactivated_at is not None:
+            event["deactivate_at"] = 1000 * alarm.deactivated_at
+        topic = f"$SYS/brokers/{node}/alarms/{'activate' if alarm.is_active else 'deactivate'}"
+        sessions.sys_topics.announce(topic, json.dumps(event).encode())
+
+    alarms.subscribe(told)

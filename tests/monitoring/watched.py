@@ -1,0 +1,77 @@
+"""A broker in memory around a real database, with what watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from attrs import define, field
+from twisted.internet.defer import maybeDeferred
+
+from holdfast.audit.audit import Audit
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.compose.monitoring import compose_monitoring
+from holdfast.config import Config, default
+from holdfast.peers.limits import ProcessConnections
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from tests.sessions.restartable import RestartableBroker
+
+
+@define
+class Surroundings:
+    """What the parts around the Sessions say; a test may change it."""
+
+    connections: dict[str, int] = field(factory=lambda: {"tls": 3})
+    closed_names: list[str] = field(factory=list)
+    certificates: dict[str, float] = field(factory=dict)
+    stopping: bool = False
+    behind: float = 0.0  #: of the machine's clock, in seconds
+
+    def open_connections(self) -> dict[str, int]:
+        return self.connections
+
+    def closed(self) -> list[str]:
+        return self.closed_names
+
+    def ends(self) -> dict[str, float]:
+        return self.certificates
+
+
+class WatchedBroker(RestartableBroker):
+    """The broker, and ``monitoring``, which does not run before :meth:`watch`."""
+
+    def __init__(self, folder: Path, config: Config | None = None, **options: Any) -> None:
+        super().__init__(folder / "holdfast.db", **options)
+        self.around = Surroundings()
+        config = config or default(folder).override([], str(folder), None, allow_anonymous=True, cwd=folder)
+        self.audit = Audit((), clock=self.clock, now=self.now)
+        self.history = RetainedHistory(
+            self.durable, flushed=self.store.flushed, clock=self.clock, now=self.now, limits=HistoryLimits()
+        )
+        self.process = ProcessConnections()
+        self.monitoring = compose_monitoring(
+            config, reactor=self.clock, now=self.now, durable=self.durable, retained=self.retained,
+            history=self.history, sessions=self.session_parts, pressure=self.pressure, process=self.process,
+            listeners=cast("Any", self.around), tls=cast("Any", self.around),
+            bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
+            is_stopping=lambda: self.around.stopping, run=maybeDeferred,
+            wall=lambda: self.now() / 1000 - self.around.behind,
+        )  # fmt: skip
+
+    def storage(self) -> Mapping[str, object]:
+        """Return the figures of the database."""
+        return self.durable.status()
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        self.monitoring.services.startService()
+        self.settle()
+
+    def close(self) -> None:
+        """Stop watching, and close the database."""
+        if self.monitoring.services.running:
+            self.monitoring.services.stopService()
+        self.durable.close()
+        self.settle()
