@@ -17,7 +17,7 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.publisher import IPublisher, SilentPublisher
 from holdfast.retained.queries.known_tallies import ROWS as SCANNED
-from holdfast.retained.queries.searches import Searches
+from holdfast.retained.queries.searches import Count, Searches
 from holdfast.retained.queries.tree import TopicTree
 from holdfast.retained.quota.limits import NotRetained, name_refusal
 from holdfast.retained.replay.change_feed import Change
@@ -35,6 +35,7 @@ _MOST_TIME = 10_000
 #: Subscribers with QoS 1 get a clear for certain: one that they miss leaves them with an outdated value.
 _CLEAR_QOS = 1
 _EVER = 2**63 - 1
+_DRY_RUNS = "dry runs"  #: who counts for dry runs, among the callers of scans
 _PROTOCOL_VERSION = 5  # has no effect: no packets are read
 
 
@@ -147,6 +148,9 @@ class Administration:
         quietly: for subscribers they have gone already. Messages published from now on stay. With ``rows`` it ends
         early if subscribers are slow or matches are rare. Fails with :class:`StorageFailure`.
         """
+        if dry_run and rows is None and not after:
+            counted = yield from self._countable(search or Search(topic_filter, self.now()))
+            return counted
         ends_at = None if rows is None else self.now() + _MOST_TIME
         stamp = self._store.next_revision()
         silently = quiet or (search is not None and search.expired)
@@ -211,6 +215,12 @@ class Administration:
 
     def _is_late(self, ends_at: int | None) -> bool:
         return ends_at is not None and self.now() >= ends_at
+
+    def _countable(self, search: Search) -> Generator[Deferred[Any], Any, Cleared]:
+        """Count all messages that a clear would clear now. One such count runs at a time."""
+        yield _durable([self._store.flushed()])
+        counted: Count = yield self.searches.count(search, True, _DRY_RUNS)
+        return Cleared(counted.tally.count, "", True)
 
     def _finder(self, topic_filter: str, stamp: int, search: Search | None) -> Callable[[str, int], Deferred[Listing]]:
         """Return the function that lists the next messages to clear: after a topic, and at most so many."""

@@ -16,7 +16,7 @@ from holdfast.admin.retained.history import record_of
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
-from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, TIME, array, page, record, whole
+from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, TIME, TOPIC, array, page, record, whole
 from holdfast.messages import ChangeKind
 from holdfast.retained.history.differences import LARGEST_COMPARED, differences
 from holdfast.retained.history.entries import HistoryEvent
@@ -69,7 +69,7 @@ class RevisionCalls:
                 scope=Scope.READ,
                 summary="The difference of two revisions of a topic: by default, of the latest one and the one before",
                 parameters=(
-                    query("topic", {"type": "string", "minLength": 1}, "the topic", required=True),
+                    query("topic", {**TOPIC, "minLength": 1}, "the topic", required=True),
                     query("from", _REVISION, "the revision before"),
                     query("to", _REVISION, "the revision after"),
                 ),

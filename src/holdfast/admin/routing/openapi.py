@@ -112,7 +112,7 @@ def _response(content: Content | None) -> dict[str, Any]:
         return {"description": http.RESPONSES[http.NO_CONTENT].decode()}
     return {
         "description": content.description,
-        "content": {content.content_type: {"schema": dict(content.schema)}},
+        "content": {kind: {"schema": dict(content.schema)} for kind in (content.content_type, *content.also)},
     }
 
 

@@ -46,12 +46,13 @@ def in_path(name: str, schema: Schema, description: str, *, rest: bool = False) 
 
 @frozen
 class Content:
-    """What a body or an answer contains."""
+    """What a body or an answer contains. An answer may be of one of the types ``also`` instead."""
 
     schema: Schema = ANYTHING
     description: str = "done"
     content_type: str = JSON
     required: bool = True
+    also: tuple[str, ...] = ()
 
 
 #: an answer of status 204

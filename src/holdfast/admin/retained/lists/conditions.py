@@ -14,7 +14,7 @@ _SORTS = {"time": Order.TIME, "size": Order.SIZE}
 _ORDERS = ("asc", "desc")
 _LONGEST = 65_535
 _LARGEST = 1 << 28
-_TEXT = {"type": "string", "minLength": 1, "maxLength": _LONGEST}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": _LONGEST, "pattern": "^[^\\u0000]*$"}
 _BYTES = whole(0, _LARGEST)
 #: The arguments of :func:`search_of` beside the Topic Filter.
 CONDITIONS = (

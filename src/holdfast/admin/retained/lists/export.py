@@ -65,7 +65,7 @@ class ExportCalls:
                     query("format", one_of(*_FORMATS), "lines of JSON, or CSV for a spreadsheet"),
                     *CONDITIONS,
                 ),
-                answers={200: Content(STRING, "the messages", NDJSON)},
+                answers={200: Content(STRING, "the messages", NDJSON, also=(CSV,))},
                 refusals=REFUSALS,
             ),
         )

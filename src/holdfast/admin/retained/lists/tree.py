@@ -16,7 +16,7 @@ from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
-from holdfast.admin.routing.schemas import BOOLEAN, FLAG, INTEGER, STRING, TIME, nullable, page, record, whole
+from holdfast.admin.routing.schemas import BOOLEAN, FLAG, INTEGER, STRING, TIME, TOPIC, nullable, page, record, whole
 from holdfast.retained.administration import Administration
 from holdfast.retained.queries.tree import TreeNode, base_of
 from holdfast.retained.records import date_of
@@ -53,7 +53,7 @@ class TreeCalls:
                 scope=Scope.READ,
                 summary="A page of the next level of the topic tree, with the messages at and below each node",
                 parameters=(
-                    query("topic", STRING, "the topic whose next level; without it, the first level"),
+                    query("topic", TOPIC, "the topic whose next level; without it, the first level"),
                     query("limit", whole(1, MOST_NODES, 100), "the most nodes of a page"),
                     CURSOR,
                 ),
