@@ -28,6 +28,8 @@ MOST_SCANNED = 200_000
 #: The messages read at a time, and their bytes.
 _MESSAGES = 500
 _BYTES = 1 << 20
+#: The scattered topics read at a time.
+_LISTED = 100
 #: The rows of the first part of a search.
 _FIRST_ROWS = 256
 
@@ -112,8 +114,8 @@ class Searches:
             leave()
         found: dict[str, ListedMessage] = {}
         chosen = [topic for _, topic in places[:limit]]
-        for first in range(0, len(chosen), _MESSAGES):
-            listed = yield self._scans.listed(search, chosen[first : first + _MESSAGES])
+        for first in range(0, len(chosen), _LISTED):
+            listed = yield self._scans.listed(search, chosen[first : first + _LISTED])
             found.update((one.message.topic, one) for one in listed)
             yield self._pause()
         last = places[limit - 1] if len(places) > limit else None
