@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.selectreactor import SelectReactor
 
 from holdfast import process
+from tests.processes import unmeasured
 
 
 class Limit:
@@ -67,3 +71,17 @@ def test_a_reactor_that_uses_select_gets_no_more_than_it_can_watch(monkeypatch: 
 def test_a_system_that_refuses_keeps_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "resource", Limit(256, 4096, broken=True))
     assert process.raise_open_files(object()) == 256
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the size of the table")
+def test_the_table_of_open_files_has_room_before_clients_come() -> None:
+    """It would grow while clients connect, and a process with threads waits for that."""
+    code = (
+        "import resource; from holdfast.process import make_room_for_files\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "make_room_for_files(4096)\n"
+        "print(open('/proc/self/status').read())"
+    )
+    status = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=unmeasured())
+    (size,) = [line.split()[1] for line in status.stdout.splitlines() if line.startswith("FDSize:")]
+    assert int(size) >= 4096

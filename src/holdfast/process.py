@@ -6,6 +6,7 @@ Only ``twistd holdfast`` and ``holdfast run`` apply these. Tests, commands and j
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import signal
 import sys
@@ -26,6 +27,9 @@ _log = Logger()
 #: More open files than a broker in one process can serve. The limit may be higher, but then some libraries make tables
 #: as long as the limit.
 _MOST_OPEN_FILES = 1 << 20
+
+#: files for which the kernel's table has room from the start: half a megabyte
+_FILES_AT_ONCE = 1 << 16
 
 #: the files that ``select`` can watch
 _SELECTABLE = 1024
@@ -58,6 +62,30 @@ def raise_open_files(reactor: Any) -> int:
             limit = soft
     _log.debug("the process may have {limit} files open", limit=limit)
     return limit
+
+
+def make_room_for_files(limit: int) -> None:
+    """Let the kernel make its table of open files for ``limit`` files, at most 65,536, at once. Call this without threads.
+
+    Linux doubles the table when it is full. In a process with threads it then waits until no processor can still use
+    the old one: 100 to 500 ms on a busy machine, in which the reactor waits in ``accept``. The table never shrinks.
+    """
+    highest = min(limit, _FILES_AT_ONCE) - 1
+    reader, writer = os.pipe()
+    try:
+        if highest > writer and not _is_open(highest):
+            os.close(os.dup2(reader, highest))
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def _is_open(file: int) -> bool:
+    try:
+        os.fstat(file)
+    except OSError:
+        return False
+    return True
 
 
 def give_steady_clock(reactor: Any) -> MonotonicClock:

@@ -117,6 +117,7 @@ def makeService(options: Options) -> IService:
         explain_keys,
         give_steady_clock,
         go_on_after_hangup,
+        make_room_for_files,
         raise_open_files,
         tune_interpreter,
     )
@@ -129,6 +130,7 @@ def makeService(options: Options) -> IService:
     be_patient(reactor)
     reactor.callWhenRunning(FreedMemory(reactor).start)
     open_files = raise_open_files(reactor)
+    make_room_for_files(open_files)
     try:
         broker = compose_broker(
             options.config,

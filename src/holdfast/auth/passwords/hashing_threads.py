@@ -1,13 +1,11 @@
 """The threads that hash passwords: two, with a short line before them.
 
 How it works. A hash takes long on purpose: 20 ms of a processor and 19 MiB with the default parameters. So it is
-computed in threads of its own, without Python's lock, and the reactor serves other clients meanwhile. At most 200
-passwords wait. A client beyond them is refused as busy, and returns by itself: a longer line would only let all of them
-wait until their time for CONNECT is over.
-
-The threads have the priority of the reactor. With a lower one, a thread that has just taken Python's lock may wait for
-a processor that other processes keep busy, and the reactor waits with it: 170 ms were measured. For the same reason
-they do little besides the hash.
+computed in threads of its own, without Python's lock, and the reactor serves other clients meanwhile. The threads have
+a lower priority than the reactor: where both want the same processor, clients that are connected come first. They do
+little besides the hash, since the reactor waits while one of them has Python's lock. At most 200 passwords wait. A
+client beyond them is refused as busy, and returns by itself: a longer line would only let all of them wait until their
+time for CONNECT is over.
 
 A verified password is remembered (:mod:`holdfast.auth.passwords.verified`), so a client that returns to a running
 broker costs no hash.
@@ -15,6 +13,8 @@ broker costs no hash.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 THREADS = 2
 MOST_WAITING = 200
+
+#: added to the priority value of the threads, as by nice(1)
+_NICENESS = 10
 
 
 class Busy(Exception):
@@ -79,6 +82,7 @@ class HashingThreads(Service):
 
     def _serve(self) -> None:
         """Work in a thread. What it does with Python's lock is short, since the reactor waits meanwhile."""
+        _step_back()
         while (call := self._line.get()) is not None:
             result: Any = None
             if not (call.cancelled or self._stopped):
@@ -106,3 +110,10 @@ class _Call:
 
     def _cancel(self, _answer: Deferred[Any]) -> None:
         self.cancelled = True
+
+
+def _step_back() -> None:
+    """Lower the priority of this thread. On Linux each thread has its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
