@@ -65,7 +65,7 @@ def raise_open_files(reactor: Any) -> int:
 
 
 def make_room_for_files(limit: int) -> None:
-    """Let the kernel make its table of open files for ``limit`` files, at most 65,536, at once. Call this without threads.
+    """Let the kernel make its table of open files for ``limit`` files, at most 65,536. Call this before threads begin.
 
     Linux doubles the table when it is full. In a process with threads it then waits until no processor can still use
     the old one: 100 to 500 ms on a busy machine, in which the reactor waits in ``accept``. The table never shrinks.
