@@ -193,6 +193,16 @@ CREATE TABLE source_surveys (
     revision BIGINT NOT NULL,
     PRIMARY KEY (node)
 );
+CREATE TABLE api_keys (
+    key_name TEXT NOT NULL,
+    api_key TEXT NOT NULL,
+    secret_hash TEXT NOT NULL,
+    scopes_json TEXT NOT NULL,
+    created_by TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    PRIMARY KEY (key_name)
+) WITHOUT ROWID;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

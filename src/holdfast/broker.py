@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
@@ -81,6 +82,7 @@ class BrokerService(Service):
         memory: IService | None = None,
         control: ControlSocket,
         admin: AdminListener,
+        dashboard_link: Callable[[], str | None] = lambda: None,
         description: str,
         announce: Callable[[str], None],
         service_manager: ServiceManager,
@@ -105,6 +107,7 @@ class BrokerService(Service):
         self._memory = memory
         self._control = control
         self._admin = admin
+        self._dashboard_link = dashboard_link
         self._description = description
         self._announce = announce
         self._service_manager = service_manager
@@ -193,6 +196,9 @@ class BrokerService(Service):
     def _ready(self) -> None:
         for line in self._lines:
             self._announce(line)
+        link = self._dashboard_link() if sys.stdout is not None and sys.stdout.isatty() else None
+        if link is not None:  # only on a terminal: a file or a journal would keep it
+            self._announce(f"dashboard {link}")
         self._announce("ready")
         self._service_manager.ready()
         self._log.info("{description}", description=self._description)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.admin.calls.head import Head
 from holdfast.admin.calls.problems import RefusedCall
 from holdfast.admin.http.guards import Guards, is_on_loopback
-from holdfast.admin.http.head import Head
 from holdfast.peers.address import Peer
 
 GUARDS = Guards(lambda: ("broker.example.org",))

@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -157,6 +157,8 @@ def rows_of(shape: str) -> Contents:
         rows["access_state"] = [(1, 3, 9, 7)]
     if shape >= "0010":
         rows["source_surveys"] = [(1, "5f2a", revision(11))]
+    if shape >= "0011":
+        rows["api_keys"] = [("gr\u00e4fana", "hf1", "00ff", '["read"]', "anna", THEN, None)]
     return rows
 
 
@@ -190,6 +192,8 @@ def step(rows: Contents, to: str) -> Contents:
         after |= {"users": [], "authorization_rules": [], "access_state": [(1, 0, 0, 0)]}
     elif to == "0010":
         after["source_surveys"] = []
+    elif to == "0011":
+        after["api_keys"] = []
     return after
 
 

@@ -19,6 +19,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from holdfast.access.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
+from holdfast.accounts.keys import Keys
 from holdfast.accounts.rules import Rules
 from holdfast.accounts.users import Users
 from holdfast.admin.address import API_PREFIX
@@ -180,7 +181,10 @@ def _account_routes(config: Config, durable: DurableStore) -> tuple[Route, ...]:
     sources = cache(partial(read_sources, config))
     rules = Rules(durable, sources=sources, present=None, now=_milliseconds, in_thread=execute)
     parameters = hash_parameters_of(config)
-    return compose_account_routes(users, rules, lambda password: execute(new_hash, password, parameters))
+    keys = Keys(durable, now=_milliseconds, kept=False)
+    return compose_account_routes(
+        users, rules, keys, lambda password: execute(new_hash, password, parameters), _milliseconds
+    )
 
 
 def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:

@@ -9,6 +9,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.accounts.keys import Keys
 from holdfast.accounts.refusals import BadValue
 from holdfast.accounts.renewal import Renewal
 from holdfast.accounts.rules import Rules
@@ -25,18 +26,25 @@ INTERVAL = 2.0
 
 
 class Following(Service):
-    """Looks every two seconds, if other nodes may change users or rules.
+    """Looks every two seconds, if other nodes may change users, rules or API keys.
 
     Users and rules that cannot be read change nothing: those from before count until they can be read.
     """
 
     def __init__(
-        self, store: DurableStore, users: Users, rules: Rules, clock: IReactorTime, renewal: Renewal | None = None
+        self,
+        store: DurableStore,
+        users: Users,
+        rules: Rules,
+        clock: IReactorTime,
+        renewal: Renewal | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._store = store
         self._users = users
         self._rules = rules
         self._renewal = renewal
+        self._keys = keys
         self._job = PeriodicJob(
             self._look, name="the look for changed users and rules in the database", interval=INTERVAL, clock=clock,
             foreseen=(StorageFailure, StoreUnusable, BadValue),
@@ -62,3 +70,5 @@ class Following(Service):
             yield self._users.refresh()
         if found.rules > self._rules.version:
             yield self._rules.refresh()
+        if self._keys is not None:
+            yield self._keys.refresh()  # few rows: they need no version

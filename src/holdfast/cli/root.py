@@ -24,9 +24,11 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context_settings={"help_option_names": ["-h", "--help"]},
     locations={
         "acl": "holdfast.cli.acl:acl",
+        "api-key": "holdfast.cli.api_key:api_key",
         "ban": "holdfast.cli.ban:ban",
         "check-config": "holdfast.cli.check_config:check_config",
         "config": "holdfast.cli.config_reference:config",
+        "dashboard": "holdfast.cli.dashboard:dashboard",
         "db": "holdfast.cli.database.group:db",
         "passwd": "holdfast.cli.passwd:passwd",
         "doctor": "holdfast.cli.doctor:doctor",

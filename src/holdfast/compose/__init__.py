@@ -21,7 +21,6 @@ from twisted.internet.task import deferLater
 
 from holdfast.admin.broker.reload import ReloadAPI
 from holdfast.admin.http.control import ControlSocket
-from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.site import APISite, longest_body
 from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.retained.settings import Settings
@@ -35,7 +34,7 @@ from holdfast.auth.passwords.hashes import new_hash
 from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.broker import BrokerService
 from holdfast.compose.accounts import compose_account_routes, compose_accounts, hash_parameters_of
-from holdfast.compose.admin import compose_admin_listener, guards_of
+from holdfast.compose.admin import compose_admin_listener, compose_callers
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
@@ -286,10 +285,22 @@ def compose_broker(
     account_routes = compose_account_routes(
         accounts.users,
         accounts.rules,
+        accounts.keys,
         lambda password: threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
+        now,
+    )
+    callers = compose_callers(
+        accounts,
+        config=lambda: reloads.config,
+        threads=threads,
+        failures=lambda: sessions.broker_parts.failures,
+        audit=audit,
+        url=lambda: admin.url,
+        seconds=reactor.seconds,
+        now=now,
     )
     routes = [
-        *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
+        *callers.logins.routes, *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *monitoring_routes(monitoring, now, config.node.id),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
@@ -297,7 +308,7 @@ def compose_broker(
     admin = compose_admin_listener(
         config,
         answering=table.answer,
-        identify=Identities(guards_of(lambda: reloads.config)).identify,
+        identify=callers.identities.identify,
         most_bytes=most_bytes,
         reactor=reactor,
         process=process,
@@ -324,6 +335,7 @@ def compose_broker(
         memory=sessions.memory,
         control=ControlSocket(reactor, config.data_dir, APISite(table.answer, most_bytes, reactor)),
         admin=admin,
+        dashboard_link=callers.logins.new_link,
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"

@@ -10,10 +10,12 @@ from twisted.application.service import Service
 from twisted.internet.threads import deferToThreadPool
 
 from holdfast.accounts.following import Following
+from holdfast.accounts.keys import Keys
 from holdfast.accounts.renewal import Renewal
 from holdfast.accounts.rule_rows import rules_in
 from holdfast.accounts.rules import Rules
 from holdfast.accounts.users import Users
+from holdfast.admin.accounts.keys import KeyAPI
 from holdfast.admin.accounts.rules import RuleAPI
 from holdfast.admin.accounts.users import HashPassword, UserAPI
 from holdfast.admin.routing.route import Route
@@ -31,6 +33,7 @@ class Accounts:
 
     users: Users
     rules: Rules
+    keys: Keys
     following: Service
     authorizer: PresentAuthorizer
     freeing: GradualFreeing
@@ -73,8 +76,11 @@ def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now
     )
     renewal = Renewal(authorizer, reactor)
     users.on_change(renewal.changed)
-    following = Following(durable, users, rules, reactor, renewal)
-    return Accounts(users=users, rules=rules, following=following, authorizer=authorizer, freeing=freeing)
+    keys = Keys(durable, now=now, kept=True)
+    following = Following(durable, users, rules, reactor, renewal, keys)
+    return Accounts(
+        users=users, rules=rules, keys=keys, following=following, authorizer=authorizer, freeing=freeing
+    )  # fmt: skip
 
 
 def hash_parameters_of(config: Config) -> HashParameters:
@@ -83,6 +89,11 @@ def hash_parameters_of(config: Config) -> HashParameters:
     return HashParameters() if section is None else HashParameters(section.memory // 1024, section.passes)
 
 
-def compose_account_routes(users: Users, rules: Rules, hash_password: HashPassword) -> tuple[Route, ...]:
-    """Return the routes of the calls about users and rules. ``hash_password`` may raise Busy."""
-    return (*UserAPI(users, hash_password).routes, *RuleAPI(rules).routes)
+def compose_account_routes(
+    users: Users, rules: Rules, keys: Keys, hash_password: HashPassword, now: Callable[[], int]
+) -> tuple[Route, ...]:
+    """Return the routes of the calls about users, rules and API keys.
+
+    ``hash_password`` may raise Busy; ``now`` returns milliseconds since the epoch.
+    """
+    return (*UserAPI(users, hash_password).routes, *RuleAPI(rules).routes, *KeyAPI(keys, now).routes)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from holdfast.accounts.users import Users
+from holdfast.admin.callers.links import Links
+from holdfast.admin.callers.sessions import DashboardSessions
+from holdfast.admin.calls.head import Identify
 from holdfast.admin.http.guards import Guards
-from holdfast.admin.http.head import Identify
+from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
 from holdfast.admin.http.site import Answering
+from holdfast.admin.logins.logins import LoginAPI, VerifyUser
+from holdfast.audit.audit import REFUSED, IAudit
 from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.failures import IFailures
+from holdfast.auth.passwords.hashes import HashParameters, nobodys_hash
+from holdfast.auth.passwords.hashes import verify as verify_hash
+from holdfast.auth.passwords.hashing_threads import HashingThreads
+from holdfast.compose.accounts import Accounts
 from holdfast.config import Config
 from holdfast.config.sections.admin import AdminConfig
 from holdfast.listening import BACKLOG, CannotListen, Listener, Listening
 from holdfast.peers.acceptance import Acceptance
+from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections
 from holdfast.refused_connections import RefusedConnections
 from holdfast.transports.configured import ComposedTLS
@@ -35,6 +49,12 @@ class AdminListener:
         self._listening = Listening(reactor, [])
         self._factory = factory
         self._site = site
+        self._present_url: str | None = None
+
+    @property
+    def url(self) -> str | None:
+        """The address of the dashboard, None if it is off."""
+        return self._present_url
 
     def open(self) -> list[str]:
         """Begin to listen; return ``URL`` of the API, or nothing. Raises CannotListen.
@@ -55,7 +75,9 @@ class AdminListener:
                 ' ""', error=error,
             )  # fmt: skip
             return []
-        return [self._url(line.partition(" ")[2]) for line in lines]
+        (line,) = lines
+        self._present_url = self._url(line.partition(" ")[2])
+        return [self._present_url]
 
     def close(self) -> list[Deferred[None]]:
         """Stop listening, and abort all calls."""
@@ -98,6 +120,50 @@ def compose_admin_listener(
     return AdminListener(section, reactor, factory, site)
 
 
-def guards_of(config: Callable[[], Config]) -> Guards:
-    """Return the guards with the hosts of the present configuration."""
-    return Guards(lambda: config().admin.hosts)
+@frozen(kw_only=True)
+class Callers:
+    """What tells who calls, and logs people in."""
+
+    identities: Identities
+    logins: LoginAPI
+
+
+def compose_callers(
+    accounts: Accounts,
+    *,
+    config: Callable[[], Config],
+    threads: HashingThreads,
+    failures: Callable[[], IFailures],
+    audit: IAudit,
+    url: Callable[[], str | None],
+    seconds: Callable[[], float],
+    now: Callable[[], int],
+) -> Callers:
+    """Build what tells who calls. ``config`` returns the present configuration; ``seconds`` is any clock."""
+    sessions, users = DashboardSessions(seconds), accounts.users
+
+    def failed(peer: Peer, name: str) -> None:
+        fields = {"reason": "api_login", "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": NAME}
+        audit.tell(REFUSED, peer.group, fields, user=name)
+
+    def verify() -> VerifyUser | None:
+        group = config().admin.users_group
+        return partial(_verify, users, threads, group) if group else None
+
+    users.on_change(lambda changes: sessions.end_of(changes.revoked | changes.regrouped))
+    identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed)
+    logins = LoginAPI(sessions, Links(seconds), identities, verify=verify, url=url, now=now)
+    return Callers(identities=identities, logins=logins)
+
+
+def _verify(users: Users, threads: HashingThreads, group: str, username: str, password: bytes) -> Deferred[bool]:
+    """Verify the password of a user, who must be in a group. An unknown user takes as long. Raises Busy."""
+    user = users.stored(username)
+    stored = nobodys_hash(HashParameters()) if user is None else user.password_hash
+    allowed = user is not None and group in user.groups
+
+    def right(verified: bool) -> bool:
+        # The user may have been removed, or have another password, meanwhile.
+        return verified and allowed and users.stored(username) == user
+
+    return threads.run(partial(verify_hash, stored, password)).addCallback(right)

@@ -88,12 +88,16 @@ users = Layout("users", 1, username=TEXT, password_hash=TEXT, groups_json=TEXT, 
 authorization_rules = Layout("authorization_rules", 1, number=BIG, position=BIG, rule_json=TEXT, changed_at=BIG)
 access_state = Layout("access_state", 1, id=SMALL, users_version=BIG, rules_version=BIG, last_number=BIG)
 source_surveys = Layout("source_surveys", 1, node=SMALL, fingerprint=TEXT, revision=BIG)
+api_keys = Layout(
+    "api_keys", 1, key_name=TEXT, api_key=TEXT, secret_hash=TEXT, scopes_json=TEXT, created_by=TEXT, created_at=BIG,
+    expires_at=BIG,
+)  # fmt: skip
 
 #: all tables
 TABLES = (
     retained, retained_levels, nodes, retained_usage, sessions, session_subscriptions, session_messages,
     session_deliveries, session_received, wills, retained_history, retained_history_periods, retained_history_state,
-    retained_history_absent, pipeline_jobs, users, authorization_rules, access_state, source_surveys,
+    retained_history_absent, pipeline_jobs, users, authorization_rules, access_state, source_surveys, api_keys,
 )  # fmt: skip
 
 #: the names of all views

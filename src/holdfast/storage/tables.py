@@ -308,6 +308,20 @@ source_surveys = Table(
     Column("revision", BigInteger, nullable=False),
 )
 
+#: The API keys of operators' programs. ``secret_hash`` is the SHA-256 of the key and its secret, in hexadecimal digits.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_name", TopicName, primary_key=True),
+    Column("api_key", Text, nullable=False),
+    Column("secret_hash", Text, nullable=False),
+    Column("scopes_json", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    sqlite_with_rowid=False,
+)
+
 #: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows
 #: tables only.
 views = MetaData()

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.web import http
 
 from holdfast.admin.callers.caller import ANYONE, Caller
+from holdfast.admin.calls.head import Head
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -22,7 +23,7 @@ class Call:
     """A call: its method, its path (still percent-encoded), its arguments, and its body.
 
     The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
-    this name.
+    this name; ``head`` has what else the request says, if it came over HTTP.
     """
 
     method: str
@@ -31,6 +32,7 @@ class Call:
     body: bytes = b""
     caller: Caller = ANYONE
     accept: str = ""
+    head: Head | None = None
 
 
 @frozen

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from twisted.web import http
 
+from holdfast.admin.calls.head import Head
 from holdfast.admin.calls.problems import MISDIRECTED, RefusedCall, bad_request
-from holdfast.admin.http.head import Head
 
 _PORTS = {"http": 80, "https": 443}
 

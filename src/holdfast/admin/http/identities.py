@@ -1,21 +1,113 @@
-"""Finds out who makes a request over the listener of the API."""
+"""Finds out who makes a request over the listener of the API: a program with a key, or a session of the dashboard."""
 
 from __future__ import annotations
 
+import hmac
+from base64 import b64decode
+from binascii import Error
+from collections.abc import Callable
 from typing import Any
 
-from holdfast.admin.callers.caller import Caller
+from twisted.web import http
+
+from holdfast.accounts.keys import Keys
+from holdfast.admin.callers.caller import Caller, Scope, Via
+from holdfast.admin.callers.sessions import DashboardSessions
+from holdfast.admin.calls.head import Head
+from holdfast.admin.calls.problems import RefusedCall, unauthorized
 from holdfast.admin.http.guards import Guards, is_on_loopback
-from holdfast.admin.http.head import Head
+from holdfast.auth.failures.failures import IFailures
+from holdfast.peers.address import Peer
+
+#: seconds of the longest delay of a refusal: its connection stays open for them
+LONGEST_DELAY = 10.0
+_SCOPES = {scope.value: scope for scope in Scope}
+
+#: is told of each failed login: of whom, and the name that was claimed
+ToldFailed = Callable[[Peer, str], None]
 
 
 class Identities:
-    """Tells the caller of each request."""
+    """Tells the caller of each request.
 
-    def __init__(self, guards: Guards) -> None:
+    ``failures`` returns what counts failed logins; they are also told to ``failed``.
+    """
+
+    def __init__(
+        self,
+        guards: Guards,
+        keys: Keys,
+        sessions: DashboardSessions,
+        failures: Callable[[], IFailures],
+        failed: ToldFailed,
+    ) -> None:
         self._guards = guards
+        self._keys = keys
+        self._sessions = sessions
+        self._failures = failures
+        self._failed = failed
 
     def identify(self, _channel: Any, head: Head) -> Caller:
         """Return who makes a request. Raises RefusedCall if it may not be made at all."""
         self._guards.check(head)
-        return Caller(on_loopback=is_on_loopback(head))
+        on_loopback = is_on_loopback(head)
+        if head.authorization is not None:
+            return self._by_key(head, on_loopback)
+        if head.cookie is not None:
+            session = self._sessions.find(head.cookie)
+            if session is not None:
+                if head.changes and not hmac.compare_digest(_bytes(head.csrf or ""), _bytes(session.csrf)):
+                    raise RefusedCall(
+                        http.FORBIDDEN, "BAD_CSRF_TOKEN",
+                        "a change made with a cookie needs the header X-CSRF-Token",
+                        field="X-CSRF-Token", allowed="csrf_token of GET /api/v5/session",
+                    )  # fmt: skip
+                return session.caller
+        return Caller(on_loopback=on_loopback)
+
+    def wrong(self, peer: Peer, name: str, message: str) -> RefusedCall:
+        """Count a failed login; return its refusal, whose delay grows with each failure."""
+        self._failed(peer, name)
+        delay = self._failures().failed(peer, name)
+        return unauthorized(message, min(delay, LONGEST_DELAY))
+
+    def right(self, peer: Peer, name: str) -> None:
+        """Take back the failures of this address under this name, which is proven now."""
+        self._failures().succeeded(peer, name)
+
+    def _by_key(self, head: Head, on_loopback: bool) -> Caller:
+        key, secret = _credentials(head.authorization or "")
+        stored = self._keys.found(key, secret)
+        name = f"key {key[:40]}"
+        if stored is None:
+            raise self.wrong(head.peer, name, "there is no such API key, or its secret is wrong, or it has expired")
+        self.right(head.peer, name)
+        scopes = frozenset(_SCOPES[scope] for scope in stored.scopes if scope in _SCOPES)
+        return Caller(f"key {stored.name}", None, scopes, Via.KEY, on_loopback)
+
+
+def _credentials(authorization: str) -> tuple[str, str]:
+    """Return the key and the secret of a header Authorization. Raises RefusedCall."""
+    kind, _, text = authorization.strip().partition(" ")
+    text = text.strip()
+    match kind.lower():
+        case "basic":
+            try:
+                text = b64decode(text, validate=True).decode()
+            except (Error, ValueError):
+                text = ""
+            key, found, secret = text.partition(":")
+        case "bearer":
+            key, found, secret = text.partition(":" if ":" in text else ".")
+        case _:
+            key, found, secret = "", "", ""
+    if not (key and found and secret):
+        raise unauthorized(
+            "the header Authorization is Bearer KEY:SECRET, or Basic with the key as user name and the secret as"
+            " password"
+        )
+    return key, secret
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -10,7 +10,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
-from holdfast.admin.http.head import Identify
+from holdfast.admin.calls.head import Identify
 from holdfast.admin.http.site import Answering, APISite, CountedChannel
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import peer_of

@@ -10,8 +10,8 @@ from twisted.web.server import Request
 
 from holdfast.admin.callers.caller import ANYONE, Caller
 from holdfast.admin.calls.call import Call
+from holdfast.admin.calls.head import Head, head_of
 from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request
-from holdfast.admin.http.head import head_of
 
 #: bytes of the longest body of a caller who may not do anything: enough for a login
 STRANGERS_BODY = 1 << 16
@@ -25,6 +25,7 @@ class LimitedRequest(Request):
     """
 
     caller: Caller = ANYONE
+    head: Head | None = None
     refused: RefusedCall | None = None
     _most_bytes = STRANGERS_BODY
     _received = 0
@@ -34,7 +35,8 @@ class LimitedRequest(Request):
         """Find out who calls, and refuse a body whose announced length is above the limit."""
         channel: Any = self.channel
         try:
-            self.caller = channel.site.identify(channel, head_of(self, channel.method))
+            self.head = head_of(self, channel.method)
+            self.caller = channel.site.identify(channel, self.head)
         except RefusedCall as refused:
             self.refused = refused
         if self.caller.scopes:
@@ -84,4 +86,4 @@ def call_of(request: Any) -> Call:
         raise bad_request("an argument occurs twice in the query string")
     method = request.method.decode("ascii", "replace")
     accept = request.getHeader("accept") or ""
-    return Call(method, path, arguments, request.content.read(), request.caller, accept)
+    return Call(method, path, arguments, request.content.read(), request.caller, accept, request.head)

@@ -16,8 +16,8 @@ from twisted.web.server import NOT_DONE_YET, Site
 from holdfast.admin.callers.caller import Caller
 from holdfast.admin.callers.operators import UNKNOWN, operator_at
 from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.head import Head, Identify
 from holdfast.admin.calls.problems import RefusedCall, title_of
-from holdfast.admin.http.head import Head, Identify
 from holdfast.admin.http.producer import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of
 

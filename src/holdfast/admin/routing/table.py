@@ -34,7 +34,8 @@ class RoutingTable:
     """Answers calls by their routes.
 
     The ``witness`` is told of every call that has a route, except reads, with its answer. A caller that leaves is told
-    of, too: else whoever hangs up could hide a change.
+    of, too: else whoever hangs up could hide a change. What is refused to a stranger is not told: strangers could
+    write as many lines as they like.
     """
 
     _log = Logger()
@@ -64,7 +65,8 @@ class RoutingTable:
         return _uncancelled(answering) if route.finishes else answering
 
     def _told(self, answer: Answer, call: Call) -> Answer:
-        self._witness(call, answer)
+        if answer.status < http.BAD_REQUEST or call.caller.via is not Via.NOTHING:
+            self._witness(call, answer)
         return answer
 
     def _unanswered(self, failure: Failure, call: Call) -> Failure:

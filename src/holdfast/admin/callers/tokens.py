@@ -1,0 +1,18 @@
+"""Random tokens that are kept as hashes only: whoever reads the memory of the broker learns none."""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+
+_BYTES = 32
+
+
+def new_token() -> str:
+    """Return 256 random bits as text for URLs and cookies."""
+    return secrets.token_urlsafe(_BYTES)
+
+
+def digest_of(token: str) -> bytes:
+    """Return the hash under which a token is kept."""
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()

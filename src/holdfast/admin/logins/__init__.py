@@ -1,0 +1,1 @@
+"""Calls by which people log in at the dashboard, and log out."""
