@@ -19,8 +19,8 @@ COMMANDS = dict(commands_of(main))
 #: Commands that take an argument.
 REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for one in command.params)]
 #: Commands that report nothing, or print data that is JSON already.
-#: tried with a broker, in tests/e2e/test_reload.py
-WITH_BROKER = {("reload",)}
+#: tried with a broker, in tests/e2e/test_reload.py and test_admin_api.py
+WITH_BROKER = {("dashboard",), ("reload",)}
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
@@ -29,6 +29,9 @@ REPORTS = {
     ("acl", "list"): {"number", "action", "topics", "allow"},
     ("acl", "move", "1"): {"number", "action", "topics", "allow"},
     ("acl", "remove", "1"): {"number", "removed"},
+    ("api-key", "add", "new", "--scope", "read", "--expires", "30d"): {"name", "key", "secret", "scopes", "bearer"},
+    ("api-key", "list"): {"name", "api_key", "scopes", "created_at", "expired_at", "expired"},
+    ("api-key", "revoke", "old"): {"name", "revoked"},
     ("ban", "add", "192.0.2.8"): {"as", "who", "by", "at", "until"},
     ("ban", "list"): {"as", "who", "by", "at", "until"},
     ("ban", "remove", "192.0.2.7"): {"as", "who", "removed"},
@@ -61,6 +64,8 @@ REPORTS = {
 }
 #: Calls that fail because a file is missing, is a folder or cannot be read.
 UNREADABLE = [
+    ("api-key", "list", "--config", "nowhere"),
+    ("dashboard", "--data-dir", "nowhere"),
     ("ban", "list", "--config", "nowhere"),
     ("ban", "add", "192.0.2.7", "--data-dir", "nowhere"),
     ("check-config", "nowhere"),
@@ -107,6 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("scram", "set", "users", "alice", "--password-stdin"),
         ("ban", "add", "192.0.2.7"),
         ("user", "add", "alice"),
+        ("api-key", "add", "old", "--scope", "read", "--scope", "publish"),
         ("acl", "add", "deny", "--action", "publish,retain", "--topic", "a/+", "--user", "alice"),
         ("passwd", "add", "passwords", "alice"),
     ):
