@@ -12,8 +12,6 @@ import click
 
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.reporting import json_lines_option, json_option, show, show_json
-from holdfast.config.units import parse_duration
-from holdfast.times import text_of
 
 _PATH = "/api/v5/api_key"
 _SCOPES = ("read", "publish", "retained:write", "admin")
@@ -111,6 +109,9 @@ def revoke(name: str, config: Path | None, data_dir: str | None, storage: str | 
 
 def _end_of(text: str) -> str:
     """Return the time of an end as text. The API refuses what is no time."""
+    from holdfast.config.units import parse_duration
+    from holdfast.times import text_of
+
     try:
         return text_of(time.time_ns() // 1_000_000 + round(1000 * parse_duration(text)))
     except ValueError:
