@@ -9,11 +9,12 @@ from urllib.parse import quote
 import pytest
 from twisted.internet.defer import succeed
 
+from holdfast.accounts.keys import Keys
 from holdfast.admin.callers.caller import Caller, Scope, Via
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.compose.accounts import compose_account_routes
-from tests.accounts.conftest import Node
+from tests.accounts.conftest import NOW, Node
 from tests.logs import logged
 from tests.storage.doubles import result_of
 
@@ -61,7 +62,13 @@ class API:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._table = RoutingTable(
-            compose_account_routes(node.users, node.rules, lambda password: succeed(f"hash of {len(password)} bytes"))
+            compose_account_routes(
+                node.users,
+                node.rules,
+                Keys(node.store, now=lambda: NOW, kept=False),
+                lambda password: succeed(f"hash of {len(password)} bytes"),
+                lambda: NOW,
+            )
         )
 
     def call(self, method: str, path: str, body: object = None, **arguments: str) -> tuple[int, Any]:

@@ -124,7 +124,7 @@ def test_a_body_within_the_limit_arrives() -> None:
     calls: list[Call] = []
     line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
     assert line.ask("POST / HTTP/1.1", "Content-Length: 1000", body=b"x" * 1000)[0] == 200
-    assert calls == [Call("POST", "/", {}, b"x" * 1000, UNKNOWN)]
+    assert [(call.method, call.path, call.body, call.caller) for call in calls] == [("POST", "/", b"x" * 1000, UNKNOWN)]
     assert longest_body(1 << 20) == 18 << 20
     assert longest_body(0) > 2 << 28
 
