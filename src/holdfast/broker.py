@@ -82,6 +82,7 @@ class BrokerService(Service):
         memory: IService | None = None,
         control: ControlSocket,
         admin: AdminListener,
+        stop_jobs: Callable[[], None] = lambda: None,
         dashboard_link: Callable[[], str | None] = lambda: None,
         description: str,
         announce: Callable[[str], None],
@@ -107,6 +108,7 @@ class BrokerService(Service):
         self._memory = memory
         self._control = control
         self._admin = admin
+        self._stop_jobs = stop_jobs
         self._dashboard_link = dashboard_link
         self._description = description
         self._announce = announce
@@ -180,6 +182,7 @@ class BrokerService(Service):
             self._certificates.stopService()
         if self._memory is not None:
             self._memory.stopService()
+        self._stop_jobs()
         closing = [self._control.close(), *self._admin.close(), *self._listening.close()]
         yield self._registry.shut_down()
         yield self._authentication.stopService()

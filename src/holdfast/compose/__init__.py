@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,9 @@ from twisted.internet.task import deferLater
 from holdfast.admin.broker.reload import ReloadAPI
 from holdfast.admin.http.control import ControlSocket
 from holdfast.admin.http.site import APISite, longest_body
+from holdfast.admin.http.static import StaticFiles
+from holdfast.admin.jobs.calls import JobCalls
+from holdfast.admin.jobs.jobs import Jobs
 from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.retained.settings import Settings
 from holdfast.admin.routing.openapi import OpenAPI
@@ -299,15 +303,16 @@ def compose_broker(
         seconds=reactor.seconds,
         now=now,
     )
+    jobs = Jobs(now)
     routes = [
-        *callers.logins.routes, *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
+        *callers.logins.routes, *JobCalls(jobs).routes, *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *monitoring_routes(monitoring, now, config.node.id),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)
     admin = compose_admin_listener(
         config,
-        answering=table.answer,
+        answering=StaticFiles(Path(__file__).parents[1] / "dashboard" / "static", table.answer).answer,
         identify=callers.identities.identify,
         most_bytes=most_bytes,
         reactor=reactor,
@@ -333,6 +338,7 @@ def compose_broker(
         certificates=tls,
         reloads=reloads,
         memory=sessions.memory,
+        stop_jobs=jobs.stop,
         control=ControlSocket(reactor, config.data_dir, APISite(table.answer, most_bytes, reactor)),
         admin=admin,
         dashboard_link=callers.logins.new_link,

@@ -26,6 +26,9 @@ class Head:
     authorization: str | None = None
     cookie: str | None = None
     csrf: str | None = None
+    #: Accept-Encoding and If-None-Match
+    encodings: str | None = None
+    etags: str | None = None
 
     @property
     def changes(self) -> bool:
@@ -54,4 +57,6 @@ def head_of(request: Any, method: bytes) -> Head:
         authorization=header(b"authorization"),
         cookie=None if cookie is None else cookie.decode("utf-8", "replace"),
         csrf=header(b"x-csrf-token"),
+        encodings=header(b"accept-encoding"),
+        etags=header(b"if-none-match"),
     )

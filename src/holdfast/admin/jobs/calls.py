@@ -1,0 +1,82 @@
+"""Calls about jobs: list them, show one with its progress, cancel one."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
+from holdfast.admin.calls.problems import not_found
+from holdfast.admin.jobs.jobs import JOBS_PATH, Job, Jobs, State
+from holdfast.admin.routing.route import NOTHING, Content, Route, in_path
+from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, nullable, record
+
+#: what a call that begins a job answers with
+JOB = record(
+    {
+        "id": STRING,
+        "kind": STRING,
+        "by": STRING,
+        "state": {"type": "string", "enum": [state.value for state in State]},
+        "progress": record({"done": INTEGER, "total": nullable(INTEGER)}),
+        "began_at": TIME,
+        "ended_at": nullable(TIME),
+        "result": {},
+        "message": nullable(STRING),
+    }
+)
+_NUMBER = in_path("id", STRING, "the number of the job")
+
+
+class JobCalls:
+    """Answers calls about jobs."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self.routes = (
+            Route(
+                method="GET",
+                path=JOBS_PATH,
+                handler=self.list_jobs,
+                scope=Scope.READ,
+                summary="The jobs that run, and those that ended within the last hour",
+                answers={200: Content(record({"data": array(JOB)}), "the jobs, the oldest first")},
+            ),
+            Route(
+                method="GET",
+                path=f"{JOBS_PATH}/{{id}}",
+                handler=self.one,
+                scope=Scope.READ,
+                summary="A job, with its progress, and its result when it is over",
+                parameters=(_NUMBER,),
+                answers={200: Content(JOB, "the job")},
+            ),
+            Route(
+                method="DELETE",
+                path=f"{JOBS_PATH}/{{id}}",
+                handler=self.cancel,
+                scope=Scope.ADMIN,
+                summary="Cancel a job that runs, or forget one that is over",
+                parameters=(_NUMBER,),
+                answers={204: NOTHING},
+            ),
+        )
+
+    def list_jobs(self, _call: Call) -> Deferred[Answer]:
+        """List the jobs."""
+        return succeed(answer({"data": [job.shown() for job in self._jobs.all()]}))
+
+    def one(self, call: Call) -> Deferred[Answer]:
+        """Show a job."""
+        return succeed(answer(self._job(call).shown()))
+
+    def cancel(self, call: Call) -> Deferred[Answer]:
+        """Cancel a job."""
+        self._jobs.cancel(self._job(call))
+        return succeed(DONE)
+
+    def _job(self, call: Call) -> Job:
+        job = self._jobs.find(call.arguments["id"])
+        if job is None:
+            raise not_found("there is no such job; the results of jobs are kept for an hour")
+        return job

@@ -1,0 +1,155 @@
+"""The jobs that calls have begun: those that run, and for an hour the results of those that are over.
+
+A handler begins one and answers with :func:`accepted`:
+
+    job = self._jobs.begin("backup", str(call.caller), self._back_up)
+    return succeed(accepted(job))
+
+The work is given the job, and tells its progress there: ``job.done = 7``. Its Deferred fires with the result, which must
+be JSON; it is cancelled if an operator cancels the job.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from holdfast.admin.calls.call import Answer, answer
+from holdfast.admin.calls.problems import RefusedCall, unavailable
+from holdfast.times import text_of
+
+JOBS_PATH = "/api/v5/jobs"
+#: the most jobs that run at one time, and that are known
+MOST_RUNNING, MOST = 8, 200
+#: milliseconds for which the result of a job is kept
+KEPT = 3_600_000
+
+
+class State(Enum):
+    """Whether a job runs, and how it has ended."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@define(eq=False)
+class Job:
+    """A job. ``done`` of ``total`` (None: not known) is its progress; times are milliseconds since the epoch."""
+
+    kind: str
+    by: str
+    began: int
+    number: str = field(factory=lambda: secrets.token_hex(8))
+    state: State = State.RUNNING
+    done: int = 0
+    total: int | None = None
+    ended: int | None = None
+    result: Any = None
+    problem: str | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """Return the job as JSON."""
+        return {
+            "id": self.number,
+            "kind": self.kind,
+            "by": self.by,
+            "state": self.state.value,
+            "progress": {"done": self.done, "total": self.total},
+            "began_at": text_of(self.began),
+            "ended_at": None if self.ended is None else text_of(self.ended),
+            "result": self.result,
+            "message": self.problem,
+        }
+
+
+#: Does the job. It may fail with RefusedCall, whose text is then the problem of the job.
+Work = Callable[[Job], Deferred[Any]]
+
+
+class Jobs:
+    """The jobs by their numbers, the oldest first. ``now`` returns milliseconds since the epoch."""
+
+    _log = Logger()
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._jobs: dict[str, Job] = {}
+        self._work: dict[str, Deferred[Any]] = {}
+
+    def begin(self, kind: str, by: str, work: Work) -> Job:
+        """Begin a job. Raises RefusedCall if too many run."""
+        self._forget()
+        if len(self._work) >= MOST_RUNNING:
+            raise unavailable(f"{MOST_RUNNING} jobs run already; wait for one, or cancel one")
+        job = Job(kind=kind, by=by, began=self._now())
+        self._jobs[job.number] = job
+        doing = maybeDeferred(work, job)
+        self._work[job.number] = doing
+        doing.addCallbacks(self._succeeded, self._failed, callbackArgs=(job,), errbackArgs=(job,))
+        return job
+
+    def all(self) -> list[Job]:
+        """Return all known jobs, the oldest first."""
+        self._forget()
+        return list(self._jobs.values())
+
+    def find(self, number: str) -> Job | None:
+        """Return a job, None if it is not known any more."""
+        self._forget()
+        return self._jobs.get(number)
+
+    def cancel(self, job: Job) -> None:
+        """Cancel a job that runs, or forget one that is over. What a job has done before stays done."""
+        doing = self._work.get(job.number)
+        if doing is None:
+            self._jobs.pop(job.number, None)
+        else:
+            doing.cancel()
+
+    def stop(self) -> None:
+        """Cancel all jobs, because the broker stops."""
+        for doing in tuple(self._work.values()):
+            doing.cancel()
+
+    def _succeeded(self, result: Any, job: Job) -> None:
+        job.result = result
+        self._end(job, State.DONE)
+
+    def _failed(self, failure: Failure, job: Job) -> None:
+        if failure.check(CancelledError):
+            self._end(job, State.CANCELLED)
+            return
+        job.problem = "this is a fault of the broker; see its log"
+        if isinstance(failure.value, RefusedCall):
+            job.problem = str(failure.value)
+        else:
+            self._log.failure("a job failed", failure)
+        self._end(job, State.FAILED)
+
+    def _end(self, job: Job, state: State) -> None:
+        job.state, job.ended = state, self._now()
+        self._work.pop(job.number, None)
+
+    def _forget(self) -> None:
+        now = self._now()
+        over = [job for job in self._jobs.values() if job.ended is not None]
+        too_many = max(0, len(self._jobs) - MOST + 1)
+        for place, job in enumerate(over):
+            if place < too_many or (job.ended is not None and job.ended + KEPT <= now):
+                del self._jobs[job.number]
+
+
+def accepted(job: Job) -> Answer:
+    """Return the answer to a call that has begun a job."""
+    headers = (("Location", f"{JOBS_PATH}/{job.number}"),)
+    return answer(job.shown(), http.ACCEPTED, headers, note={"job": job.number, "kind": job.kind})

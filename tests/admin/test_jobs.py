@@ -1,0 +1,99 @@
+"""Long jobs: their progress, their ends, and how many there are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent
+
+from holdfast.admin.callers.operators import this_operator
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.jobs.calls import JobCalls
+from holdfast.admin.jobs.jobs import KEPT, MOST, MOST_RUNNING, Job, Jobs, accepted
+from holdfast.admin.routing.table import RoutingTable
+from tests.storage.doubles import result_of
+
+
+class Office:
+    """Jobs and the calls about them."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000
+        self.jobs = Jobs(lambda: self.now)
+        self.table = RoutingTable(JobCalls(self.jobs).routes)
+
+    def begin(self) -> tuple[Job, Deferred[Any]]:
+        work: Deferred[Any] = Deferred()
+        return self.jobs.begin("backup", "root", lambda _: work), work
+
+    def ask(self, method: str, path: str) -> tuple[int, Any]:
+        found: Answer = result_of(self.table.answer(Call(method, path, {}, b"", this_operator())))
+        return found.status, json.loads(found.body) if found.body else None
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_a_call_is_answered_with_the_place_of_its_job(office: Office) -> None:
+    job, work = office.begin()
+    told = accepted(job)
+    place = dict(told.headers)["Location"]
+    assert (told.status, told.note["kind"]) == (202, "backup")
+    job.done, job.total = 7, 9
+    assert office.ask("GET", place)[1]["progress"] == {"done": 7, "total": 9}
+    assert office.ask("GET", place)[1]["state"] == "running"
+    work.callback({"file": "x"})
+    status, shown = office.ask("GET", place)
+    assert (status, shown["state"], shown["result"]) == (200, "done", {"file": "x"})
+    assert shown["ended_at"] == "2027-01-15T08:00:00Z"
+    assert [each["id"] for each in office.ask("GET", "/api/v5/jobs")[1]["data"]] == [job.number]
+
+
+def test_a_job_is_cancelled_and_then_forgotten(office: Office) -> None:
+    job, _ = office.begin()
+    place = f"/api/v5/jobs/{job.number}"
+    assert office.ask("DELETE", place)[0] == 204
+    assert office.ask("GET", place)[1]["state"] == "cancelled"
+    assert office.ask("DELETE", place)[0] == 204
+    assert office.ask("GET", place)[0] == 404
+
+
+def test_a_failure_is_told_and_a_fault_is_logged(office: Office, logged_failures: list[LogEvent]) -> None:
+    job, work = office.begin()
+    work.errback(bad_request("the disk is full"))
+    assert (job.shown()["state"], job.shown()["message"]) == ("failed", "the disk is full")
+    assert logged_failures == []
+    job, work = office.begin()
+    work.errback(ZeroDivisionError("secret"))
+    assert "secret" not in str(job.shown())
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
+def test_results_are_kept_for_an_hour(office: Office) -> None:
+    job, work = office.begin()
+    work.callback(None)
+    office.now += KEPT - 1
+    assert office.jobs.find(job.number) is job
+    office.now += 1
+    assert office.jobs.find(job.number) is None
+
+
+def test_jobs_are_limited_in_number(office: Office) -> None:
+    running = [office.begin() for _ in range(MOST_RUNNING)]
+    with pytest.raises(RefusedCall) as refused:
+        office.begin()
+    assert refused.value.status == 503
+    running.pop()[1].callback(None)
+    for _ in range(MOST + 5):
+        office.begin()[1].callback(None)
+    assert len(office.jobs.all()) <= MOST
+    assert running[0][0] in office.jobs.all()
+    office.jobs.stop()
+    assert {job.state.value for job, _ in running} == {"cancelled"}
