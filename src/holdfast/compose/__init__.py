@@ -305,7 +305,8 @@ def compose_broker(
     )
     jobs = Jobs(now)
     routes = [
-        *callers.logins.routes, *JobCalls(jobs).routes, *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
+        *callers.logins.routes, *JobCalls(jobs).routes,
+        *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *monitoring_routes(monitoring, now, config.node.id),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))

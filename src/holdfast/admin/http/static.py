@@ -1,7 +1,7 @@
-"""The static files of the dashboard. Only files that are known from the folder are served, so no path leads out of it.
+"""The static files of the dashboard. Only files that are found in the folder are served: no path leads out of it.
 
-Each is read and compressed when it is first asked for. Their names have no versions, so a browser asks each time whether
-its copy is current, and gets 304 if it is.
+Each is read and compressed when it is first asked for. Their names have no versions. So a browser asks each time
+whether its copy is current, and gets 304 if it is.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def _read(path: Path) -> _File:
 
 def _answer(file: _File, head: Head | None) -> Answer:
     encodings = "" if head is None or head.encodings is None else head.encodings
-    compressed = (
-        file.compressed if "gzip" in [each.strip().partition(";")[0] for each in encodings.split(",")] else None
-    )
+    takes_gzip = "gzip" in [each.strip().partition(";")[0] for each in encodings.split(",")]
+    compressed = file.compressed if takes_gzip else None
     etag = f'"{file.etag}{"-gzip" if compressed is not None else ""}"'
     headers = [
         ("ETag", etag),

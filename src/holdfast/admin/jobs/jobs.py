@@ -5,8 +5,8 @@ A handler begins one and answers with :func:`accepted`:
     job = self._jobs.begin("backup", str(call.caller), self._back_up)
     return succeed(accepted(job))
 
-The work is given the job, and tells its progress there: ``job.done = 7``. Its Deferred fires with the result, which must
-be JSON; it is cancelled if an operator cancels the job.
+The work is given the job, and tells its progress there: ``job.done = 7``. Its Deferred fires with the result, which
+must be JSON; it is cancelled if an operator cancels the job.
 """
 
 from __future__ import annotations
