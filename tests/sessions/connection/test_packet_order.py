@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.client_link import Actions
+from holdfast.sessions.connection.actions import Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters

@@ -15,56 +15,17 @@ from twisted.python.failure import Failure
 from holdfast.auth.interfaces import PeerCertificate
 from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
+from holdfast.sessions.connection.actions import Actions
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations
+from holdfast.sessions.connection.observed import IObserver
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
 from holdfast.wire import KnownTopics, ReasonCode, RetainedRun, Run, RunTaker
 from holdfast.wire.packets import Will
 
 T = TypeVar("T")
-
-#: acts on a packet
-Action = Callable[[Any], None]
-
-
-def _find_none(_type: type[Any]) -> Action | None:
-    """Find no action: all are known, or the connection is over."""
-    return None
-
-
-class Actions(dict[type[Any], Action]):
-    """The packet types that a Client may send now, each with the function that acts on the packet.
-
-    ``find`` makes the action for the first packet of a type, None for a type that is out of place. Most Clients send
-    few types of packets, and an action with the objects behind it takes memory in each connection.
-    """
-
-    __slots__ = ("_find",)
-
-    def __init__(
-        self, actions: dict[type[Any], Action] | None = None, find: Callable[[type[Any]], Action | None] = _find_none
-    ) -> None:
-        if actions:
-            self.update(actions)
-        self._find = find
-
-    def __missing__(self, packet_type: type[Any]) -> Action | None:
-        action = self._find(packet_type)
-        if action is not None:
-            self[packet_type] = action
-        return action
-
-    def close(self) -> None:
-        """Let go of the objects that act: each refers to the other otherwise."""
-        self.clear()
-        self._find = _find_none
-
-
-#: the actions of a connection that takes no packet now
-NO_ACTIONS = Actions()
-
 
 class IQueueSize(Protocol):
     """The size of the queue of a Session."""
@@ -129,6 +90,9 @@ class IClientLink(Protocol):
     @property
     def unsent(self) -> int:
         """Bytes accepted for sending that have not left this process."""
+
+    def observe(self, observer: IObserver | None) -> None:
+        """Show everything that comes and goes to this observer, from now on. None: to nobody any more."""
 
     # --- sending
 

@@ -36,7 +36,8 @@ from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IAdmittedClient, IClientLink, IRetainedRuns
+from holdfast.sessions.connection.actions import NO_ACTIONS, Actions
+from holdfast.sessions.connection.client_link import IAdmittedClient, IClientLink, IRetainedRuns
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations, explanations_for, failure_reason
@@ -69,6 +70,9 @@ class Phase(Enum):
 
 class Connection:
     """The Server's side of one Network Connection."""
+
+    #: sees all that comes and goes; most connections have none
+    _observer: IObserver | None = None
 
     def __init__(
         self,
@@ -159,6 +163,30 @@ class Connection:
     def unsent(self) -> int:
         """Bytes accepted for sending that have not left this process."""
         return self._outbox.bytes
+
+    # --- being observed
+
+    def observe(self, observer: IObserver | None) -> None:
+        """Show everything that comes and goes to this observer, from now on. None: to nobody any more.
+
+        Call it while no packet is acted on, or while CONNECT is.
+        """
+        if self._phase is Phase.CLOSED:
+            return
+        actions, network = self._order.actions, self._network
+        if isinstance(actions, ObservedActions):
+            actions = actions.actions
+        if isinstance(network, ObservedNetwork):
+            network = network.network
+        self._observer = observer
+        self._act_by(actions)
+        self._network = network if observer is None else ObservedNetwork(network, observer)
+        self._outbox.write_to(self._network)
+        self._order.take_singly(observer is not None)
+
+    def _act_by(self, actions: Actions) -> None:
+        """Act on the packets so from now on, and show them to the observer."""
+        self._order.actions = actions if self._observer is None else ObservedActions(actions, self._observer)
 
     # --- calls of the transport
 
@@ -253,7 +281,7 @@ class Connection:
 
     def expect(self, actions: Actions) -> None:
         """Accept these packets before CONNACK is sent."""
-        self._order.actions = actions
+        self._act_by(actions)
 
     def attach(self, client: IAdmittedClient, on_room: Callable[[], None]) -> None:
         """Bind the Client's Session to this connection. ``on_room`` is called when it has room again."""
@@ -266,7 +294,7 @@ class Connection:
         self._phase = Phase.ESTABLISHED
         self._counters.tallies.protocols[self.protocol_version] += 1
         self._asked = None
-        self._order.actions = self._client.actions
+        self._act_by(self._client.actions)
         self._order.accept_packets_up_to(self.limits.max_packet_size)
         longest_silence = keep_alive * self.limits.keepalive_multiplier
         self._network.admitted(longest_silence)
@@ -438,6 +466,8 @@ class Connection:
             self.client_log.coming(lambda: f"is gone: {why}")
             self.client_log.audit(DISCONNECTED, {}, cause=why)
         self._phase = Phase.CLOSED
+        if self._observer is not None:
+            self._observer.ended(why)
         self._order.close()
         self._pressure.leave(self)
         self._timeouts.close()

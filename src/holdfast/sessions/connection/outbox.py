@@ -100,6 +100,10 @@ class Outbox:
         #: called when there is room again: the queued messages and the replays of the admitted Client go on
         self.on_room: Callable[[], None] = _do_nothing
 
+    def write_to(self, network: INetworkConnection) -> None:
+        """Write to this transport from now on."""
+        self._network = network
+
     def send_message(self, packet: bytes) -> None:
         """Queue a PUBLISH, and check whether too much waits."""
         # Every message to every client comes this way. So the lines of ``send`` and of ``FlushSchedule.schedule`` are

@@ -26,7 +26,8 @@ from enum import Enum
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IRetainedRuns
+from holdfast.sessions.connection.actions import NO_ACTIONS, Actions
+from holdfast.sessions.connection.client_link import IRetainedRuns
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
@@ -90,6 +91,7 @@ class PacketOrder:
         "_state",
         "_take_retained_run",
         "_take_run",
+        "_taken",
         "actions",
     )
 
@@ -116,6 +118,7 @@ class PacketOrder:
         self._fail = fail
         self._take_run: Callable[[Run], bool] = _take_none
         self._take_retained_run: Callable[[RetainedRun], bool] = _take_none
+        self._taken: tuple[dict[int, Routes], RunTaker | None] | None = None  # the runs, while none are taken
         self._state = _Reading.READY
         self._holds = 0
         self._is_unread = False  # until the next packet is acted on
@@ -139,15 +142,35 @@ class PacketOrder:
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
-        if self._state is not _Reading.CLOSED:
+        if self._state is _Reading.CLOSED:
+            return
+        self._take_run = take
+        if self._taken is None:
             self._parser.known = known.routes
-            self._take_run = take
+        else:
+            self._taken = known.routes, self._taken[1]
 
     def take_retained_runs(self, taker: IRetainedRuns) -> None:
         """Take retained runs from now on."""
-        if self._state is not _Reading.CLOSED:
+        if self._state is _Reading.CLOSED:
+            return
+        self._take_retained_run = taker.take
+        if self._taken is None:
             self._parser.retained_taker = taker
-            self._take_retained_run = taker.take
+        else:
+            self._taken = self._taken[0], taker
+
+    def take_singly(self, singly: bool) -> None:
+        """Take every packet by itself from now on; False: take runs again."""
+        if self._state is _Reading.CLOSED or singly is (self._taken is not None):
+            return
+        parser = self._parser
+        if self._taken is None:
+            self._taken = parser.known, parser.retained_taker
+            parser.known, parser.retained_taker = NO_TOPICS, None
+        else:
+            parser.known, parser.retained_taker = self._taken
+            self._taken = None
 
     def hold(self, reads: bool = True) -> None:
         """Act on no further packet until :meth:`release` has been called as often.
@@ -192,6 +215,7 @@ class PacketOrder:
         """Act on nothing any more, and let go of everything that refers to the connection."""
         self._state = _Reading.CLOSED
         self._parser.close()
+        self._taken = None
         self.actions = NO_ACTIONS
         self._take_run = self._take_retained_run = _take_none
         self._refuse = _ignore

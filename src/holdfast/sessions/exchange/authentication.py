@@ -23,7 +23,8 @@ from holdfast.auth.interfaces import (
     IAuthenticationExchange,
     Principal,
 )
-from holdfast.sessions.connection.client_link import Actions, IClientLink
+from holdfast.sessions.connection.actions import Actions
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
 from holdfast.sessions.session.session import Session

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.auth.failures.waiting import WaitingRefusals
-from holdfast.sessions.connection.client_link import NO_ACTIONS, IClientLink
+from holdfast.sessions.connection.actions import NO_ACTIONS
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.wire.packets import Will
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.sessions.connection.client_link import Action, Actions, IClientLink
+from holdfast.sessions.connection.actions import Action, Actions
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.authentication import Reauthentication
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
