@@ -37,6 +37,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "retainer": "holdfast.cli.retainer.group:retainer",
         "run": "holdfast.cli.run:run",
         "scram": "holdfast.cli.scram:scram",
+        "trace": "holdfast.cli.trace:trace",
         "user": "holdfast.cli.user:user",
     },
 )

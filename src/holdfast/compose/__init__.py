@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from holdfast.admin.broker.reload import ReloadAPI
+from holdfast.admin.broker.tracing import TraceAPI
 from holdfast.admin.http.control import ControlSocket
 from holdfast.admin.http.site import APISite, longest_body
 from holdfast.admin.http.static import StaticFiles
@@ -307,6 +308,7 @@ def compose_broker(
     routes = [
         *callers.logins.routes, *JobCalls(jobs).routes,
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
+        *TraceAPI(sessions.broker_parts.traces).routes,
         *monitoring_routes(monitoring, now, config.node.id),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))

@@ -37,6 +37,7 @@ from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.state.interfaces import ISessionStates
+from holdfast.sessions.tracing.traces import Traces
 
 
 @frozen(kw_only=True)
@@ -119,7 +120,7 @@ def compose_sessions(
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
-        memory=memory,
+        memory=memory, traces=Traces(clock, now, registry.link_of),
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 

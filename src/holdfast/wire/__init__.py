@@ -8,17 +8,18 @@ import ``hot_values`` only.
 from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
 from holdfast.wire.encoding import encode, encode_publish
 from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
-from holdfast.wire.parser import PacketParser
+from holdfast.wire.parser import NO_TOPICS, PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
 from holdfast.wire.reception import EVERYTHING, Reception
 from holdfast.wire.retained_runs import RetainedRun, RunTaker
-from holdfast.wire.runs import KnownTopics, Run, TopicPool
+from holdfast.wire.runs import KnownTopics, Routes, Run, TopicPool
 
 __all__ = [
     "EVERYTHING",
     "NO_PROPERTIES",
+    "NO_TOPICS",
     "ConnectReturnCode",
     "KnownTopics",
     "MalformedPacket",
@@ -28,6 +29,7 @@ __all__ = [
     "ReasonCode",
     "Reception",
     "RetainedRun",
+    "Routes",
     "Run",
     "RunTaker",
     "TopicPool",

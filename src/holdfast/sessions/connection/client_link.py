@@ -7,7 +7,7 @@ The connection calls back through :class:`IAdmittedClient` only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -26,6 +26,7 @@ from holdfast.wire import KnownTopics, ReasonCode, RetainedRun, Run, RunTaker
 from holdfast.wire.packets import Will
 
 T = TypeVar("T")
+
 
 class IQueueSize(Protocol):
     """The size of the queue of a Session."""

@@ -34,15 +34,16 @@ from holdfast.auth.interfaces import PeerCertificate
 from holdfast.log.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
+from holdfast.sessions.connection.actions import NO_ACTIONS, Actions
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.actions import NO_ACTIONS, Actions
 from holdfast.sessions.connection.client_link import IAdmittedClient, IClientLink, IRetainedRuns
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations, explanations_for, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.sessions.connection.observed import IObserver, ObservedActions, ObservedNetwork
 from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
 from holdfast.sessions.connection.timeouts import Timeouts

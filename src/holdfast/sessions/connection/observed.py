@@ -1,8 +1,8 @@
 """Shows an observer everything that one Network Connection receives and sends. Others pay nothing for it.
 
-How it works. An observed connection gets other :class:`Actions`, which tell the observer of a packet before they act on it,
-and another :class:`INetworkConnection`, which tells it of each piece before it is written. A piece always has whole packets.
-Runs are switched off meanwhile, so that each packet comes by itself.
+How it works. An observed connection gets other :class:`Actions`, which tell the observer of a packet before they act
+on it, and another :class:`INetworkConnection`, which tells it of each piece before it is written. A piece always has
+whole packets. Runs are switched off meanwhile, so that each packet comes by itself.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class ObservedActions(Actions):
         self._observer = observer
 
     def __missing__(self, packet_type: type[Any]) -> Action | None:
-        act = self.actions[packet_type]
+        act: Action | None = self.actions[packet_type]
         if act is None:
             return None
+        action = act
 
         def tell_and_act(packet: Any) -> None:
             self._observer.received(packet)
-            act(packet)
+            action(packet)
 
         return tell_and_act
 

@@ -31,7 +31,18 @@ from holdfast.sessions.connection.client_link import IRetainedRuns
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
-from holdfast.wire import KnownTopics, PacketParser, ProtocolError, Reception, RetainedRun, Run, WireError
+from holdfast.wire import (
+    NO_TOPICS,
+    KnownTopics,
+    PacketParser,
+    ProtocolError,
+    Reception,
+    RetainedRun,
+    Routes,
+    Run,
+    RunTaker,
+    WireError,
+)
 from holdfast.wire.packets import Packet, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet

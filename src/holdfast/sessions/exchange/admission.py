@@ -58,6 +58,7 @@ _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be
 def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
     link.client_log.client_id = packet.client_id or None
+    parts.traces.connecting(link, packet)
     if _is_of_banned_address(parts, link):
         return
     if parts.memory is not None and parts.memory.refuses:

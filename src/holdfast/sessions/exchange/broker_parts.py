@@ -19,6 +19,7 @@ from holdfast.sessions.monitoring.memory_guard import MemoryGuard
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
+from holdfast.sessions.tracing.traces import Traces
 from holdfast.wire import TopicPool
 
 
@@ -43,6 +44,7 @@ class BrokerParts:
     sys_topics: SysTopics
     failures: IFailures
     bans: IBans
+    traces: Traces
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: Denied = tell_nobody
     memory: MemoryGuard | None = None

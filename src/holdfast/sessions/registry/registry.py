@@ -116,6 +116,10 @@ class SessionRegistry:
         """Return the Client Identifiers of the connected Clients."""
         return list(self._links)
 
+    def link_of(self, client_id: str) -> IClientLink | None:
+        """Return the Network Connection of a Client, None if it is away."""
+        return self._links.get(client_id)
+
     def held_by(self, client_id: str) -> int:
         """Return the bytes that wait in the memory of this process for a connected Client; 0 if it is away."""
         held = self.held(client_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from attrs import NOTHING, Factory, fields, has
@@ -21,15 +21,18 @@ LONGEST_TEXT = 1000
 
 
 def record_of(packet: Packet, payload_bytes: int) -> dict[str, Any]:
-    """Return a packet as a JSON object, with so many bytes of each payload. Fields with their usual value are left out."""
+    """Return a packet as a JSON object, with so many bytes of each payload.
+
+    Fields with their usual value are left out.
+    """
     name = type(packet).__name__.upper()
     if isinstance(packet, Pubacks):
         return {"packet": "PUBACK", "count": packet.count}
     return {"packet": name, **_fields(packet, payload_bytes)}
 
 
-@cache
-def _usual(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+@lru_cache(maxsize=64)
+def _usual(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return the names of the fields, and their usual values."""
     return tuple(
         (each.name, each.default.factory() if isinstance(each.default, Factory) else each.default)  # type: ignore[arg-type]  # attrs types it as a function

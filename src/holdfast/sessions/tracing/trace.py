@@ -1,8 +1,8 @@
 """One trace: the packets of one Client, as lines that somebody fetches.
 
-How it works. Each packet becomes a line of JSON in a bounded buffer. :meth:`Trace.more` hands out what is there, or waits.
-A Client may send and get far more than somebody can read: beyond :data:`MOST_A_SECOND` packets in one second, and while the
-buffer is full, packets are only counted, and the next line tells how many were left out.
+How it works. Each packet becomes a line of JSON in a bounded buffer. :meth:`Trace.more` hands out what is there, or
+waits. A Client may send and get far more than somebody can read: beyond :data:`MOST_A_SECOND` packets in one second,
+and while the buffer is full, packets are only counted, and the next line tells how many were left out.
 """
 
 from __future__ import annotations

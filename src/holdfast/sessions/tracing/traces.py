@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.tracing.trace import Trace
@@ -48,7 +48,7 @@ class Traces:
         self._clock = clock
         self._now = now
         self._link_of = link_of
-        self._traces: dict[str, Trace] = {}
+        self._traces: dict[str, tuple[Trace, IDelayedCall]] = {}
 
     def begin(self, client_id: str, seconds: float, payload_bytes: int) -> Trace:
         """Trace a Client for so many seconds, whether it is connected or not. Raises CannotTrace."""
@@ -56,21 +56,24 @@ class Traces:
             raise CannotTrace("this client is traced already")
         if len(self._traces) >= MOST_TRACES:
             raise CannotTrace(f"{MOST_TRACES} clients are traced already")
-        trace = self._traces[client_id] = Trace(self._clock, self._now, payload_bytes)
+        trace = Trace(self._clock, self._now, payload_bytes)
+        self._traces[client_id] = trace, self._clock.callLater(seconds, self.end, client_id, trace)
         link = self._link_of(client_id)
         if link is None:
             trace.event("waiting", reason="the client is not connected")
         else:
-            trace.event("connected", address=link.peer.text, listener=link.listener)
+            trace.event("connected", address=str(link.peer), listener=link.listener)
             link.observe(_Observed(trace, link.protocol_version))
-        self._clock.callLater(seconds, self.end, client_id, trace)
         return trace
 
     def end(self, client_id: str, trace: Trace) -> None:
         """End a trace, if it is not over."""
-        if self._traces.get(client_id) is not trace:
+        running, timer = self._traces.get(client_id, (None, None))
+        if running is not trace:
             return
         del self._traces[client_id]
+        if timer is not None and timer.active():
+            timer.cancel()
         link = self._link_of(client_id)
         if link is not None:
             link.observe(None)
@@ -78,10 +81,10 @@ class Traces:
 
     def connecting(self, link: IClientLink, packet: Connect) -> None:
         """Note a CONNECT: if its Client is traced, its Network Connection is observed from now on."""
-        trace = self._traces.get(packet.client_id)
-        if trace is None:
+        if packet.client_id not in self._traces:
             return
-        trace.event("connecting", address=link.peer.text, listener=link.listener)
+        trace, _ = self._traces[packet.client_id]
+        trace.event("connecting", address=str(link.peer), listener=link.listener)
         observed = _Observed(trace, packet.protocol_version)
         observed.received(packet)
         link.observe(observed)

@@ -1,0 +1,55 @@
+"""The call that traces one client: ``GET /api/v5/trace`` answers with a line for each packet."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.web import http
+
+from holdfast.admin.broker.paths import TRACE_PATH
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import number_of
+from holdfast.admin.calls.call import NDJSON, Answer, Call
+from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import ANYTHING, STRING, whole
+from holdfast.sessions.tracing.traces import CannotTrace, Traces
+
+#: seconds
+LONGEST_TRACE = 24 * 3600
+USUAL_TRACE = 300
+#: bytes of each payload
+MOST_PAYLOAD, USUAL_PAYLOAD = 65_536, 128
+
+
+class TraceAPI:
+    """Traces clients."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        self.routes = (
+            Route(
+                method="GET",
+                path=TRACE_PATH,
+                handler=self.trace,
+                scope=Scope.ADMIN,
+                summary="Write each packet that one client sends and gets, while it happens",
+                parameters=(
+                    query("clientid", {**STRING, "minLength": 1}, "the Client Identifier", required=True),
+                    query("seconds", whole(1, LONGEST_TRACE, USUAL_TRACE), "how long the trace runs"),
+                    query("payload_bytes", whole(0, MOST_PAYLOAD, USUAL_PAYLOAD), "how much of each payload is shown"),
+                ),
+                answers={200: Content(ANYTHING, "a JSON object a line; empty lines keep the connection", NDJSON)},
+            ),
+        )
+
+    def trace(self, call: Call) -> Deferred[Answer]:
+        """Answer with the lines of a trace. It ends after its time, or when the caller leaves."""
+        client_id = call.arguments["clientid"]
+        seconds = number_of(call.arguments, "seconds", USUAL_TRACE, LONGEST_TRACE)
+        shown = call.arguments.get("payload_bytes", str(USUAL_PAYLOAD))
+        payload_bytes = 0 if shown == "0" else number_of(call.arguments, "payload_bytes", USUAL_PAYLOAD, MOST_PAYLOAD)
+        try:
+            trace = self._traces.begin(client_id, seconds, payload_bytes)
+        except CannotTrace as error:
+            raise RefusedCall(http.CONFLICT, "CONFLICT", str(error)) from None
+        return succeed(Answer(content_type=NDJSON, more=trace.more, stopped=lambda: self._traces.end(client_id, trace)))
