@@ -229,8 +229,15 @@ def rows(file: Path) -> dict[str, list[Any]]:
     return found
 
 
-def compare(data: st.DataObject, broker: Callable[[bool, Limits], MemoryBroker]) -> tuple[Side, Side]:
-    """Let two brokers do the same, with runs and without. Compare what they send and count."""
+def compare(
+    data: st.DataObject,
+    broker: Callable[[bool, Limits], MemoryBroker],
+    disturb: Callable[[st.DataObject, MemoryBroker], None] = lambda _data, _broker: None,
+) -> tuple[Side, Side]:
+    """Let two brokers do the same, with runs and without. Compare what they send and count.
+
+    ``disturb`` does something to the first broker between the steps that must make no difference.
+    """
     limits = data.draw(LIMITS)
     versions = {name: data.draw(st.sampled_from([4, 5]), label=f"version of {name}") for name in NAMES}
     sides = Side(broker(True, limits), versions), Side(broker(False, limits), versions)
@@ -249,6 +256,7 @@ def compare(data: st.DataObject, broker: Callable[[bool, Limits], MemoryBroker])
         subscribe = p.Subscribe(9, (p.SubscriptionRequest(topic_filter, qos),))
         both("write", name, [encode(subscribe, versions[name])])
     for _ in range(data.draw(st.integers(1, 8))):
+        disturb(data, sides[0].broker)
         name = data.draw(st.sampled_from("aaabc"))
         match data.draw(
             st.sampled_from(["write", "write", "write", "block", "block", "answer", "connect", "leave", "commit"])

@@ -12,7 +12,6 @@ import click
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.failures import Failed
 from holdfast.cli.reporting import say, show, show_json
-from holdfast.config.units import parse_duration
 
 _LONGEST = 24 * 3600
 _ARROWS = {"received": "->", "sent": "<-"}
@@ -20,6 +19,8 @@ _ARROWS = {"received": "->", "sent": "<-"}
 
 def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
     """Read a duration as whole seconds."""
+    from holdfast.config.units import parse_duration
+
     try:
         seconds = parse_duration(value)
     except ValueError:

@@ -64,6 +64,7 @@ def test_the_secret_is_never_shown() -> None:
 @pytest.mark.parametrize(
     ("secret", "why"),
     [(b"short", "has 5 bytes; allowed: 32 or more"), (pem("RSA"), "a key in PEM, not a shared secret")],
+    ids=["short", "public key"],
 )
 def test_a_secret_that_is_none_is_refused(secret: bytes, why: str) -> None:
     """A public key as a secret would let everyone sign tokens with it."""
@@ -81,6 +82,7 @@ def test_a_secret_that_is_none_is_refused(secret: bytes, why: str) -> None:
         (b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "no public key in PEM"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no public key in PEM"),
     ],
+    ids=["weak", "another curve", "private", "empty", "not a key", "certificate"],  # the keys differ in each process
 )
 def test_a_public_key_that_is_none_is_refused(document: bytes, why: str) -> None:
     with pytest.raises(UnusableKey, match=why):

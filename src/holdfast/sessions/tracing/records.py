@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from attrs import NOTHING, Factory, fields, has
 
@@ -42,7 +42,7 @@ def _usual(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 def _fields(value: Any, payload_bytes: int) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    for name, usual in _usual(type(value)):
+    for name, usual in _usual(cast("Any", type(value))):
         content = getattr(value, name)
         if usual is not NOTHING and content == usual:
             continue
