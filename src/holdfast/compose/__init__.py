@@ -83,6 +83,7 @@ from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.sessions.routing.router import Router
+from holdfast.sessions.tracing.traces import CannotTrace
 from holdfast.storage.database import Durability
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.sqlite.quarantine import OnCorruption
@@ -308,7 +309,7 @@ def compose_broker(
     routes = [
         *callers.logins.routes, *JobCalls(jobs).routes,
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
-        *TraceAPI(sessions.broker_parts.traces).routes,
+        *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, now, config.node.id),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
@@ -12,7 +14,6 @@ from holdfast.admin.calls.call import NDJSON, Answer, Call
 from holdfast.admin.calls.problems import RefusedCall
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import ANYTHING, STRING, whole
-from holdfast.sessions.tracing.traces import CannotTrace, Traces
 
 #: seconds
 LONGEST_TRACE = 24 * 3600
@@ -21,11 +22,29 @@ USUAL_TRACE = 300
 MOST_PAYLOAD, USUAL_PAYLOAD = 65_536, 128
 
 
-class TraceAPI:
-    """Traces clients."""
+class ITrace(Protocol):
+    """One trace."""
 
-    def __init__(self, traces: Traces) -> None:
+    def more(self) -> Deferred[bytes]:
+        """Fire with the next lines; with b"" when the trace is over."""
+
+
+class ITraces(Protocol):
+    """Begins and ends traces."""
+
+    def begin(self, client_id: str, seconds: float, payload_bytes: int) -> ITrace:
+        """Trace a client for so many seconds."""
+
+    def end(self, client_id: str, trace: Any) -> None:
+        """End a trace, if it is not over."""
+
+
+class TraceAPI:
+    """Traces clients. ``cannot`` is raised for a trace that cannot begin."""
+
+    def __init__(self, traces: ITraces, cannot: type[Exception]) -> None:
         self._traces = traces
+        self._cannot = cannot
         self.routes = (
             Route(
                 method="GET",
@@ -50,6 +69,6 @@ class TraceAPI:
         payload_bytes = 0 if shown == "0" else number_of(call.arguments, "payload_bytes", USUAL_PAYLOAD, MOST_PAYLOAD)
         try:
             trace = self._traces.begin(client_id, seconds, payload_bytes)
-        except CannotTrace as error:
+        except self._cannot as error:
             raise RefusedCall(http.CONFLICT, "CONFLICT", str(error)) from None
         return succeed(Answer(content_type=NDJSON, more=trace.more, stopped=lambda: self._traces.end(client_id, trace)))
