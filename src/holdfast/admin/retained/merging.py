@@ -78,7 +78,7 @@ class MergeCalls:
                 scope=Scope.RETAINED_WRITE,
                 summary="Import the lines of an export",
                 parameters=(_RULE,),
-                body=Content(STRING, "the lines", NDJSON),
+                body=Content(STRING, "the lines", NDJSON, required=False),
                 answers={200: Content(record({"rejects": array({"type": "object"})}), "the numbers of messages")},
                 refusals=REFUSALS,
             ),

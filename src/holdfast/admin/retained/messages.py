@@ -25,6 +25,7 @@ from holdfast.admin.routing.schemas import (
     INTEGER,
     MOMENT,
     TOPIC_FILTER,
+    nullable,
     one_of,
     page,
     record,
@@ -40,14 +41,15 @@ from holdfast.topics import EVERY_TOPIC
 MOST_LISTED = 10_000
 _MOST = 2**53
 
+#: null stands for a field that is absent
 _REQUEST = request(
     {
         "topic": {"type": "string", "minLength": 1},
         "payload": {"type": "string", "minLength": 1},
-        "payload_encoding": one_of("plain", "base64"),
-        "qos": whole(0, 2, 0),
-        "properties": {"type": "object"},
-        "quiet": FLAG,
+        "payload_encoding": nullable(one_of("plain", "base64")),
+        "qos": nullable(whole(0, 2, 0)),
+        "properties": nullable({"type": "object"}),
+        "quiet": nullable(FLAG),
     },
     required=("topic", "payload"),
 )

@@ -87,7 +87,7 @@ def _operation(route: Route) -> dict[str, Any]:
             "4XX": _REFUSED,
             "5XX": _REFUSED,
         },
-        "security": [] if route.scope is Scope.OPEN else [{"bearer": []}, {"basic": []}, {"session": []}],
+        "security": _security(route),
     }
     if route.parameters:
         operation["parameters"] = [_parameter(each) for each in route.parameters]
@@ -95,6 +95,14 @@ def _operation(route: Route) -> dict[str, Any]:
         content = {route.body.content_type: {"schema": dict(route.body.schema)}}
         operation["requestBody"] = {"required": route.body.required, "content": content}
     return operation
+
+
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    """Return the ways to prove who calls; an empty one says that no proof is needed, at least from this machine."""
+    if route.scope is Scope.OPEN:
+        return []
+    ways: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
+    return [{}, *ways] if route.open_on_loopback else ways
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

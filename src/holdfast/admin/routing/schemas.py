@@ -40,7 +40,8 @@ PROBLEM_SCHEMA: Schema = {
 
 def nullable(schema: Schema) -> Schema:
     """Return the schema of a value that may also be null."""
-    return {**schema, "type": [schema["type"], "null"]}
+    values = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [schema["type"], "null"], **values}
 
 
 def whole(least: int, most: int, default: int | None = None) -> Schema:

@@ -1,0 +1,46 @@
+"""The API does what /openapi.json says: schemathesis asks a real broker with valid and invalid values, and compares."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import PATIENCE, BrokerProcess, unmeasured
+
+BIN = Path(sys.executable).parent
+#: wrong keys among the calls would otherwise delay the answers
+CONFIGURATION = "[failed_logins]\nenable = false\n[retainer.history]\nenable = true\n"
+#: Calls whose bodies are of types that the tool cannot make.
+OTHER_BODIES = "/(import|merge)$"
+
+
+def test_every_call_keeps_to_its_description(tmp_path: Path) -> None:
+    """Reads and writes, with a fixed seed. No answer is a fault of the broker, or another than the one described."""
+    (tmp_path / "h.toml").write_text(CONFIGURATION)
+    broker = BrokerProcess(tmp_path, "--config", "h.toml", admin="tcp:0:interface=127.0.0.1").start()
+    try:
+        url = broker.wait_for("^admin http").split()[1]
+        added = subprocess.run(
+            [BIN / "holdfast", "api-key", "add", "test", "--scope", "admin", "--data-dir", "data", "--json"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True, env=unmeasured(),
+        )  # fmt: skip
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "schemathesis.cli", "run", f"{url}openapi.json",
+                "--header", f"Authorization: Bearer {json.loads(added.stdout)['bearer']}",
+                "--exclude-path-regex", OTHER_BODIES,
+                # Many valid texts are no Topic Filters, times or rules, which a schema cannot say.
+                "--exclude-checks", "positive_data_acceptance",
+                "--generation-with-security-parameters", "false", "--generation-database", "none",
+                "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1", "--no-shrink", "--no-color",
+                "--continue-on-failure", "--max-time", "20", "--warnings", "off",
+            ],
+            cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=unmeasured(),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        status, errors = broker.stop()
+    finally:
+        broker.end()
+    assert (status, "Traceback" in errors) == (0, False)
