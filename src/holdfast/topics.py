@@ -49,6 +49,25 @@ def matches(topic_filter: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
+def covers(wide: str, narrow: str) -> bool:
+    """Tell whether a Topic Filter matches every Topic Name that another one matches. Both are non-shared and valid."""
+    if narrow[:1] == "$" and wide[:1] in ("+", "#"):
+        return False
+    levels, others = wide.split("/"), narrow.split("/")
+    for position, level in enumerate(levels):
+        if level == "#":
+            return True
+        if position == len(others):
+            return False
+        if others[position] == "#":  # matches deeper Topic Names too
+            return levels == ["+", "#"]
+        if level not in ("+", others[position]):
+            return False
+        if position == len(others) - 1 and levels[position + 1 :] == ["#"]:
+            return True
+    return len(levels) == len(others)
+
+
 def overlap(first: str, second: str) -> bool:
     """Tell whether there is a Topic Name that two (non-shared, valid) Topic Filters both match."""
     if {first[:1], second[:1]} in ({"$", "+"}, {"$", "#"}):

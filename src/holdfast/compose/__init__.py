@@ -42,6 +42,7 @@ from holdfast.compose.accounts import compose_account_routes, compose_accounts, 
 from holdfast.compose.admin import compose_admin_listener, compose_callers
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
+from holdfast.compose.clients import compose_client_routes
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.memory import most_memory
@@ -311,6 +312,7 @@ def compose_broker(
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, now, config.node.id),
+        *compose_client_routes(sessions, lambda: reloads.config),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)

@@ -44,6 +44,14 @@ class IAdmittedClient(Protocol):
     will: Will | None
 
     @property
+    def keep_alive(self) -> int:
+        """The Keep Alive in seconds, 0 for none."""
+
+    @property
+    def clean_start(self) -> bool:
+        """Whether the Client has asked for a new Session."""
+
+    @property
     def queue(self) -> IQueueSize:
         """The messages that wait in the Session."""
 
@@ -83,6 +91,10 @@ class IClientLink(Protocol):
     @property
     def certificate(self) -> PeerCertificate | None:
         """The Client's verified TLS certificate."""
+
+    @property
+    def client(self) -> IAdmittedClient | None:
+        """The admitted Client, None before :meth:`attach` and after the end."""
 
     @property
     def is_closed(self) -> bool:

@@ -156,6 +156,11 @@ class Connection:
         return certificate
 
     @property
+    def client(self) -> IAdmittedClient | None:
+        """The admitted Client, None before :meth:`attach` and after the end."""
+        return self._client
+
+    @property
     def is_closed(self) -> bool:
         """Whether the connection is over."""
         return self._phase is Phase.CLOSED

@@ -32,6 +32,8 @@ class DelayedRefusal:
     actions = NO_ACTIONS
     will: Will | None = None
     queue = _NoMessages()
+    keep_alive = 0
+    clean_start = True
 
     def __init__(self, link: IClientLink, waiting: WaitingRefusals, refuse: Callable[[], None]) -> None:
         self._link = link

@@ -47,6 +47,16 @@ class Exchange:
         self._reauthentication: Reauthentication | None = None
         self._postpones = parts.pressure.active
 
+    @property
+    def keep_alive(self) -> int:
+        """The Keep Alive in seconds, 0 for none."""
+        return self._handshake.keep_alive
+
+    @property
+    def clean_start(self) -> bool:
+        """Whether the Client has asked for a new Session."""
+        return self._handshake.packet.clean_start
+
     def begin(self) -> None:
         """Resume the Session: messages in flight, then queued messages, then the interrupted replays."""
         self._session.attach(self._link, self.replays)

@@ -21,6 +21,7 @@ from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.client_names import ClientNames
 from holdfast.sessions.registry.dismissals import Dismissals
 from holdfast.sessions.registry.endings import Endings
 from holdfast.sessions.registry.grants import Grants, OnRevoke
@@ -79,6 +80,8 @@ class SessionRegistry:
         self._authorizer = authorizer
         self.ownership = ownership
         self._sessions: dict[str, Session] = {}
+        #: the Client Identifiers of all Sessions, in their order
+        self.names = ClientNames()
         self._links: dict[str, IClientLink] = {}
         self._expiries = Deadlines("the expiry of Sessions", clock, work, self._expired)
         self._endings = Endings(router, work)
@@ -141,6 +144,28 @@ class SessionRegistry:
             link.close(reason, explanation)
         return True
 
+    def session_of(self, client_id: str) -> Session | None:
+        """Return the Session of a Client, None if there is none."""
+        return self._sessions.get(client_id)
+
+    def link_of(self, client_id: str) -> IClientLink | None:
+        """Return the connection of a Client, None if it is away."""
+        return self._links.get(client_id)
+
+    def kick(self, client_id: str) -> CommitTicket | None:
+        """End the connection and the Session of a Client. Returns None if there is none.
+
+        A connected Client gets DISCONNECT with Administrative action (0x98) in MQTT 5. Its Will is published, without
+        its delay: the Session ends [MQTT5-3.1.3.2.2]. The ticket is settled when the next process would not find the
+        Session either.
+        """
+        session = self._sessions.get(client_id)
+        if session is None:
+            return None
+        self.close_client(client_id, ReasonCode.ADMINISTRATIVE_ACTION, "an operator has ended the Session")
+        # The end of the connection may have ended the Session too.
+        return self._end(session) if self._sessions.get(client_id) is session else COMMITTED
+
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
         """Take over every Session and Will that an earlier process has stored.
 
@@ -175,6 +200,7 @@ class SessionRegistry:
             if expires_at is None and interval is not None:
                 # Its Client was connected when the process ended.
                 expires_at = now + round(1000 * interval)
+                session.attendance.since = now
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
                 self._expiries.set(session.client_id, (expires_at - now) / 1000)
@@ -245,6 +271,7 @@ class SessionRegistry:
             self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
+        session.attendance.since = self._now()
         self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval)
@@ -260,6 +287,7 @@ class SessionRegistry:
             return
         del self._links[client_id]
         self.dismissals.left(client_id)
+        session.attendance.since = self._now()
         expiry = session.expiry_interval
         if will is None:
             self._wills.discard(client_id)
@@ -318,10 +346,12 @@ class SessionRegistry:
             link.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
 
     def _opened(self, session: Session, listener: str) -> None:
+        self.names.add(session.client_id)
         if self._accounts is not None:
             session.queue.charge_to(self._accounts.opened(session.principal, listener))
 
     def _closed(self, session: Session) -> None:
+        self.names.remove(session.client_id)
         if self._accounts is not None:
             session.queue.charge_to(None)
             self._accounts.ended(session.client_id)

@@ -14,6 +14,7 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.queue import Queued
 from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.session.attendance import Attendance
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
 
@@ -44,6 +45,9 @@ def restored(
         now=now,
     )
     session.note_restored()
+    session.attendance = Attendance(None)
+    if stored.expires_at is not None and stored.expiry_interval is not None:
+        session.attendance.since = stored.expires_at - round(1000 * stored.expiry_interval)
     session.expire_after(stored.expiry_interval)
     for topic_filter, (subscription, progress) in stored.subscriptions.items():
         session.restore_subscription(topic_filter, subscription)

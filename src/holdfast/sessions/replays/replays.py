@@ -55,7 +55,7 @@ class Replays:
 
     def new_position(self) -> ReplayPosition:
         """Return the position of a replay that is asked for now."""
-        return ReplayPosition(self._retained.next_revision(), self._session.connections)
+        return ReplayPosition(self._retained.next_revision(), self._session.attendance.connections)
 
     def begin(self, topic_filter: str, position: ReplayPosition) -> None:
         """Begin the replay of a new or renewed subscription, or let it wait for its place."""
@@ -175,7 +175,7 @@ class Replays:
         session = self._session
         positions = session.replay_positions
         unsent = self._retained.unsent_revision
-        if position.connection == session.connections:
+        if position.connection == session.attendance.connections:
             # It has only waited for a place, and later changes were sent live, except those of operators.
             if unsent > position.cut:
                 positions.recut(position, self._retained.next_revision())

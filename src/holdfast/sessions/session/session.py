@@ -43,6 +43,7 @@ from holdfast.sessions.delivery.received import ReceivedIdentifiers
 from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.session.attendance import Attendance
 from holdfast.sessions.session.membership import IGroup, undelivered
 from holdfast.sessions.session.rechecks import Rechecks
 from holdfast.sessions.session.session_queue import SessionQueue
@@ -144,8 +145,7 @@ class Session:
             on_sent=self._wake_waiting_replays,  # a replay waits for the messages that were queued before it
             on_lost=self.note_loss,
         )
-        #: the number of connections so far, counting the present one
-        self.connections = 0
+        self.attendance = Attendance(now())
         #: replays with a cut of at most this revision may have lost queued messages
         self.void_cuts = 0
         self._rests = False  # whether a portion has been sent, and the next one waits until the connection has room
@@ -180,7 +180,7 @@ class Session:
 
     def attach(self, link: IClientLink, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
-        self.connections += 1
+        self.attendance.connections += 1
         self.link = link
         self._rests = False
         for group in self.groups.values():

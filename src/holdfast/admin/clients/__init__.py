@@ -1,0 +1,1 @@
+"""Calls about clients, their subscriptions and their waiting messages."""

@@ -1,0 +1,265 @@
+"""Calls about clients: list, show, kick, and their subscriptions and waiting messages. Paths and fields are EMQX's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import digits_of, number_of
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
+from holdfast.admin.calls.commits import committed
+from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.clients.cursors import cursor_for, parts_of
+from holdfast.admin.clients.interfaces import IClients
+from holdfast.admin.clients.shown import (
+    CLIENT,
+    SUBSCRIPTION,
+    WAITING,
+    shown_client,
+    shown_message,
+    shown_subscription,
+)
+from holdfast.admin.routing.route import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing.schemas import CURSOR, STRING, TOPIC_FILTER, array, one_of, page, whole
+from holdfast.client_views import ClientSearch, ConnState, SubscriptionSearch, Waiting
+from holdfast.topics import InvalidTopicFilter, check_topic_filter
+
+CLIENTS_PREFIX = "/api/v5/clients"
+SUBSCRIPTIONS_PREFIX = "/api/v5/subscriptions"
+
+#: the most entries of a page, and the bytes of payload after which one ends
+MOST_LISTED = 1000
+MOST_BYTES = 1 << 20
+#: the most subscriptions in a list without pages
+MOST_OF_CLIENT = 2000
+_USUAL = 100
+_MOST_LEVELS = 65_536
+
+_CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
+_LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the most entries of a page")
+_CURSOR = query("cursor", CURSOR, "meta.cursor of the page before")
+_STATES = tuple(each.value for each in ConnState)
+_PAYLOAD = query("payload", one_of("none", "base64"), "whether payloads are shown")
+
+
+class ClientCalls:
+    """Answers calls about clients.
+
+    ``zone_of`` returns the zone of a listener, None if it is not known.
+    """
+
+    def __init__(self, clients: IClients, node: str, zone_of: Callable[[str], str | None]) -> None:
+        self._clients = clients
+        self._node = node
+        self._zone_of = zone_of
+        self.routes = (
+            Route(
+                method="GET",
+                path=CLIENTS_PREFIX,
+                handler=self.list_clients,
+                scope=Scope.READ,
+                summary="Clients with a Session, connected or not, in the order of their Client Identifiers",
+                parameters=(
+                    _LIMIT,
+                    _CURSOR,
+                    query("clientid", STRING, "this Client Identifier"),
+                    query("like_clientid", STRING, "a part of the Client Identifier"),
+                    query("username", STRING, "this User Name"),
+                    query("like_username", STRING, "a part of the User Name"),
+                    query("ip_address", STRING, "this IP address"),
+                    query("conn_state", {"type": "string", "enum": list(_STATES)}, "whether the client is connected"),
+                    query("listener", STRING, "the name of its listener"),
+                ),
+                answers={200: Content(page(CLIENT), "the page; it may be short, or empty, without being the last one")},
+            ),
+            Route(
+                method="GET",
+                path=f"{CLIENTS_PREFIX}/{{clientid}}",
+                handler=self.one,
+                scope=Scope.READ,
+                summary="A client",
+                parameters=(_CLIENT_ID,),
+                answers={200: Content(CLIENT, "the client")},
+            ),
+            Route(
+                method="DELETE",
+                path=f"{CLIENTS_PREFIX}/{{clientid}}",
+                handler=self.kick,
+                scope=Scope.ADMIN,
+                summary="Kick a client: its connection and its Session end, and its Will is published",
+                parameters=(_CLIENT_ID,),
+                answers={204: NOTHING},
+                finishes=True,
+            ),
+            Route(
+                method="GET",
+                path=f"{CLIENTS_PREFIX}/{{clientid}}/subscriptions",
+                handler=self.subscriptions_of,
+                scope=Scope.READ,
+                summary="The subscriptions of a client; if there are more than 2000, ask for /subscriptions?clientid=",
+                parameters=(_CLIENT_ID,),
+                answers={200: Content(array(SUBSCRIPTION), "the subscriptions")},
+            ),
+            Route(
+                method="GET",
+                path=f"{CLIENTS_PREFIX}/{{clientid}}/mqueue_messages",
+                handler=self.queued,
+                scope=Scope.READ,
+                summary="The messages that wait in the queue of a client, the next one to be sent first",
+                parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+                answers={200: Content(page(WAITING), "the page")},
+            ),
+            Route(
+                method="GET",
+                path=f"{CLIENTS_PREFIX}/{{clientid}}/inflight_messages",
+                handler=self.inflight,
+                scope=Scope.READ,
+                summary="The messages that a client has not acknowledged, by their Packet Identifiers",
+                parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+                answers={200: Content(page(WAITING), "the page")},
+            ),
+            Route(
+                method="GET",
+                path=SUBSCRIPTIONS_PREFIX,
+                handler=self.list_subscriptions,
+                scope=Scope.READ,
+                summary="Subscriptions, in the order of Client Identifiers and Topic Filters",
+                parameters=(
+                    _LIMIT,
+                    _CURSOR,
+                    query("clientid", STRING, "those of this client"),
+                    query("topic", TOPIC_FILTER, "those with this Topic Filter, with or without its share"),
+                    query(
+                        "match_topic",
+                        TOPIC_FILTER,
+                        "those that match this topic; for a filter with wildcards, those to topics that it matches",
+                    ),
+                    query("share_group", STRING, "those of shared subscriptions with this name"),
+                    query("qos", whole(0, 2), "those with this maximum QoS"),
+                ),
+                answers={200: Content(page(SUBSCRIPTION), "the page; it may be short without being the last one")},
+            ),
+        )
+
+    @inlineCallbacks
+    def list_clients(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List clients."""
+        arguments = call.arguments
+        state = arguments.get("conn_state")
+        if state is not None and state not in _STATES:
+            allowed = " or ".join(_STATES)
+            raise bad_request(f"conn_state is {allowed}", "conn_state", allowed)
+        search = ClientSearch(
+            client_id=arguments.get("clientid"),
+            like_client_id=arguments.get("like_clientid"),
+            username=arguments.get("username"),
+            like_username=arguments.get("like_username"),
+            address=arguments.get("ip_address"),
+            state=None if state is None else ConnState(state),
+            listener=arguments.get("listener"),
+        )
+        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
+        parts = parts_of(arguments, 1)
+        after = "" if parts is None else str(parts[0])
+        found = yield self._clients.clients(search, after, limit)
+        shown = [shown_client(each, self._node, self._zone_of(each.listener)) for each in found.items]
+        return _page(shown, limit, None if found.after is None else cursor_for(found.after))
+
+    def one(self, call: Call) -> Deferred[Answer]:
+        """Show a client."""
+        client = self._clients.client(call.arguments["clientid"])
+        if client is None:
+            raise _unknown(call)
+        return succeed(answer(shown_client(client, self._node, self._zone_of(client.listener))))
+
+    @inlineCallbacks
+    def kick(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """End the connection and the Session of a client."""
+        ticket = self._clients.kick(call.arguments["clientid"])
+        if ticket is None:
+            raise _unknown(call)
+        yield committed(ticket)
+        return DONE
+
+    @inlineCallbacks
+    def subscriptions_of(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List the subscriptions of a client, without pages, as EMQX does."""
+        client_id = call.arguments["clientid"]
+        if self._clients.client(client_id) is None:
+            raise _unknown(call)
+        found = yield self._clients.subscriptions(SubscriptionSearch(client_id=client_id), ("", ""), MOST_OF_CLIENT)
+        if found.after is not None:
+            raise bad_request(
+                f"the client has more than {MOST_OF_CLIENT} subscriptions; ask for pages of them:"
+                f" GET {SUBSCRIPTIONS_PREFIX}?clientid="
+            )
+        return answer([shown_subscription(each, self._node) for each in found.items])
+
+    def queued(self, call: Call) -> Deferred[Answer]:
+        """List queued messages."""
+        return succeed(self._waiting(call, self._clients.queued))
+
+    def inflight(self, call: Call) -> Deferred[Answer]:
+        """List messages in flight."""
+        return succeed(self._waiting(call, self._clients.inflight))
+
+    @inlineCallbacks
+    def list_subscriptions(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List subscriptions."""
+        arguments = call.arguments
+        qos = arguments.get("qos")
+        if qos is not None and qos not in ("0", "1", "2"):
+            raise bad_request("qos is 0, 1 or 2", "qos", "0, 1 or 2")
+        search = SubscriptionSearch(
+            client_id=arguments.get("clientid"),
+            topic_filter=arguments.get("topic"),
+            matching=_checked_filter(arguments, "match_topic"),
+            share=arguments.get("share_group"),
+            qos=None if qos is None else int(qos),
+        )
+        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
+        parts = parts_of(arguments, 2)
+        after = ("", "") if parts is None else (str(parts[0]), parts[1])
+        found = yield self._clients.subscriptions(search, after, limit)
+        shown = [shown_subscription(each, self._node) for each in found.items]
+        return _page(shown, limit, None if found.after is None else cursor_for(*found.after))
+
+    def _waiting(self, call: Call, read: Callable[[str, int, int, int], Waiting | None]) -> Answer:
+        arguments = call.arguments
+        payload = arguments.get("payload", "none")
+        if payload not in ("none", "base64"):
+            raise bad_request("payload is none or base64", "payload", "none or base64")
+        position = digits_of(arguments.get("cursor", "0"))
+        if position is None:
+            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
+        found = read(arguments["clientid"], position, limit, MOST_BYTES)
+        if found is None:
+            raise _unknown(call)
+        shown = [shown_message(each, payload == "base64") for each in found.messages]
+        cursor = None if found.next_position is None else str(found.next_position)
+        return _page(shown, limit, cursor, {"unlisted": found.unlisted} if found.unlisted else {})
+
+
+def _page(data: list[dict[str, Any]], limit: int, cursor: str | None, more: Mapping[str, Any] | None = None) -> Answer:
+    meta: dict[str, Any] = {"limit": limit, "hasnext": cursor is not None, **(more or {})}
+    if cursor is not None:
+        meta["cursor"] = cursor
+    return answer({"data": data, "meta": meta})
+
+
+def _unknown(call: Call) -> RefusedCall:
+    return RefusedCall(404, "CLIENTID_NOT_FOUND", f"there is no client {call.arguments['clientid'][:200]!a}")
+
+
+def _checked_filter(arguments: Mapping[str, str], name: str) -> str | None:
+    topic_filter = arguments.get(name)
+    if topic_filter is not None:
+        try:
+            check_topic_filter(topic_filter, _MOST_LEVELS)
+        except InvalidTopicFilter as error:
+            raise bad_request(f"{name}: {error}", name, "a Topic Filter") from None
+    return topic_filter

@@ -1,0 +1,146 @@
+"""Clients, their Sessions and their messages as operators see them: plain values, true at one moment.
+
+Times are in milliseconds since the epoch, sizes in bytes. None: it is not known, or there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Generic, TypeVar
+
+from attrs import define, field, frozen
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class ConnState(Enum):
+    """Whether a Client is connected."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+
+
+@frozen(kw_only=True)
+class ConnectionView:
+    """The connection of a Client. ``port`` is None for a UNIX domain socket."""
+
+    port: int | None
+    keep_alive: int | None
+    protocol_version: int
+    clean_start: bool | None
+    bridge: bool
+    will: bool
+    unsent_bytes: int
+
+
+@frozen(kw_only=True)
+class ClientView:
+    """A Session and its Client.
+
+    ``expiry_interval`` is in seconds, None for never. ``since`` is when the Client came or went.
+    """
+
+    client_id: str
+    username: str | None
+    address: str | None
+    listener: str
+    groups: tuple[str, ...]
+    method: str
+    connection: ConnectionView | None
+    created_at: int | None
+    since: int | None
+    expiry_interval: float | None
+    inflight: int
+    inflight_max: int
+    awaiting_rel: int
+    awaiting_rel_max: int
+    queued: int
+    queued_bytes: int
+    queued_max: int | None
+    subscriptions: int
+    subscriptions_max: int | None
+
+
+@frozen(kw_only=True)
+class SubscriptionView:
+    """A subscription. ``topic_filter`` is the one in SUBSCRIBE, with its share."""
+
+    client_id: str
+    topic_filter: str
+    share: str | None
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifier: int | None
+
+
+@frozen(kw_only=True)
+class WaitingMessage:
+    """A message that waits in a queue (``packet_identifier`` None), or one in flight with its ``state``.
+
+    Of a message whose PUBREC has come only the Packet Identifier is kept: its topic and payload are None.
+    """
+
+    topic: str | None
+    payload: bytes | None
+    qos: int
+    retain: bool
+    publisher: str | None = None
+    username: str | None = None
+    expires_at: int | None = None
+    packet_identifier: int | None = None
+    state: str | None = None
+
+
+@frozen(kw_only=True)
+class ClientSearch:
+    """The conditions of a search for clients, all of which must hold. None: no condition."""
+
+    client_id: str | None = None
+    like_client_id: str | None = None
+    username: str | None = None
+    like_username: str | None = None
+    address: str | None = None
+    state: ConnState | None = None
+    listener: str | None = None
+
+
+@frozen(kw_only=True)
+class SubscriptionSearch:
+    """The conditions of a search for subscriptions, all of which must hold. None: no condition.
+
+    ``topic_filter`` is the whole filter, with or without its share. ``matching`` is a Topic Name, for the subscriptions
+    that match it, or a Topic Filter with wildcards, for the subscriptions to no other topics.
+    """
+
+    client_id: str | None = None
+    topic_filter: str | None = None
+    matching: str | None = None
+    share: str | None = None
+    qos: int | None = None
+
+
+@define
+class Found(Generic[T, K]):
+    """A page of a search: what was found, and the key behind which the next page begins; None if this is the last.
+
+    A page may have less than its limit, or nothing, and not be the last: a search ends after so many looks.
+    """
+
+    items: list[T] = field(factory=list)
+    after: K | None = None
+
+
+@frozen
+class Waiting:
+    """A page of waiting messages, and the position at which the next page begins; None if this is the last.
+
+    ``unlisted`` is the number of messages in flight of which only the Packet Identifiers are kept.
+    """
+
+    messages: Sequence[WaitingMessage]
+    next_position: int | None
+    unlisted: int = 0

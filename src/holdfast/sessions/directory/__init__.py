@@ -1,0 +1,1 @@
+"""What operators see of clients, Sessions and subscriptions: views and bounded searches. Changes nothing."""
