@@ -148,10 +148,6 @@ class SessionRegistry:
         """Return the Session of a Client, None if there is none."""
         return self._sessions.get(client_id)
 
-    def link_of(self, client_id: str) -> IClientLink | None:
-        """Return the connection of a Client, None if it is away."""
-        return self._links.get(client_id)
-
     def kick(self, client_id: str) -> CommitTicket | None:
         """End the connection and the Session of a Client. Returns None if there is none.
 
