@@ -178,6 +178,7 @@ class MemoryBroker:
         self.sys_topics = parts.sys_topics
         self.topic_pool = parts.broker_parts.topic_pool
         self.connect = parts.connect
+        self.connect_operator = parts.connect_operator
         self.sys_topics.startService()
 
     def storage(self) -> Mapping[str, object]:

@@ -70,6 +70,16 @@ class Principal:
 
 
 @frozen
+class OperatorPrincipal(Principal):
+    """An operator at the console of the dashboard. The permissions of Clients do not apply to operators.
+
+    ``publishes`` tells whether the operator may publish, too. Every operator may subscribe to everything.
+    """
+
+    publishes: bool = field(default=False, eq=False)
+
+
+@frozen
 class Accepted:
     """The credentials are right: the User Name that they prove, its groups, and when the identity ends.
 

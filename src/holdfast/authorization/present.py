@@ -1,4 +1,4 @@
-"""The authorizer that all parts of the broker share. A reload exchanges what is behind it."""
+"""The authorizer that all parts of the broker share. Operators come first; a reload exchanges what is behind it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from zope.interface import implementer
 
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.authorization.authorizer import Authorizer
+from holdfast.authorization.operators import OperatorsFirst
 
 
 @implementer(IAuthorizer)
 class PresentAuthorizer:
     """Answers as the present authorizer does.
 
-    Its methods are attributes of the object: so a question costs no further call on the live path.
+    It knows the permissions of operators itself. Its methods are attributes of the object: so a question costs only one
+    further call on the live path.
     """
 
     def __init__(self, authorizer: IAuthorizer) -> None:
@@ -25,12 +27,13 @@ class PresentAuthorizer:
         before = self.authorizer
         self._spent += before.effort - authorizer.effort
         self.authorizer = authorizer
-        self.may_publish = authorizer.may_publish
-        self.may_subscribe = authorizer.may_subscribe
-        self.may_receive = authorizer.may_receive
+        judged = OperatorsFirst(authorizer)
+        self.may_publish = judged.may_publish
+        self.may_subscribe = judged.may_subscribe
+        self.may_receive = judged.may_receive
         self.may_keep = authorizer.may_keep
-        self.receivable = authorizer.receivable
-        self.receivable_filters = authorizer.receivable_filters
+        self.receivable = judged.receivable
+        self.receivable_filters = judged.receivable_filters
         if before is not authorizer and isinstance(before, Authorizer):
             before.retire()
 

@@ -26,6 +26,7 @@ from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.exchange.admission import admit
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.operators import operator_admission
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.memory_guard import MemoryGuard
@@ -45,6 +46,7 @@ class SessionParts:
     """The parts that serve clients.
 
     ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
+    ``connect_operator`` makes that of an operator; it also takes the name, and whether the operator may publish.
     """
 
     log: ClientLog
@@ -56,6 +58,7 @@ class SessionParts:
     memory: MemoryGuard | None
     broker_parts: BrokerParts
     connect: Callable[[INetworkConnection, Limits, str], Connection]
+    connect_operator: Callable[[INetworkConnection, Limits, str, str, bool], Connection]
 
 
 def compose_sessions(
@@ -124,17 +127,21 @@ def compose_sessions(
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 
+    make = partial(Connection, clock=clock, flushes=flushes, counters=counters, pressure=pressure, log=log, audit=audit)
     admitting = partial(admit, broker_parts)
 
     def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
-        return Connection(
-            network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            pressure=pressure, admit=admitting, log=log, audit=audit,
-        )  # fmt: skip
+        return make(network=network, limits=limits, listener=listener, admit=admitting)
+
+    def connect_operator(
+        network: INetworkConnection, limits: Limits, listener: str, name: str, publishes: bool
+    ) -> Connection:
+        admits = operator_admission(broker_parts, name, publishes)
+        return make(network=network, limits=limits, listener=listener, admit=admits)
 
     return SessionParts(
         log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
-        memory=memory, broker_parts=broker_parts, connect=connect,
+        memory=memory, broker_parts=broker_parts, connect=connect, connect_operator=connect_operator,
     )  # fmt: skip
 
 

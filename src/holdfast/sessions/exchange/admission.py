@@ -63,18 +63,18 @@ def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
         return
     if parts.memory is not None and parts.memory.refuses:
         parts.counters.connections_over_memory += 1
-        _reject(
+        reject(
             parts, link, ReasonCode.SERVER_BUSY, _BUSY, f"limits.memory is nearly reached, on listener {link.listener}"
         )
         return
     try:
         handshake = Handshake(packet, link.limits)
     except ConnectRefused as refused:
-        _reject(parts, link, refused.reason, str(refused), str(refused))
+        reject(parts, link, refused.reason, str(refused), str(refused))
         return
     link.client_log.client_id = handshake.client_id
     if parts.bans.has_client(handshake.client_id):
-        _reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned", "its Client Identifier is banned")
+        reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned", "its Client Identifier is banned")
         return
     _Admission(parts, link, handshake).authenticate()
 
@@ -252,7 +252,7 @@ class _Admission:
 
     def _reject(self, reason: ReasonCode, told: str, explanation: str = "") -> None:
         self._link.client_log.username = self._handshake.claimed_username
-        _reject(self._parts, self._link, reason, told, self._cause(explanation or told))
+        reject(self._parts, self._link, reason, told, self._cause(explanation or told))
 
     def _cause(self, explanation: str) -> str:
         """Return the clause for the log, with the listener and the claimed user."""
@@ -261,7 +261,7 @@ class _Admission:
         return f"{explanation}, on listener {self._link.listener} {user}"
 
 
-def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str) -> None:
+def reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str) -> None:
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason.
 
     ``told`` is the Reason String for the Client, ``cause`` the clause for the log.
