@@ -41,9 +41,14 @@ class ListenerSite(APISite):
 
     def lost(self, channel: CountedChannel) -> None:
         """Stop counting a connection."""
+        self.released(channel)
+
+    def released(self, channel: CountedChannel) -> AcceptedConnection | None:
+        """Stop counting a connection; return it, for another protocol that counts it anew."""
         accepted = self._accepted.pop(channel, None)
         if accepted is not None:
             accepted.closed()
+        return accepted
 
 
 class ListenerFactory(Factory):

@@ -20,6 +20,7 @@ from holdfast.admin.calls.head import Head, Identify
 from holdfast.admin.calls.problems import RefusedCall, title_of
 from holdfast.admin.http.producer import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of
+from holdfast.admin.http.upgrade import Upgrade
 
 #: seconds a connection may be idle
 _TIMEOUT = 60
@@ -55,7 +56,11 @@ class APIResource(Resource):
 
     def render(self, request: Any) -> int:
         """Answer a request, now or later."""
+        upgrade = request.channel.site.upgrades.get(request.uri.partition(b"?")[0])
         try:
+            if upgrade is not None and request.method == b"GET":
+                upgrade.begin(request)
+                return NOT_DONE_YET
             call = call_of(request)
         except RefusedCall as refused:
             if not refused.delay:
@@ -142,6 +147,14 @@ class CountedChannel(http.HTTPChannel):
         self.site.lost(self)
         http.HTTPChannel.connectionLost(self, reason)
 
+    def abandon(self) -> None:
+        """Let go of the transport, which another protocol takes over."""
+        self._expect_end(None)
+        self.setTimeout(None)  # type: ignore[no-untyped-call]
+        self.site.connections.discard(self)
+        self.requests.clear()
+        self.transport = None
+
     def _expect_end(self, seconds: float | None) -> None:
         """Expect the end of the head or of the request within some seconds; None: whenever it comes."""
         deadline, self._deadline = self._deadline, None
@@ -187,6 +200,8 @@ class APISite(Site):
         self.most_connections = most_connections
         self.identify = identify or _local
         self.connections: set[CountedChannel] = set()
+        #: by path, what hands connections over to other protocols
+        self.upgrades: dict[bytes, Upgrade] = {}
 
     def log(self, request: Any) -> None:
         """Log nothing, where Twisted logs every request."""
