@@ -74,10 +74,12 @@ class FakeAPI:
         self.keys: list[dict[str, Any]] = [
             {
                 "name": "grafana",
-                "key": "hf_8f31",
+                "api_key": "hf_8f31",
                 "scopes": ["read"],
                 "created_at": self.ago(90_000),
-                "last_used_at": self.ago(40),
+                "created_by": "uid 1000",
+                "expired_at": "infinity",
+                "expired": False,
             }
         ]
         self.alarms: list[dict[str, Any]] = [
@@ -154,7 +156,13 @@ class FakeAPI:
         return (204, None) if answered is None else (200, answered)
 
     def session(self) -> Any:
-        return {"csrf": CSRF, "name": "operator", "scopes": self.scopes, "version": "0.9.0"}
+        return {
+            "name": "user alice via dashboard",
+            "scopes": self.scopes,
+            "csrf_token": CSRF,
+            "expires_at": self.ago(-28_800),
+            "password_login": True,
+        }
 
     def post_login(self, _given: Arguments, body: Any) -> Any:
         if body.get("token") == "good" or body.get("password") == "right":
@@ -272,8 +280,10 @@ class FakeAPI:
         return listed(self.keys)
 
     def post_api_key(self, _given: Arguments, body: Any) -> Any:
-        self.keys.append({"key": "hf_new", "created_at": self.ago(0), "last_used_at": None, **body})
-        return {"name": body["name"], "key": "hf_new", "secret": "shown-once-7c1e", "scopes": body["scopes"]}
+        self.keys.append(
+            {"api_key": "hf_new", "created_at": self.ago(0), "created_by": "user alice", "expired": False, **body}
+        )
+        return {"name": body["name"], "api_key": "hf_new", "api_secret": "shown-once-7c1e", "scopes": body["scopes"]}
 
     def delete_api_key(self, _given: Arguments, _body: Any, name: str) -> None:
         self.keys = [key for key in self.keys if key["name"] != name]

@@ -4,7 +4,7 @@ import { get, post, useSession } from "./api.js";
 
 export const Session = createContext(null);
 
-/** Return the session of this page: {name, scopes, version}. */
+/** Return the session of this page: {name, scopes, csrf_token, expires_at}. */
 export const useCaller = () => useContext(Session);
 
 /** Tell whether the session may do what needs this scope. */
@@ -35,6 +35,6 @@ export async function signIn(given, signedOut) {
 export const signOut = () => post("/logout");
 
 function begun(session, signedOut) {
-  useSession(session.csrf, signedOut);
+  useSession(session.csrf_token, signedOut);
   return session;
 }

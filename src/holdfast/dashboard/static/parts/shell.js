@@ -48,7 +48,7 @@ function Foot({ onSignOut }) {
   const [theme, choose] = useTheme();
   const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
   return html`<div class="foot"><${Connection} />
-    <div class="who"><${Text} text=${caller.name} />${caller.version && html`<span class="quiet">${caller.version}</span>`}</div>
+    <div class="who"><span class="quiet">Signed in by</span><${Text} text=${caller.name} /></div>
     <div class="buttons"><button class="plain" onClick=${() => choose(next)} aria-label=${`Colours: ${theme}. Change to ${next}`} title=${`Colours: ${theme}`}><${Icon} name=${ICONS[theme]} /></button>
       <button class="plain" onClick=${onSignOut}><${Icon} name="leave" />Sign out</button></div></div>`;
 }
