@@ -197,7 +197,7 @@ class FakeAPI:
         ]
 
     def get_alarms(self, given: Arguments, _body: Any) -> Any:
-        past = [{**self.alarms[1], "deactivate_at": self.ago(5)}] if self.alarms else []
+        past = [{**self.alarms[1], "deactivate_at": self.ago(5), "duration": 55_000}] if self.alarms else []
         return listed(self.alarms if given.get("activated") == "true" else past)
 
     def delete_alarms(self, _given: Arguments, _body: Any) -> None:

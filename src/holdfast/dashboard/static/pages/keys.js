@@ -11,7 +11,7 @@ import { Note, toast } from "../parts/notices.js";
 import { PageHead } from "../parts/shell.js";
 import { Table } from "../parts/table.js";
 
-const SCOPES = [["read", "see everything that is not secret"], ["publish", "publish messages, and subscribe"], ["retained:write", "set, clear and restore retained messages, and end replays"], ["admin", "everything"]];
+const SCOPES = [["read", "see everything that is not secret"], ["publish", "publish messages, and subscribe"], ["retained:write", "set, clear and restore retained messages"], ["admin", "everything"]];
 
 export function Keys() {
   const list = useLoaded((signal) => get("/api_key", {}, signal), []);

@@ -23,7 +23,7 @@ export function Replays() {
   useEvery(1, list.reload);
   const rows = list.data?.data ?? [];
   for (const row of rows) measure(speeds.current, row);
-  const may = allowed(caller, "retained:write");
+  const may = allowed(caller, "admin");
   return html`<${PageHead} title="Replays" />
     <p class="intro">A replay sends retained messages to a client that has subscribed. Replays take turns, and a slow client delays only its own.</p>
     <${Loaded} from=${list}>${() => (rows.length ? html`<${Table} caption="Running replays" rows=${rows} keyOf=${(row) => row.id} columns=${[
