@@ -43,6 +43,8 @@ from holdfast.compose.admin import compose_admin_listener, compose_callers
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.clients import compose_client_routes
+from holdfast.compose.console import LISTENER as CONSOLES
+from holdfast.compose.console import Consoles
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.memory import most_memory
@@ -316,6 +318,9 @@ def compose_broker(
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)
+    consoles = Consoles(
+        sessions.connect_operator, connections=connections, limits=lambda: listeners.limits_of(CONSOLES), clock=reactor
+    )
     admin = compose_admin_listener(
         config,
         answering=StaticFiles(Path(__file__).parents[1] / "dashboard" / "static", table.answer).answer,
@@ -326,6 +331,7 @@ def compose_broker(
         refused=refused,
         bans=bans,
         tls=tls,
+        console=partial(consoles.of_session, callers.sessions),
     )
     broker = BrokerService(
         reactor=reactor,

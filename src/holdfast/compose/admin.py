@@ -18,6 +18,7 @@ from holdfast.admin.http.guards import Guards
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
 from holdfast.admin.http.site import Answering
+from holdfast.admin.http.upgrade import MakeProtocol, Upgrade
 from holdfast.admin.logins.logins import LoginAPI, VerifyUser
 from holdfast.audit.audit import REFUSED, IAudit
 from holdfast.auth.failures.bans import Bans
@@ -26,6 +27,7 @@ from holdfast.auth.passwords.hashes import HashParameters, nobodys_hash
 from holdfast.auth.passwords.hashes import verify as verify_hash
 from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.compose.accounts import Accounts
+from holdfast.compose.console import PATH as CONSOLE_PATH
 from holdfast.config import Config
 from holdfast.config.sections.admin import AdminConfig
 from holdfast.listening import BACKLOG, CannotListen, Listener, Listening
@@ -105,8 +107,9 @@ def compose_admin_listener(
     refused: RefusedConnections,
     bans: Bans,
     tls: ComposedTLS,
+    console: MakeProtocol,
 ) -> AdminListener:
-    """Build the listener of the API. ``most_bytes`` limits bodies."""
+    """Build the listener of the API. ``most_bytes`` limits bodies; ``console`` makes the protocol of a console."""
     section = config.admin
     limits = ConnectionLimits(
         max_connections=section.max_connections, max_connections_per_address=section.max_connections_per_address
@@ -116,6 +119,7 @@ def compose_admin_listener(
         bans.has_peer,
     )  # fmt: skip
     site = ListenerSite(answering, most_bytes, reactor, identify, section.max_connections)
+    site.upgrades[CONSOLE_PATH.encode()] = Upgrade(console, site.released, reactor)
     factory = ListenerFactory(site, acceptance, tls.admin_connection)
     return AdminListener(section, reactor, factory, site)
 
@@ -126,6 +130,7 @@ class Callers:
 
     identities: Identities
     logins: LoginAPI
+    sessions: DashboardSessions
 
 
 def compose_callers(
@@ -153,7 +158,7 @@ def compose_callers(
     users.on_change(lambda changes: sessions.end_of(changes.revoked | changes.regrouped))
     identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed)
     logins = LoginAPI(sessions, Links(seconds), identities, verify=verify, url=url, now=now)
-    return Callers(identities=identities, logins=logins)
+    return Callers(identities=identities, logins=logins, sessions=sessions)
 
 
 def _verify(users: Users, threads: HashingThreads, group: str, username: str, password: bytes) -> Deferred[bool]:

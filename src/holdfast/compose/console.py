@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol
 
+from holdfast.admin.callers.caller import Caller, Scope
+from holdfast.admin.callers.sessions import DashboardSessions
 from holdfast.peers.acceptance import AcceptedConnection
 from holdfast.protocol import LayeredServerProtocol, OpenConnections
 from holdfast.scheduling.periodic import PeriodicJob
@@ -58,6 +62,12 @@ class Consoles:
             return connection
 
         return LayeredServerProtocol(build, self._connections, self._clock, accepted, self._layers)
+
+    def of_session(
+        self, sessions: DashboardSessions, accepted: AcceptedConnection, caller: Caller, cookie: str
+    ) -> Protocol:
+        """Return the protocol of a connection that a session of the dashboard has opened."""
+        return self.protocol(accepted, str(caller), caller.may(Scope.PUBLISH), partial(sessions.lasts, cookie))
 
     def _layers(self) -> list[Layer]:
         # Its library is large, and not every broker has a console in use.

@@ -61,6 +61,11 @@ class DashboardSessions:
             session.used = now
         return session
 
+    def lasts(self, cookie: str) -> bool:
+        """Tell whether the session of a cookie goes on, without using it."""
+        session = self._sessions.get(digest_of(cookie))
+        return session is not None and not self._is_over(session, self._seconds())
+
     def end(self, cookie: str) -> None:
         """End the session of a cookie."""
         self._sessions.pop(digest_of(cookie), None)

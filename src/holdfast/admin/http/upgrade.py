@@ -15,8 +15,8 @@ from twisted.internet.protocol import Protocol
 from twisted.protocols.policies import ProtocolWrapper
 from twisted.web import http
 
-from holdfast.admin.callers.caller import Caller, Scope
-from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.callers.caller import Caller, Scope, Via
+from holdfast.admin.calls.problems import RefusedCall, unauthorized
 from holdfast.peers.acceptance import AcceptedConnection
 
 #: makes the protocol for a connection, its caller, and the cookie of the caller's session
@@ -31,24 +31,21 @@ class Upgrade:
         self,
         make: MakeProtocol,
         released: Callable[[Any], AcceptedConnection | None],
-        cookie: str,
         reactor: IReactorTime,
     ) -> None:
         self._make = make
         self._released = released
-        self._cookie = cookie.encode()
         self._reactor = reactor
 
     def begin(self, request: Any) -> None:
         """Hand the connection of a request over soon. Raises RefusedCall."""
         if request.refused is not None:
             raise request.refused
-        cookie = request.getCookie(self._cookie)
-        if cookie is None or request.requestHeaders.hasHeader(b"authorization") or not request.caller.scopes:
-            raise RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", "the console needs a login at the dashboard")
+        if request.caller.via is not Via.SESSION:
+            raise unauthorized("the console needs a login at the dashboard")
         if not any(request.caller.may(scope) for scope in _MAY):
             raise RefusedCall(http.FORBIDDEN, "FORBIDDEN", "the console needs the scope read or publish")
-        turn = self._reactor.callLater(0, self._hand_over, request, cookie.decode("utf-8", "replace"))
+        turn = self._reactor.callLater(0, self._hand_over, request, request.head.cookie)
         request.notifyFinish().addErrback(lambda _: turn.cancel() if turn.active() else None)
 
     def _hand_over(self, request: Any, cookie: str) -> None:
