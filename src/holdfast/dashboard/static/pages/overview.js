@@ -1,7 +1,7 @@
 // The overview: what the broker does now, and how it went in the last minutes or hours.
 import { html, useMemo, useState } from "../html.js";
 import { get } from "../api.js";
-import { useEvents } from "../events.js";
+import { useConnection, useEvents } from "../events.js";
 import { byteRate, bytes, compact, count, duration, milliseconds, plural, rate } from "../format.js";
 import { Loaded, useEvery, useLoaded } from "../loaded.js";
 import { go, href } from "../router.js";
@@ -25,7 +25,8 @@ export function Overview({ params }) {
     if (kind === "alarm") alarms.reload();
     else setLive((before) => [...before.slice(-300), data]);
   });
-  useEvery(seconds > 300 ? seconds / 240 : 0, past.reload);
+  const connection = useConnection();
+  useEvery(seconds > 300 ? seconds / 240 : connection === "live" ? 0 : 5, past.reload);
   const samples = useMemo(() => merged(past.data ?? [], live, seconds), [past.data, live, seconds]);
   return html`<${PageHead} title="Overview"><${Segments} label="Period" value=${name} onValue=${(range) => go("overview", { range }, true)} options=${RANGES.map(([each, title]) => [each, title])} /><//>
     <${ActiveAlarms} alarms=${alarms.data?.data ?? []} />

@@ -1,11 +1,13 @@
 // Charts over time: uPlot in a frame with a title and the values, at the pointer or the newest.
 import uPlot from "../vendor/uplot.mjs";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { byteRate, bytes } from "../format.js";
+import { byteRate, bytes, compact } from "../format.js";
 import { exact } from "../time.js";
 
 const DASHES = [[], [6, 4], [2, 3]];
 const BINARY = Array.from({ length: 55 }, (_each, power) => 2 ** power);
+const WHOLE = Array.from({ length: 15 }, (_each, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const STEPS = new Map([[bytes, BINARY], [byteRate, BINARY], [compact, WHOLE]]);
 const drawn = new Set();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -43,7 +45,7 @@ export function Chart({ title, times, series, range, height = 150, points = fals
         x: { time: true, range: (_chart, low, high) => input.current.range ?? (low === high ? [low - 30, high + 30] : [low, high]) },
         y: { range: (_chart, low, high) => heights(low, high, zero) },
       },
-      axes: [{ ...axis, space: 60, values: labels }, { ...axis, size: (_chart, values) => 14 + 6.200 * Math.max(2, ...(values ?? []).map((each) => String(each).length)), values: (_chart, splits) => splits.map((each) => input.current.series[0].format(each)), space: 32, incrs: [bytes, byteRate].includes(format) ? BINARY : undefined }],
+      axes: [{ ...axis, space: 60, values: labels }, { ...axis, size: (_chart, values) => 14 + 6.200 * Math.max(2, ...(values ?? []).map((each) => String(each).length)), values: (_chart, splits) => splits.map((each) => input.current.series[0].format(each)), space: 32, incrs: STEPS.get(format) }],
       series: [{}, ...series.map((each, at) => ({
         label: each.name, stroke: colour(`--series-${at + 1}`), width: 1.500, dash: DASHES[at], points: { show: points, size: 5, fill: colour("--panel") },
         fill: at === 0 && series.length === 1 && !points ? colour("--series-fill") : undefined, spanGaps: false,

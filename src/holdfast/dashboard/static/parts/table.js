@@ -19,7 +19,7 @@ export function Table({ caption, columns, rows, keyOf, empty, open, sort, onSort
   </table></div>`;
 }
 
-const classOf = (column) => [column.number ? "number" : "", column.hide ? `hide-${column.hide}` : "", column.wide ? "grow" : "", column.tight ? "tight" : "", column.named ? "named" : ""].join(" ");
+const classOf = (column) => [column.number ? "number" : "", column.hide ? `hide-${column.hide}` : "", column.wide ? "grow" : "", column.tight ? "tight" : "", column.named ? "named" : "", column.topic ? "topic" : ""].join(" ");
 
 function sortOf(column, sort) {
   if (!column.sort || sort?.by !== column.sort) return undefined;

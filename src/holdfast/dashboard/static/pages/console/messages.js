@@ -21,11 +21,11 @@ export function Messages({ link }) {
       <dl class="facts">${properties(standard(found.properties))}</dl><${PayloadView} key=${found.number} bytes=${found.payload} compact /></div>`}
     ${link.messages.length === 0 ? html`<${Empty} title="No messages yet.">${link.subscriptions.length ? "They appear here as they are published." : "Subscribe to a Topic Filter to see its messages."}<//>` : html`<div class="tall-limited more"><${Table} caption="Received messages" rows=${link.messages} keyOf=${(row) => row.number} open=${pick} selected=${(row) => row.number === chosen} empty="" columns=${[
       { title: "Time", tight: true, cell: (row) => clockTime(row.at) },
-      { title: "Topic", cell: (row) => html`<button class="link" onClick=${() => pick(row)}><${Text} text=${row.topic} mono /></button>` },
-      { title: "Payload", wide: true, cell: (row) => html`<span class="clip"><${Beginning} bytes=${row.payload} /></span>` },
-      { title: "QoS", number: true, hide: "phone", cell: (row) => row.qos },
-      { title: "Retained", hide: "phone", cell: (row) => (row.retain ? "yes" : "") },
-      { title: "Size", number: true, hide: "narrow", cell: (row) => bytes(row.payload.length) },
+      { title: "Topic", topic: true, wide: true, cell: (row) => html`<button class="link" onClick=${() => pick(row)}><${Text} text=${row.topic} mono /></button>` },
+      { title: "Payload", cell: (row) => html`<span class="clip"><${Beginning} bytes=${row.payload} /></span>` },
+      { title: "QoS", number: true, hide: "narrow", cell: (row) => row.qos },
+      { title: "Retained", hide: "medium", cell: (row) => (row.retain ? "yes" : "") },
+      { title: "Size", number: true, hide: "medium", cell: (row) => bytes(row.payload.length) },
     ]} /></div>`}</section>`;
 }
 

@@ -26,9 +26,9 @@ export function Changes({ params, chosen, onChoose, onChange }) {
       <${Table} caption="Changes" rows=${answer.data} keyOf=${(row) => row.seq} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen} empty="No change of a matching topic is in the history." columns=${[
         { title: "Time", tight: true, cell: (row) => html`<${Ago} at=${row.changed_at} />` },
         { title: "Change", tight: true, cell: (row) => html`<${Op} row=${row} />` },
-        { title: "Topic", wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
+        { title: "Topic", topic: true, wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
         { title: "By", named: true, cell: (row) => (row.from_clientid || row.from_username ? html`<${Text} text=${row.from_clientid ?? row.from_username} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`) },
-        { title: "Size", number: true, hide: "narrow", cell: (row) => (row.op === "set" ? bytes(row.size) : "") },
+        { title: "Size", number: true, hide: "medium", cell: (row) => (row.op === "set" ? bytes(row.size) : "") },
       ]} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} changes on this page.<//>`}<//>`}`;
 }

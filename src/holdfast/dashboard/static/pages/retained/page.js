@@ -27,7 +27,7 @@ export function Retained({ path, params }) {
   const change = (more) => go(["retained", mode], { ...params, ...more }, true);
   const heading = useRef(null);
   useEffect(() => { if (chosen !== undefined && innerWidth < 900) heading.current?.scrollIntoView(); }, [chosen]);
-  return html`<div class=${`explorer ${chosen === undefined ? "" : "chosen"}`}>
+  return html`<div class=${`explorer ${mode === "tree" ? "" : "list"} ${chosen === undefined ? "" : "chosen"}`}>
     <${PageHead} title="Retained messages">
       <${Segments} label="Find messages by" value=${mode} onValue=${(next) => go(["retained", next], { ...params })} options=${MODES} />
       ${allowed(caller, "retained:write") && html`<button onClick=${() => setSetting(true)}>New message…</button>`}

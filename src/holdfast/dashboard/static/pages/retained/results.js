@@ -48,7 +48,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
 }
 
 const columns = (news, onChoose) => [
-  { title: "Topic", sort: "topic", wide: true, cell: (row) => html`<button class=${`link ${fresh(news, row) ? "fresh" : ""}`} onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
+  { title: "Topic", sort: "topic", topic: true, wide: true, cell: (row) => html`<button class=${`link ${fresh(news, row) ? "fresh" : ""}`} onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
   { title: "Time", sort: "time", tight: true, cell: (row) => html`<${Ago} at=${row.publish_at} />` },
   { title: "Size", sort: "size", number: true, cell: (row) => bytes(row.size) },
   { title: "Publisher", named: true, hide: "medium", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
