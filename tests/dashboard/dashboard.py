@@ -82,7 +82,7 @@ class Dashboard:
     def check(self) -> None:
         """Fail if the page has complained."""
         unexpected = [said for said in self.complaints if not any(known in said for known in self.expected)]
-        assert unexpected == []
+        assert unexpected == [], unexpected
 
     def click(self, name: str, role: str = "button") -> None:
         """Click the first element of this role and name."""

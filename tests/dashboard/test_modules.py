@@ -13,6 +13,8 @@ from tests.dashboard.dashboard import Dashboard
 @pytest.fixture
 def modules(dashboard: Dashboard) -> Any:
     """Return what calls an exported function: modules("csv.js", "csv", argument, …)."""
+    dashboard.expected.append("favicon")  # of a picture without a page
+    dashboard.expected.append("status of 404")
     dashboard.page.goto(dashboard.api.origin + "/icon.svg")
     call = "async ([file, name, given]) => (await import(`/${file}`))[name](...given)"
     return lambda file, name, *given: dashboard.page.evaluate(call, [file, name, list(given)])

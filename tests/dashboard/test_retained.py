@@ -103,6 +103,7 @@ def test_the_search_keeps_filter_order_and_conditions_in_the_address(dashboard: 
     )
     dashboard.click("Next")
     dashboard.sees("Page 2")
+    dashboard.settle()
     assert api.called("GET", "/mqtt/retainer/messages")[-1][0]["cursor"] == "100"
 
 
