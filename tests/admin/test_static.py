@@ -76,7 +76,7 @@ def test_pages_load_nothing_from_elsewhere(files: StaticFiles) -> None:
     """But MQTT over WebSocket from the same host, whose listener has a port of its own."""
     policy = dict(ask(files, "/").headers)["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-    assert "connect-src 'self' ws://127.0.0.1:* wss://127.0.0.1:*;" in policy
+    assert "connect-src 'self';" in policy
     assert "unsafe" not in policy
     for hostile in ("a;script-src *", "[::1]", ""):
         policy = dict(ask(files, "/", host=hostile).headers)["Content-Security-Policy"]

@@ -35,4 +35,4 @@ def test_nothing_of_the_dashboard_comes_from_another_place() -> None:
 def test_the_versions_of_mqttjs_agree() -> None:
     """The bundle says its own version."""
     (version,) = {row[2] for row in ROW.findall((VENDOR / "README.md").read_text()) if row[1] == "mqtt"}
-    assert f'version:"{version}"' in (VENDOR / "mqtt.mjs").read_text()
+    assert f'version:"{version}"' in (VENDOR / "mqtt.js").read_text()

@@ -74,9 +74,6 @@ class APIResource(Resource):
         return NOT_DONE_YET
 
     def _respond(self, answer: Answer, request: Any) -> None:
-        mark = dict(answer.headers).get("ETag")
-        if mark is not None and request.getHeader(b"if-none-match") == mark.encode():
-            answer = Answer(http.NOT_MODIFIED, headers=answer.headers)
         request.setResponseCode(answer.status, title_of(answer.status).encode())
         request.responseHeaders.removeHeader(b"server")
         for name, value in _HEADERS:

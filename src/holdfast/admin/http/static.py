@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
@@ -34,6 +33,11 @@ TYPES: Mapping[str, str] = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
+#: what a page may load: files of this origin, and answers and WebSockets of the API; no script within its markup
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _COMPRESSED = (".css", ".html", ".js", ".json", ".svg", ".txt", ".webmanifest")
 _INDEX = "/index.html"
 _LEAST_COMPRESSED = 500
@@ -86,7 +90,7 @@ def _answer(file: _File, head: Head | None) -> Answer:
         ("ETag", etag),
         ("Cache-Control", "no-cache"),
         ("Vary", "Accept-Encoding"),
-        ("Content-Security-Policy", _policy(head)),
+        ("Content-Security-Policy", POLICY),
     ]
     known = "" if head is None or head.etags is None else head.etags
     if etag in [each.strip().removeprefix("W/") for each in known.split(",")]:
@@ -95,17 +99,3 @@ def _answer(file: _File, head: Head | None) -> Answer:
         headers.append(("Content-Encoding", "gzip"))
     body = file.body if compressed is None else compressed
     return Answer(http.OK, body, file.content_type, tuple(headers))
-
-
-def _policy(head: Head | None) -> str:
-    """Return what a page may load: files of this origin, and MQTT over WebSocket from the same host.
-
-    The listener for WebSockets has another port than the API, so it is another origin.
-    """
-    host = None if head is None else urlsplit(f"//{head.host}").hostname
-    plain = all(character.isalnum() or character in ".-" for character in host or "")
-    sockets = f" ws://{host}:* wss://{host}:*" if host and plain and host.isascii() else ""
-    return (
-        f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{sockets}; "
-        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

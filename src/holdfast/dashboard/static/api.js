@@ -57,7 +57,7 @@ export async function call(method, path, { params, body, signal } = {}) {
   if (response.status === 401 && path !== "/login") onSignedOut();
   if (!response.ok) throw problemIn(response, text);
   const content = parsed(text);
-  return response.status === 202 && content?.id !== undefined ? { ...content, accepted: true } : content;
+  return response.status === 202 && content?.state !== undefined ? { ...content, accepted: true } : content;
 }
 
 /** A parameter that is sent even if it is empty. */

@@ -1,5 +1,5 @@
 // Charts over time: uPlot in a frame with a title and the values, at the pointer or the newest.
-import uPlot from "../vendor/uplot.mjs";
+import uPlot from "../vendor/uplot.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { byteRate, bytes, compact } from "../format.js";
 import { exact } from "../time.js";

@@ -34,7 +34,7 @@ class Link {
     if (this.client || this.state === "connecting") return;
     this.change("connecting");
     try {
-      const { default: mqtt } = await import("../../vendor/mqtt.mjs");
+      const { default: mqtt } = await import("../../vendor/mqtt.js");
       this.open(mqtt);
     } catch (error) {
       this.change("off", error.message);
