@@ -1,4 +1,4 @@
-"""Consoles: operators connect by MQTT over WebSocket, with the rights of their scopes, as long as their sessions last."""
+"""Consoles: operators connect with the rights of their scopes, as long as their sessions at the dashboard last."""
 
 from __future__ import annotations
 
@@ -102,7 +102,12 @@ def test_the_identity_tells_who_it_is_but_no_user_name() -> None:
     operator = Operator(broker)
     connack = operator.connect(username="claimed", password=b"wrong")
     assert connack is not None
-    broker.registry.dismissals.dismiss(lambda one: bool(principals.append(one)), ReasonCode.NOT_AUTHORIZED, "")
+
+    def noted(principal: Principal) -> bool:
+        principals.append(principal)
+        return False
+
+    broker.registry.dismissals.dismiss(noted, ReasonCode.NOT_AUTHORIZED, "")
     broker.settle()
     (principal,) = principals
     assert type(principal) is OperatorPrincipal

@@ -19,6 +19,7 @@ import { Bans } from "./pages/bans.js";
 import { Keys } from "./pages/keys.js";
 import { Configuration } from "./pages/configuration.js";
 import { Console } from "./pages/console/page.js";
+import { link } from "./pages/console/link.js";
 
 /** name, title, group in the list of pages, component, and the scope that its calls need */
 const PAGES = [
@@ -39,7 +40,7 @@ function App() {
   const [session, setSession] = useState(undefined);
   const [failure, setFailure] = useState(null);
   const [notice, setNotice] = useState("");
-  const ended = useMemo(() => () => { setNotice("Your session is over. Sign in again."); setSession(null); }, []);
+  const ended = useMemo(() => () => { link.disconnect(); setNotice("Your session is over. Sign in again."); setSession(null); }, []);
   const begin = async () => {
     setFailure(null);
     const token = takeToken();
@@ -60,6 +61,7 @@ function App() {
   const leave = async () => {
     try {
       await signOut();
+      link.disconnect();
       setNotice("You have signed out.");
       setSession(null);
     } catch (error) {

@@ -17,8 +17,8 @@ import { Payload } from "./topic.js";
 
 const LIMIT = 100;
 
-/** `turn` changes when the topic has got a new message. */
-export function History({ topic, turn }) {
+/** `turn` changes when the topic has got a new message; `onChanged` is called when the user has restored one. */
+export function History({ topic, turn, onChanged }) {
   const caller = useCaller();
   const [pages, setPages] = useState({ rows: null, meta: null, error: null, loading: true });
   const [picked, setPicked] = useState({ from: null, to: null });
@@ -62,7 +62,7 @@ export function History({ topic, turn }) {
       <p class="quiet">${to.op === "set" ? "Set" : "Cleared"} by ${to.from_clientid ? html`<${Text} text=${to.from_clientid} mono />` : originText(to.origin)}${to.from_username && html`, user name <${Text} text=${to.from_username} />`}${to.from_clientid && to.origin !== "publish" && ` (${originText(to.origin)})`}. Revision ${to.revision}.</p>
       ${to.payload !== undefined && to.op === "set" && html`<${Payload} key=${to.seq} base64=${to.payload} compact />`}
       ${from && from !== to && html`<h3>Difference to <${Exact} at=${from.changed_at} /></h3><${Difference} topic=${topic} from=${from} to=${to} />`}</section>
-    ${restoring && html`<${Restore} filter=${topic} at=${restoring.changed_at} onClose=${(done) => { setRestoring(null); if (done) load(); }} />`}`;
+    ${restoring && html`<${Restore} filter=${topic} at=${restoring.changed_at} onClose=${(done) => { setRestoring(null); if (done) { load(); onChanged(); } }} />`}`;
 }
 
 function Beginning({ bytes: payload }) {

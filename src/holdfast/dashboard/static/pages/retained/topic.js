@@ -52,7 +52,7 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
       ${tab === "message" && (message.loading && message.data === null && !message.error ? html`<${Loaded} from=${message} lines=${6} />` : message.data === null && !message.error
         ? html`<${Empty} title=${at ? "This topic had no message then." : "This topic has no message."}>${others > 0 ? `There are ${count(others)} messages below it.` : "Its history tells whether it had one."}<//>`
         : html`<${Loaded} from=${message}>${(row) => html`<${Message} row=${row} />`}<//>`)}
-      ${tab === "history" && html`<${History} topic=${topic} turn=${change} />`}
+      ${tab === "history" && html`<${History} topic=${topic} turn=${change} onChanged=${() => done(true)} />`}
       ${tab === "below" && html`<${Below} topic=${topic} below=${below} write=${write} onDialog=${setDialog} />`}
     </div>
     ${dialog === "set" && html`<${SetForm} topic=${topic} message=${message.data} fixed onClose=${done} />`}
