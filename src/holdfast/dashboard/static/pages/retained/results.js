@@ -40,7 +40,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
       ${write && html`<button onClick=${() => setDialog("restore")}>Restore…</button><button onClick=${() => setDialog("clear")} disabled=${Boolean(params.at)}>Clear…</button>`}</div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose)} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
-        sort=${{ by: sort ?? "topic", order: params.order ?? "asc" }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
+        sort=${{ by: sort ?? "topic", order: params.order ?? (sort && sort !== "topic" ? "desc" : "asc") }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
         empty=${params.q ? "No retained message matches this search." : "No messages are retained."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} messages on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
     ${dialog === "restore" && html`<${Restore} filter=${filter} onClose=${(done) => { setDialog(null); if (done) list.reload(); }} />`}
