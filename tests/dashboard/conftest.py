@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,18 @@ CHROMIUM = next(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.hookimpl(tryfirst=True)  # before the workers look at groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of this folder on one worker, which then starts one browser.
+
+    Other tests have browsers of their own, and a process can have one at a time. So this one ends with the folder.
+    """
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("dashboard"))
+
+
+@pytest.fixture(scope="package")
 def served() -> Iterator[FakeAPI]:
     with serving() as api:
         yield api
@@ -29,7 +41,7 @@ def api(served: FakeAPI) -> FakeAPI:
     return served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")

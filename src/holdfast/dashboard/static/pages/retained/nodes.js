@@ -8,6 +8,7 @@ export class Nodes {
   constructor() {
     this.root = { topic: undefined, level: 0, open: true, children: [], cursor: null, done: false, loading: false, error: null, loaded: false, parent: null };
     this.rows = [];
+    this.busy = 0;  // how many pieces of work are under way
     this.draw = () => {};
   }
 
@@ -16,6 +17,7 @@ export class Nodes {
     if (node.loading || node.done) return;
     node.loading = true;
     node.error = null;
+    this.busy += 1;
     this.arrange();
     try {
       const topic = node === this.root ? undefined : new Exactly(node.topic);
@@ -28,6 +30,7 @@ export class Nodes {
       node.error = error;
     }
     node.loading = false;
+    this.busy -= 1;
     this.arrange();
   }
 
@@ -59,12 +62,22 @@ export class Nodes {
 
   /** Open the way to a topic, as far as its levels are in the loaded portions. Return the last node of the way. */
   async reveal(topic) {
+    this.busy += 1;
+    try {
+      return await this.way(topic);
+    } finally {
+      this.busy -= 1;
+      this.arrange();
+    }
+  }
+
+  async way(topic) {
     let node = this.root;
     for (const name of topic.split("/")) {
       if (!node.loaded) await this.load(node);
       const next = node.children.find((each) => each.name === name);
       if (!next) return node === this.root ? null : node;
-      if (next.topic === topic) { this.arrange(); return next; }
+      if (next.topic === topic) return next;
       next.open = true;
       node = next;
     }

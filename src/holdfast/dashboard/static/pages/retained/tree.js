@@ -94,7 +94,7 @@ export function Tree({ chosen, onChoose }) {
   if (root.error && !root.loaded) return html`<div ref=${frame}><${ErrorBox} error=${root.error} again=${() => nodes.load(root)} /></div>`;
   if (root.loaded && root.done && !root.children.length) return html`<div ref=${frame}><${Empty} title="No messages are retained.">A message that is published with the RETAIN flag appears here.<//></div>`;
   return html`<div class="tree-head"><span>Topic level</span><span>messages</span><span class="hide-narrow">bytes</span><span>newest</span><button class="plain" aria-label="Load the tree again" title="Load the tree again" onClick=${() => forgetTree()}><${Icon} name="refresh" /></button></div>
-    <div class="tree" ref=${frame} role="tree" aria-label="Topics of retained messages" tabindex="0" aria-activedescendant=${rows.length ? `row-${active}` : undefined} aria-busy=${root.loading}
+    <div class="tree" ref=${frame} role="tree" aria-label="Topics of retained messages" tabindex="0" aria-activedescendant=${rows.length ? `row-${active}` : undefined} aria-busy=${nodes.busy > 0}
       onKeyDown=${pressed} onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}>
       <div class="tall" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>
         ${part.map((row, at) => html`<${Row} key=${first + at} row=${row} at=${first + at} now=${now} active=${first + at === active} chosen=${row.node && row.node.topic === chosen}
