@@ -314,7 +314,7 @@ def compose_broker(
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, now, config.node.id),
-        *compose_client_routes(sessions, lambda: reloads.config),
+        *compose_client_routes(sessions, lambda: reloads.config, reactor, now),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)

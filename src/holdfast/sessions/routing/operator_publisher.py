@@ -71,6 +71,12 @@ class OperatorPublisher:
         self._schedule()
         return self._router.publish(message, origin, replaces=not message.payload)[0]
 
+    def send(self, message: ApplicationMessage) -> tuple[CommitTicket, bool]:
+        """Publish any message. Returns what :meth:`Router.publish` returns. May raise RetainRefused."""
+        self._used += 1 + self._router.reach(message.topic)
+        self._schedule()
+        return self._router.publish(message, ChangeOrigin.API)
+
     def room(self, topic: str) -> Deferred[None] | None:
         """Return None if a message may be published to this topic now; else wait. Look again when this fires."""
         if self._used < DELIVERIES and not self._is_behind(topic):
