@@ -141,10 +141,10 @@ def client(now: float, identifier: str, at: int) -> dict[str, Any]:
         "disconnected_at": None if connected else ago(now, 30 * at), "created_at": ago(now, 90 * (at + 1)),
         "keepalive": 60, "proto_name": "MQTT", "proto_ver": 5 if at % 3 else 4, "clean_start": bool(at % 2),
         "expiry_interval": 0 if at % 2 else 86400, "inflight_cnt": at % 4, "inflight_max": 32, "awaiting_rel_cnt": 0,
-        "mqueue_len": at * 7 % 90, "mqueue_max": 1000, "mqueue_dropped": 0, "mqueue_bytes": at * 700,
-        "subscriptions_cnt": 1 + at % 5, "recv_msg": at * 1234, "send_msg": at * 4321, "recv_oct": at * 123456,
-        "send_oct": at * 654321, "recv_pkt": at * 1300, "send_pkt": at * 4400, "listener": "mqtt", "node": "holdfast",
-        "zone": "default", "will": at % 3 == 0, "principal": "device",
+        "mqueue_len": at * 7 % 90, "mqueue_max": 1000, "mqueue_bytes": at * 700,
+        "subscriptions_cnt": 1 + at % 5, "subscriptions_max": 0, "awaiting_rel_max": 100, "unsent_bytes": 0,
+        "listener": "mqtt", "node": "holdfast", "zone": "default", "will": at % 3 == 0, "is_bridge": False,
+        "principal": {"username": f"device-{at % 7}", "groups": [], "method": "file"},
     }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ class FakeAPI:
                 case ["mqueue_messages"] | ["inflight_messages"]:
                     return listed(
                         [
-                            {**data.detail(now, topic), "msgid": str(number), "publish_at": self.ago(4)}
+                            {**data.detail(now, topic), "packet_id": number, "payload_size": 152}
                             for number, topic in enumerate(("building/temperature", f"hostile/{HOSTILE[0]}"))
                         ]
                     )

@@ -73,3 +73,16 @@ def test_changes_of_clients_are_announced_and_do_not_move_the_list(dashboard: Da
     dashboard.live()
     api.tell("client", {"clientid": HOSTILE[0], "event": "connected"})
     dashboard.page.get_by_role("button", name="1 changes since").wait_for()
+
+
+def test_a_search_goes_on_over_pages_without_a_match(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The broker looks at some clients at a time: an empty page need not be the last one."""
+    found = api.get_clients
+    pages = iter([{"data": [], "meta": {"limit": 100, "hasnext": True, "cursor": str(at)}} for at in (1, 2)])
+    api.get_clients = lambda given, body, *names: next(pages, None) or found({}, body)  # type: ignore[method-assign]
+    try:
+        dashboard.go("clients", q="sensor")
+        dashboard.sees("sensor-0000")
+    finally:
+        del api.get_clients
+    assert [given.get("cursor") for given, _ in api.called("GET", "/clients")] == [None, "1", "2"]

@@ -5,6 +5,7 @@ const BASE = "/api/v5";
 const PATIENCE = 30_000;
 const FIRST_LOOK = 150;
 const LAST_LOOK = 2000;
+const EMPTY_PAGES = 20;
 
 let csrf = "";
 let onSignedOut = () => {};
@@ -30,6 +31,15 @@ export const get = (path, params, signal) => call("GET", path, { params, signal 
 export const post = (path, body, params, signal) => call("POST", path, { body: body ?? {}, params, signal });
 export const put = (path, body, params) => call("PUT", path, { body, params });
 export const del = (path, params, signal) => call("DELETE", path, { params, signal });
+
+/** Load a page. A search may look at many rows without a match: then go on, up to some pages, before it is shown. */
+export async function getPage(path, params, signal) {
+  let page = await get(path, params, signal);
+  for (let more = 0; more < EMPTY_PAGES && !page.data.length && page.meta?.hasnext; more += 1) {
+    page = await get(path, { ...params, cursor: page.meta.cursor }, signal);
+  }
+  return page;
+}
 
 /** The address of a call, for downloads. */
 export const address = (path, params) => BASE + path + query(params);

@@ -56,6 +56,7 @@ function About({ row }) {
     ["State", stateOf(row)],
     ["Connected", row.connected ? html`<${Exact} at=${row.connected_at} />` : html`until <${Exact} at=${row.disconnected_at} />`],
     ["User name", html`<${Text} text=${row.username} />`],
+    ["Authenticated by", html`<${Text} text=${row.principal?.method} empty="nothing" />`],
     ["Address", html`<${Text} mono text=${row.ip_address && `${row.ip_address}${row.port ? `, port ${row.port}` : ""}`} />`],
     ["Listener", html`<${Text} text=${row.listener} />`],
     ["Protocol", protocol(row)],
@@ -65,12 +66,11 @@ function About({ row }) {
     ["Will", row.will === undefined ? "–" : row.will ? "yes" : "no"],
   ];
   const counters = [
-    ["Messages received", count(row.recv_msg), "sent", count(row.send_msg)],
-    ["Bytes received", bytes(row.recv_oct), "sent", bytes(row.send_oct)],
-    ["Packets received", count(row.recv_pkt), "sent", count(row.send_pkt)],
+    ["Subscriptions", count(row.subscriptions_cnt), "at most", row.subscriptions_max ? count(row.subscriptions_max) : "no limit"],
     ["Queued messages", count(row.mqueue_len), "at most", row.mqueue_max ? count(row.mqueue_max) : "no limit"],
-    ["Queued bytes", bytes(row.mqueue_bytes), "dropped messages", count(row.mqueue_dropped)],
+    ["Queued bytes", bytes(row.mqueue_bytes), "unsent bytes of the connection", bytes(row.unsent_bytes)],
     ["Messages in flight", count(row.inflight_cnt), "at most", count(row.inflight_max)],
+    ["QoS 2, not released", count(row.awaiting_rel_cnt), "at most", row.awaiting_rel_max ? count(row.awaiting_rel_max) : "no limit"],
   ];
   return html`<div class="columns"><dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     <dl class="facts">${counters.map(([name, value, other, second]) => html`<div><dt>${name}</dt><dd><b>${value}</b> <span class="quiet">${other}</span> ${second}</dd></div>`)}</dl></div>`;
@@ -98,13 +98,14 @@ export const SUBSCRIPTION_COLUMNS = [
 function Waiting({ id, what, empty }) {
   const list = useLoaded((signal) => get(`${path(id)}/${what}`, { limit: 100, payload: "base64" }, signal), [id, what]);
   const [shown, setShown] = useState(null);
-  return html`<${Loaded} from=${list}>${(answer) => html`<${Table} caption="Messages" rows=${answer.data} keyOf=${(row, at) => row.msgid ?? at} empty=${empty} open=${(row) => setShown(shown === row ? null : row)} selected=${(row) => row === shown} columns=${[
-      { title: "Topic", wide: true, cell: (row) => html`<button class="link" onClick=${() => setShown(shown === row ? null : row)}><${Text} text=${row.topic} mono /></button>` },
+  return html`<${Loaded} from=${list}>${(answer) => html`<${Table} caption="Messages" rows=${answer.data} keyOf=${(row) => answer.data.indexOf(row)} empty=${empty} open=${(row) => setShown(shown === row ? null : row)} selected=${(row) => row === shown} columns=${[
+      { title: "Topic", wide: true, cell: (row) => (row.topic === undefined ? html`<span class="quiet">${row.state ?? "no message"}</span>` : html`<button class="link" onClick=${() => setShown(shown === row ? null : row)}><${Text} text=${row.topic} mono /></button>`) },
       { title: "QoS", number: true, cell: (row) => row.qos },
-      { title: "Since", cell: (row) => html`<${Ago} at=${Number(row.publish_at) || row.publish_at} />` },
+      { title: "Size", number: true, cell: (row) => bytes(row.payload_size) },
+      { title: "Expires", hide: "narrow", cell: (row) => html`<${Ago} at=${row.expires_at} empty="never" />` },
       { title: "From", named: true, hide: "phone", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
     ]} />
-    ${shown && html`<section class="panel"><h2><${Text} text=${shown.topic} mono /></h2>${shown.payload === undefined ? html`<p class="quiet">The payload is too large to be shown here.</p>` : html`<${PayloadView} bytes=${bytesIn(shown.payload)} />`}</section>`}
+    ${shown?.topic !== undefined && html`<section class="panel"><h2><${Text} text=${shown.topic} mono /></h2>${shown.payload === undefined ? html`<p class="quiet">The payload is too large to be shown here.</p>` : html`<${PayloadView} bytes=${bytesIn(shown.payload)} />`}</section>`}
     ${answer.meta?.hasnext && html`<p class="quiet">These are the first ${count(answer.data.length)} messages.</p>`}`}<//>`;
 }
 

@@ -1,6 +1,6 @@
 // The list of clients, with a search that the address keeps.
 import { html, useState } from "../html.js";
-import { get } from "../api.js";
+import { getPage } from "../api.js";
 import { useEvents } from "../events.js";
 import { count } from "../format.js";
 import { Loaded, useLoaded } from "../loaded.js";
@@ -24,7 +24,7 @@ export function Clients({ params }) {
   const search = { [by]: params.q, conn_state: params.state, listener: params.listener };
   const key = JSON.stringify(search);
   const pages = usePages(key);
-  const list = useLoaded((signal) => get("/clients", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
+  const list = useLoaded((signal) => getPage("/clients", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
   const [news, setNews] = useState(0);
   useEvents({ kinds: ["clients"] }, () => setNews((before) => before + 1));
   const change = (more) => go("clients", { ...params, ...more }, true);
@@ -46,13 +46,11 @@ const COLUMNS = [
   { title: "State", cell: stateOf },
   { title: "User name", named: true, hide: "phone", cell: (row) => html`<${Text} text=${row.username} />` },
   { title: "Address", hide: "narrow", cell: (row) => (row.ip_address ? html`<span class="mono">${row.ip_address}</span>` : html`<span class="quiet">–</span>`) },
-  { title: "Protocol", hide: "narrow", cell: (row) => protocol(row) },
+  { title: "Protocol", tight: true, hide: "narrow", cell: (row) => protocol(row) },
   { title: "Since", cell: (row) => html`<${Ago} at=${row.connected ? row.connected_at : row.disconnected_at} />` },
   { title: "Subscriptions", hide: "phone", number: true, cell: (row) => count(row.subscriptions_cnt) },
   { title: "Queue", number: true, hide: "phone", cell: (row) => count(row.mqueue_len) },
   { title: "In flight", number: true, hide: "narrow", cell: (row) => count(row.inflight_cnt) },
-  { title: "Received", number: true, hide: "narrow", cell: (row) => count(row.recv_msg) },
-  { title: "Sent", number: true, hide: "narrow", cell: (row) => count(row.send_msg) },
 ];
 
 export const protocol = (row) => ({ 3: "MQTT 3.1", 4: "MQTT 3.1.1", 5: "MQTT 5.0" }[row.proto_ver] ?? "–");

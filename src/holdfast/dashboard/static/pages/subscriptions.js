@@ -1,6 +1,6 @@
 // All subscriptions: who gets what.
 import { html } from "../html.js";
-import { get } from "../api.js";
+import { getPage } from "../api.js";
 import { count } from "../format.js";
 import { Loaded, useLoaded } from "../loaded.js";
 import { go } from "../router.js";
@@ -20,7 +20,7 @@ export function Subscriptions({ params }) {
   const search = { [by]: params.q, qos: params.qos };
   const key = JSON.stringify(search);
   const pages = usePages(key);
-  const list = useLoaded((signal) => get("/subscriptions", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
+  const list = useLoaded((signal) => getPage("/subscriptions", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
   const change = (more) => go("subscriptions", { ...params, ...more }, true);
   return html`<${PageHead} title="Subscriptions" />
     <div class="filters"><${Choice} label="Subscriptions" value=${by} onValue=${(next) => change({ by: next })} options=${BY} />

@@ -1,6 +1,6 @@
 // The changes of all topics that match a filter, the newest first: who has set or cleared what.
 import { html } from "../../html.js";
-import { get } from "../../api.js";
+import { getPage } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
 import { Text } from "../../text.js";
@@ -19,7 +19,7 @@ export const Op = ({ row }) => html`<span class=${`state ${row.op === "set" ? "o
 export function Changes({ params, chosen, onChoose, onChange }) {
   const filter = params.q || "#";
   const pages = usePages(filter);
-  const list = useLoaded((signal) => get("/mqtt/retainer/history", { topic: filter, first: "newest", limit: LIMIT, cursor: pages.cursor }, signal), [filter, pages.cursor]);
+  const list = useLoaded((signal) => getPage("/mqtt/retainer/history", { topic: filter, first: "newest", limit: LIMIT, cursor: pages.cursor }, signal), [filter, pages.cursor]);
   const off = list.error?.status === 404 || list.error?.status === 409;
   return html`<div class="filters stacked"><${Search} main label="Changes of a Topic Filter" value=${params.q} onValue=${(q) => onChange({ q })} placeholder="building/#" /><button onClick=${list.reload}>Refresh</button><${SaveShown} rows=${list.data?.data ?? []} name="changes" history /></div>
     ${off && !list.data ? html`<${Empty} title="No history is kept.">${list.error.detail}<//>` : html`<${Loaded} from=${list} lines=${10}>${(answer) => html`

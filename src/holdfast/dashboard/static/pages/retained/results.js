@@ -1,6 +1,6 @@
 // The search by Topic Filter: the matching messages as a table, now or at an earlier time.
 import { html, useEffect, useState } from "../../html.js";
-import { address, get } from "../../api.js";
+import { get, getPage } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
 import { Text } from "../../text.js";
@@ -23,7 +23,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const search = { topic: filter, at: params.at, sort, order: sort && params.order, ...Object.fromEntries(MORE.map((name) => [name, params.at ? undefined : params[name]])) };
   const key = JSON.stringify(search);
   const pages = usePages(key);
-  const list = useLoaded((signal) => get("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
+  const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
   const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", conditions(filter, params), signal), [key]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.from === "search" && follow.filter === filter;
