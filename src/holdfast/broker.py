@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ from twisted.logger import FileLogObserver, ILogObserver, Logger
 from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.config import ConfigError
 from holdfast.listening import CannotListen, Listening
-from holdfast.process import complain
+from holdfast.process import complain, on_terminal
 from holdfast.protocol import OpenConnections
 from holdfast.reloading.reloads import Reloads
 from holdfast.retained.history.history import RetainedHistory
@@ -199,7 +198,7 @@ class BrokerService(Service):
     def _ready(self) -> None:
         for line in self._lines:
             self._announce(line)
-        link = self._dashboard_link() if sys.stdout is not None and sys.stdout.isatty() else None
+        link = self._dashboard_link() if on_terminal() else None
         if link is not None:  # only on a terminal: a file or a journal would keep it
             self._announce(f"dashboard {link}")
         self._announce("ready")

@@ -116,8 +116,7 @@ def _stop(reactor: Any, name: str) -> None:
 
 def explain_keys(reactor: Any) -> None:
     """On a terminal, say how the broker is stopped, after the lines about its listeners. Call it while they start."""
-    out = sys.__stdout__
-    if out is not None and out.isatty():
+    if on_terminal():
         reactor.callLater(0, announce, "Ctrl-C stops the broker; it stores first what it has accepted. Twice: at once.")
 
 
@@ -148,6 +147,12 @@ def _hung_up(name: str, reload: Callable[[str], object] | None) -> None:
     _log.info("{signal}: log files reopened: {files}", signal=name, files=", ".join(reopened.paths) or "none")
     if reload is not None:
         reload(name)
+
+
+def on_terminal() -> bool:
+    """Tell whether the real stdout is a terminal. ``sys.stdout`` leads into Twisted's log while the broker runs."""
+    out = sys.__stdout__
+    return out is not None and out.isatty()
 
 
 def announce(line: str) -> None:
