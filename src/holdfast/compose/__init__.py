@@ -31,6 +31,7 @@ from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.retained.settings import Settings
 from holdfast.admin.routing.openapi import OpenAPI
 from holdfast.admin.routing.table import RoutingTable
+from holdfast.audit.overheard import OverheardAudit
 from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
@@ -45,6 +46,7 @@ from holdfast.compose.authentication import Authentication
 from holdfast.compose.clients import compose_client_routes
 from holdfast.compose.console import LISTENER as CONSOLES
 from holdfast.compose.console import Consoles
+from holdfast.compose.events import compose_events
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.memory import most_memory
@@ -66,6 +68,9 @@ from holdfast.peers.limits import ProcessConnections
 from holdfast.protocol import OpenConnections
 from holdfast.refused_connections import RefusedConnections
 from holdfast.retained.administration import Administration
+from holdfast.retained.changes.interfaces import IChangesSince
+from holdfast.retained.changes.past import PastChanges
+from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
@@ -162,6 +167,7 @@ def compose_api(
     location: str,
     health: Callable[[], Mapping[str, object]] = dict,
     merger: Merger | None = None,
+    changes: IChangesSince | None = None,
 ) -> RetainerAPI:
     """Build the API for operators.
 
@@ -177,6 +183,7 @@ def compose_api(
         store=location,
         health=health,
         merger=merger,
+        changes=changes,
     )
 
 
@@ -223,6 +230,7 @@ def compose_broker(
     exempt = Exempt(trusted_proxies(config))
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     audit = compose_audit(config, clock=reactor, now=now)
+    overheard = OverheardAudit(audit)
     threads = HashingThreads(reactor)
     authentication = Authentication(
         config, users=accounts.users, threads=threads, reactor=reactor, now=now, environment=environment
@@ -247,7 +255,7 @@ def compose_broker(
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         failures=compose_failures(config.failed_logins, bans, exempt, reactor),
         bans=bans,
-        audit=audit,
+        audit=overheard,
         denied=denials_of(audit),
         connections=process,
         logs_connections=config.log.connections,
@@ -270,12 +278,18 @@ def compose_broker(
         bans=bans,
         tls=tls,
     )
-    api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness)
+    changes = ChangeWatch(parts.store, PastChanges(parts.history), reactor)
+    api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness, changes)
     broker: BrokerService | None = None
     monitoring = compose_monitoring(
         config, reactor=reactor, now=now, durable=durable, retained=parts.retained, history=parts.history,
         sessions=sessions, pressure=pressure, process=process, listeners=listeners, tls=tls, bans=bans, audit=audit,
         is_stopping=lambda: broker is not None and broker.is_stopping,
+    )  # fmt: skip
+    changes.setServiceParent(monitoring.services)
+    events = compose_events(
+        changes, reactor=reactor, now=now, audit=overheard, replays=parts.retained.replays, alarms=monitoring.alarms,
+        ring=monitoring.recent.ring, node=config.node.id,
     )  # fmt: skip
     service_manager = ServiceManager.of(environment, reactor, durable.ask_writer)
     reloads = compose_reloads(
@@ -315,6 +329,7 @@ def compose_broker(
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, now, config.node.id),
         *compose_client_routes(sessions, lambda: reloads.config, reactor, now),
+        *events.routes,
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)
@@ -378,6 +393,7 @@ def _retainer_api(
     parts: RetainerParts,
     router: Router,
     health: Callable[[], Mapping[str, object]],
+    changes: IChangesSince,
 ) -> RetainerAPI:
     """Return the API about retained messages of the running broker."""
 
@@ -395,6 +411,7 @@ def _retainer_api(
         location=shown(config.storage.url),
         health=health,
         merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
+        changes=changes,
     )
 
 

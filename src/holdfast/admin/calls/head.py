@@ -29,6 +29,8 @@ class Head:
     #: Accept-Encoding and If-None-Match
     encodings: str | None = None
     etags: str | None = None
+    #: Last-Event-ID: where a stream of events broke off
+    last_event: str | None = None
 
     @property
     def changes(self) -> bool:
@@ -59,4 +61,5 @@ def head_of(request: Any, method: bytes) -> Head:
         csrf=header(b"x-csrf-token"),
         encodings=header(b"accept-encoding"),
         etags=header(b"if-none-match"),
+        last_event=header(b"last-event-id"),
     )

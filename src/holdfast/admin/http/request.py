@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -86,4 +87,18 @@ def call_of(request: Any) -> Call:
         raise bad_request("an argument occurs twice in the query string")
     method = request.method.decode("ascii", "replace")
     accept = request.getHeader("accept") or ""
-    return Call(method, path, arguments, request.content.read(), request.caller, accept, request.head)
+    body = request.content.read()
+    return Call(method, path, arguments, body, request.caller, accept, request.head, _asking_again(request))
+
+
+def _asking_again(request: Any) -> Callable[[], bool]:
+    """Return what tells whether the caller of a request may still make it."""
+    channel, caller, head = request.channel, request.caller, request.head
+
+    def is_current() -> bool:
+        try:
+            return bool(channel.site.identify(channel, head) == caller)
+        except RefusedCall:
+            return False
+
+    return is_current

@@ -16,6 +16,7 @@ from holdfast.admin.calls.problems import bad_request, not_found
 from holdfast.admin.retained.lists.conditions import CONDITIONS, SORTING, search_of, sorting_of
 from holdfast.admin.retained.lists.listers import lister_of
 from holdfast.admin.retained.lists.searches import PAGE_BYTES, SearchAnswers
+from holdfast.admin.retained.lists.tokens import Tokens
 from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, PAYLOAD, QUIET, SUMMARY
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import NOTHING, Content, Parameter, Route, in_path, query
@@ -59,9 +60,10 @@ _CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "objec
 class MessageCalls:
     """Answers calls about the retained messages of now or of a moment."""
 
-    def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
+    def __init__(self, administration: Administration, history: IRetainedHistory, tokens: Tokens) -> None:
         self._administration = administration
         self._history = history
+        self._tokens = tokens
         self._searches = SearchAnswers(administration.searches)
         self.routes: tuple[Route, ...] = (
             Route(
@@ -172,7 +174,8 @@ class MessageCalls:
                 if name in arguments:
                     raise bad_request(f"{name} is not allowed together with conditions or an order", name, "nothing")
             searching = self._searches.found if sorting is None else partial(self._searches.sorted, sorting=sorting)
-            found: Answer = yield searching(call, search)
+            token = yield self._tokens.of_first_page(arguments)
+            found: Answer = yield searching(call, search, token)
             return found
         limit = number_of(arguments, "limit", 100, MOST_LISTED)
         number = number_of(arguments, "page", 1, _MOST)
@@ -181,6 +184,7 @@ class MessageCalls:
         rows: list[dict[str, Any]] = []
         weight, done, full = 0, False, False
         cursor = after
+        token = yield self._tokens.of_first_page(arguments)
         lister = yield lister_of(arguments, self._administration, self._history)
         while not (done or full):
             listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
@@ -199,6 +203,8 @@ class MessageCalls:
             if not done:
                 yield self._administration.pause()
         meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
+        if token is not None:
+            meta["token"] = token
         if "topic" not in arguments and "at" not in arguments:
             statistics = yield self._administration.statistics()
             meta["count"] = statistics.count

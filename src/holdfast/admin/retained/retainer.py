@@ -13,6 +13,7 @@ from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.retained.history import HistoryCalls
 from holdfast.admin.retained.lists.export import ExportCalls
 from holdfast.admin.retained.lists.tree import TreeCalls
+from holdfast.admin.retained.lists.tokens import Tokens
 from holdfast.admin.retained.merging import MergeCalls
 from holdfast.admin.retained.messages import MessageCalls
 from holdfast.admin.retained.refusals import REFUSALS
@@ -22,6 +23,7 @@ from holdfast.admin.retained.settings import Settings
 from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, record
 from holdfast.retained.administration import Administration
+from holdfast.retained.changes.interfaces import IChangesSince
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.history.revisions import RevisionReader
@@ -45,7 +47,8 @@ class RetainerAPI:
     """The routes of all calls about retained messages.
 
     ``store`` names the database. ``health`` returns its ``damage`` (None if there is none) and its ``quarantined``
-    files. Without a ``merger``, there is no call to merge staged messages.
+    files. Without a ``merger``, there is no call to merge staged messages, and without ``changes`` no list has a
+    token.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class RetainerAPI:
         store: str,
         health: Callable[[], Mapping[str, object]] = dict,
         merger: Merger | None = None,
+        changes: IChangesSince | None = None,
     ) -> None:
         self.settings = settings
         self._administration = administration
         self._merger = merger
         self._store = store
         self._health = health
+        tokens = Tokens(changes)
         self.routes: tuple[Route, ...] = (
             *ReplayCalls(retained, settings).routes,
             Route(
@@ -77,9 +82,9 @@ class RetainerAPI:
                 answers={200: Content(_INFO, "the numbers")},
                 refusals=REFUSALS,
             ),
-            *MessageCalls(administration, history).routes,
+            *MessageCalls(administration, history, tokens).routes,
             *ExportCalls(administration, history).routes,
-            *TreeCalls(administration).routes,
+            *TreeCalls(administration, tokens).routes,
             *RevisionCalls(revisions, administration.pause).routes,
             *HistoryCalls(history, restorer, administration.now, administration.pause).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),

@@ -59,6 +59,8 @@ class ReplayRegistry:
         self.first_messages = Histogram(REPLAY_SECONDS)
         #: how many replays wait for a rate now
         self.throttled = 0
+        #: is told of each replay that begins, and of each that ends; None while nobody watches
+        self.told: Callable[[Replay, bool], None] | None = None
 
     def start(
         self, topic_filter: str, delivery: IDelivery, cursor: str, start: int = 0, queued: QueuedRows | None = None
@@ -85,6 +87,8 @@ class ReplayRegistry:
         )
         self.running[replay.number] = replay
         self._by_client.setdefault(replay.client_id, set()).add(replay)
+        if self.told is not None:
+            self.told(replay, True)
         return replay
 
     def began(self, replay: Replay) -> None:
@@ -98,6 +102,8 @@ class ReplayRegistry:
         del self.running[replay.number]
         self._ended += 1
         self.flow.remove(replay)
+        if self.told is not None:
+            self.told(replay, False)
         replays = self._by_client[replay.client_id]
         replays.discard(replay)
         if not replays:

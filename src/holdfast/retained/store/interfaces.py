@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.retained.store.rows import Row
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -19,6 +20,16 @@ from holdfast.retained.store.values import (
     UsageSnapshot,
 )
 from holdfast.tickets import CommitTicket
+
+
+class ICommitWatcher(Interface):
+    """Is told of committed changes of this node, in the order of their commits, in the reactor thread."""
+
+    def written(rows: Sequence[Row]) -> None:
+        """Take rows as they were committed, of messages and of tombstones."""
+
+    def expired(topics: Sequence[str], at: int, revision: int) -> None:
+        """Take topics whose messages have expired; ``at`` is in milliseconds since the epoch."""
 
 
 class IRetainedStore(Interface):

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -40,7 +40,7 @@ from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.dialects.survey_record import keep_record, read_record
-from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.interfaces import ICommitWatcher, IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of, rows_of
@@ -69,6 +69,8 @@ from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark, read_totals
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
+
+T = TypeVar("T")
 
 #: The Topic Filters whose scan sizes are kept between reads.
 _SCAN_SIZES = 1024
@@ -184,6 +186,26 @@ class SQLRetainedStore:
             writes.append(Write(kind, key, ChangedRow(row, at, origin), held_row_size(row), row.revision))
         return self._parts.writer.submit_together(writes)
 
+    def watch(self, watcher: ICommitWatcher | None) -> None:
+        """Tell a watcher of all commits that begin from now on; None: nobody.
+
+        A commit that has begun before may end later. :meth:`ask_writer` fires after it.
+        """
+        self._upserts.watcher = watcher
+
+    def ask_writer(self, work: Callable[[Cursor], T]) -> Deferred[T]:
+        """Run work that reads in the writer's thread, after all earlier changes and before all later ones."""
+        return self._parts.writer.run(lambda connection: work(connection.cursor()))
+
+    def scan(self, work: Callable[[Cursor], T]) -> Deferred[T]:
+        """Run long work that reads, in a thread of its own."""
+
+        def run(connection: Connection) -> T:
+            self._statements.begin_search(connection)
+            return work(connection.cursor())
+
+        return self._parts.scanners.read(run)
+
     def flushed(self) -> CommitTicket:
         """Return a ticket that is settled when all earlier changes are committed or refused."""
         return self._parts.writer.flushed()
@@ -296,6 +318,8 @@ class SQLRetainedStore:
         def account(result: tuple[list[str], Totals]) -> Sequence[str]:
             topics, change = result
             self._upserts.committed(change)
+            if topics and self._upserts.watcher is not None:
+                self._upserts.watcher.expired(topics, now, revision)
             return topics
 
         return self._parts.writer.run(work).addCallback(account)

@@ -10,6 +10,7 @@ from zope.interface import implementer
 from holdfast.messages import ChangeOrigin
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
+from holdfast.retained.store.interfaces import ICommitWatcher
 from holdfast.retained.store.recorder import ChangedRow, Recorder
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.usage import UsageTable
@@ -47,6 +48,8 @@ class RetainedUpserts:
         self._observe = observe
         self._usage = usage
         self._recorder = recorder
+        #: is told of the rows that were committed; None while nobody watches
+        self.watcher: ICommitWatcher | None = None
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
         """Write the newest row of each topic, and record the changes; return the change of the totals."""
@@ -78,13 +81,15 @@ class RetainedUpserts:
         self.totals.add(account)
         if account.highest:
             self._observe(account.highest)
+        if account.written and self.watcher is not None:
+            self.watcher.written(account.written)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
         """Do nothing: the tickets tell the publishers, and the messages retained before stay."""
 
     def _write(self, cursor: Cursor, found: Iterable[Row]) -> Totals:
         """Write rows of distinct topics; return the change of the totals."""
-        change = Totals()
+        change = Totals(written=None if self.watcher is None else [])
         # In topic order, neighbours share a page of the database. And two nodes lock the same topics in the same order,
         # so they wait for each other, but never deadlock.
         rows = sorted(found, key=_topic)

@@ -28,25 +28,29 @@ class SearchAnswers:
         self._searches = searches
 
     @inlineCallbacks
-    def found(self, call: Call, search: Search) -> Generator[Deferred[Any], Any, Answer]:
+    def found(self, call: Call, search: Search, token: str | None) -> Generator[Deferred[Any], Any, Answer]:
         """Search in the order of topics. A page may be empty without being the last."""
         limit = number_of(call.arguments, "limit", 100, MOST_FOUND)
         payloads = flag_of(call.arguments, "payload")
         page = yield self._searches.page(search, cursor_of(call.arguments), limit, PAGE_BYTES, payloads)
         rows = [detail_of(entry) if payloads else summary_of(entry) for entry in page.entries]
-        return _page(rows, limit, None if page.done else page.after, page.scanned)
+        return _page(rows, limit, None if page.done else page.after, page.scanned, token)
 
     @inlineCallbacks
-    def sorted(self, call: Call, search: Search, sorting: Sorting) -> Generator[Deferred[Any], Any, Answer]:
+    def sorted(
+        self, call: Call, search: Search, token: str | None, sorting: Sorting
+    ) -> Generator[Deferred[Any], Any, Answer]:
         """Search in another order: look at all messages, and show the first ones behind the cursor."""
         if flag_of(call.arguments, "payload"):
             raise bad_request("payload is not allowed together with sort=time or sort=size", "payload", "false")
         limit = number_of(call.arguments, "limit", 100, MOST_SORTED)
         page = yield self._searches.sorted(search, sorting, limit, call.caller)
         cursor = None if page.last is None else f"{page.last[0]}:{page.last[1]}"
-        return _page([summary_of(entry) for entry in page.entries], limit, cursor, page.scanned)
+        return _page([summary_of(entry) for entry in page.entries], limit, cursor, page.scanned, token)
 
 
-def _page(rows: list[dict[str, Any]], limit: int, cursor: str | None, scanned: int) -> Answer:
-    meta = {"limit": limit, "hasnext": cursor is not None, "cursor": cursor, "scanned": scanned}
+def _page(rows: list[dict[str, Any]], limit: int, cursor: str | None, scanned: int, token: str | None) -> Answer:
+    meta: dict[str, Any] = {"limit": limit, "hasnext": cursor is not None, "cursor": cursor, "scanned": scanned}
+    if token is not None:
+        meta["token"] = token
     return answer({"data": rows, "meta": meta})

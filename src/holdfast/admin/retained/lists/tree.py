@@ -13,6 +13,7 @@ from holdfast.admin.calls.arguments import filter_of, flag_of, number_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
+from holdfast.admin.retained.lists.tokens import Tokens
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
@@ -43,8 +44,9 @@ _COUNT = record({"count": INTEGER, "bytes": INTEGER, "exact": BOOLEAN, "scanned"
 class TreeCalls:
     """Answers calls about the topic tree."""
 
-    def __init__(self, administration: Administration) -> None:
+    def __init__(self, administration: Administration, tokens: Tokens) -> None:
         self._administration = administration
+        self._tokens = tokens
         self.routes: tuple[Route, ...] = (
             Route(
                 method="GET",
@@ -84,10 +86,13 @@ class TreeCalls:
         low = arguments.get("cursor")
         if low is not None and ("\0" in low or not low.startswith(base_of(parent)) or len(low) > _LONGEST + 2):
             raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+        token = yield self._tokens.of_first_page(arguments)
         found = yield self._administration.tree.page(parent, low, limit)
         meta = {
             "limit": limit, "hasnext": found.next_low is not None, "cursor": found.next_low, "scanned": found.scanned,
         }  # fmt: skip
+        if token is not None:
+            meta["token"] = token
         return answer({"data": [_record_of(node) for node in found.nodes], "meta": meta})
 
     @inlineCallbacks

@@ -7,6 +7,8 @@ from typing import Any
 
 from attrs import define, frozen
 
+from holdfast.retained.store.rows import Row
+
 #: A condition in SQL (with a leading AND, or empty) and its bound values.
 Condition = tuple[str, dict[str, Any]]
 
@@ -16,7 +18,8 @@ class Totals:
     """The totals of the store, or their change by one transaction.
 
     ``highest`` is the highest revision that a transaction met or used. ``lost`` are the topics whose stored row is
-    newer than the row to write; the stored row stays.
+    newer than the row to write; the stored row stays. ``written`` are the rows as they were written, None if nobody
+    wants to know.
     """
 
     count: int = 0
@@ -25,6 +28,7 @@ class Totals:
     levels: frozenset[int] = frozenset()
     highest: int = 0
     lost: frozenset[str] = frozenset()
+    written: list[Row] | None = None
 
     def add(self, other: Totals) -> None:
         """Add a change."""

@@ -250,6 +250,8 @@ class PostgresStatements(Statements):
         change.bytes += sum(map(stored_row_size, winners)) - sum(size for _, _, size in replaced)
         levels = frozenset(row.levels for row in winners)
         change.add(Totals(largest_packet=max(map(longest_packet, winners)), levels=levels))
+        if change.written is not None:
+            change.written += winners
 
 
 @lru_cache(maxsize=256)

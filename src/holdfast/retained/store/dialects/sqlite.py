@@ -170,6 +170,8 @@ class SQLiteStatements(Statements):
                     frozenset(row.levels for row in part),
                 )
             )
+            if change.written is not None:
+                change.written += part
 
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""
