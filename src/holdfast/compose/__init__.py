@@ -286,7 +286,7 @@ def compose_broker(
         sessions=sessions, pressure=pressure, process=process, listeners=listeners, tls=tls, bans=bans, audit=audit,
         is_stopping=lambda: broker is not None and broker.is_stopping,
     )  # fmt: skip
-    changes.setServiceParent(monitoring.services)
+    monitoring.services.addService(changes)
     events = compose_events(
         changes, reactor=reactor, now=now, audit=overheard, replays=parts.retained.replays, alarms=monitoring.alarms,
         ring=monitoring.recent.ring, node=config.node.id,

@@ -23,8 +23,8 @@ class Call:
     """A call: its method, its path (still percent-encoded), its arguments, and its body.
 
     The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
-    this name; ``head`` has what else the request says, if it came over HTTP. ``is_current`` tells whether the caller may
-    still make calls: a stream of events ends with the caller's key or session.
+    this name; ``head`` has what else the request says, if it came over HTTP. ``is_current`` tells whether the caller
+    may still make calls: a stream of events ends with the caller's key or session.
     """
 
     method: str

@@ -1,9 +1,9 @@
 """What happens in the broker, for streams: kept for a moment, in a bounded piece of memory.
 
-How it works. Each kind has a source, such as the comings and goings of clients. It is started with the first stream that
-wants the kind, and stopped with the last. So nothing is made while nobody watches. The newest happenings are kept, and
-each stream reads them at its own pace; one that is too slow learns how many it has missed. When very many happen, some
-of each second are told, and then the number of the others.
+How it works. Each kind has a source, such as the comings and goings of clients. It is started with the first stream
+that wants the kind, and stopped with the last. So nothing is made while nobody watches. The newest happenings are kept,
+and each stream reads them at its own pace; one that is too slow learns how many it has missed. When very many happen,
+some of each second are told, and then the number of the others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, frozen
@@ -79,7 +80,7 @@ class Happenings:
             kind = self._kinds[name]
             kind.watchers += 1
             if kind.stop is None:
-                kind.stop = kind.source(lambda fields, name=name: self._tell(name, fields))
+                kind.stop = kind.source(partial(self._tell, name))
 
         def leave() -> None:
             self._news.remove(news)

@@ -12,8 +12,8 @@ from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.retained.history import HistoryCalls
 from holdfast.admin.retained.lists.export import ExportCalls
-from holdfast.admin.retained.lists.tree import TreeCalls
 from holdfast.admin.retained.lists.tokens import Tokens
+from holdfast.admin.retained.lists.tree import TreeCalls
 from holdfast.admin.retained.merging import MergeCalls
 from holdfast.admin.retained.messages import MessageCalls
 from holdfast.admin.retained.refusals import REFUSALS

@@ -19,6 +19,7 @@ Numbers of transactions have 32 bits and wrap around; ``age`` compares them. A m
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -90,7 +91,7 @@ def read_part(cursor: Cursor, mark: Mark, after: str) -> WalkPart:
     changes = []
     if topics:
         cursor.execute(_ROWS_OF.format(places=", ".join("?" * len(topics))), list(topics))
-        rows = [Row(*columns[:-1], bytes(columns[-1])) for columns in cursor.fetchall()]
+        rows = [Row._make(columns) for columns in cursor.fetchall()]
         changes = [change_of_row(row) for row in sorted(rows, key=lambda row: row.revision)]
     if len(topics) == _CHANGES:
         return WalkPart(changes, topics[-1], False)
@@ -142,11 +143,8 @@ class OtherNodes:
         mark: Mark = yield self._store.scan(read_mark)
         after, done = "", False
         while self._running and not done:
-            part: WalkPart = yield self._store.scan(lambda cursor, after=after: read_part(cursor, since, after))
-            if not self._running:
-                return
-            if part.changes:
-                self._found(part.changes)
+            part: WalkPart = yield self._store.scan(partial(read_part, mark=since, after=after))
+            self._found(part.changes)
             after, done = part.after, part.done
             if not done:
                 pause: Deferred[None] = Deferred()

@@ -84,9 +84,7 @@ class RecentChanges:
             self._close_holes()
         return True
 
-    def read(
-        self, position: int, wanted: Callable[[str], bool], most_looked: int, most_bytes: int
-    ) -> Part | None:
+    def read(self, position: int, wanted: Callable[[str], bool], most_looked: int, most_bytes: int) -> Part | None:
         """Return the changes after a position whose topics are wanted; None if some were dropped.
 
         It looks at ``most_looked`` changes at most, and returns one at least.

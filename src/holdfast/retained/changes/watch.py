@@ -1,11 +1,12 @@
 """The watch over all changes of retained messages: it records them while somebody may ask for them.
 
-How it works. A list asks for a token, and what follows the list gives it back. From the first token on, the changes are
-recorded, in the order in which this broker sees them committed, until nobody has asked for two minutes. A change of this
-node is seen when its commit is reported (:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other
-nodes are found in the database (:mod:`.other_nodes`). The horizon of a token is a position in this order. What is at or
-below it was committed and seen before the token was made, so nothing can become visible there any more, whatever the
-revisions of other nodes are. A list that begins later has all of it:
+How it works. A list asks for a token, and its caller follows the changes from there. From the first token on, the
+changes are recorded, in the order in which this broker sees them committed, until nobody has asked for two minutes. A
+change of this node is seen when its commit is reported
+(:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other nodes are found in the database
+(:mod:`.other_nodes`). The horizon of a token is a position in this order. What is at or below it was committed and seen
+before the token was made, so nothing can become visible there any more, whatever the revisions of other nodes are. A
+list that begins later has all of it:
 
     position 7    token T7    list: reads a = 2     commit a = 3 gets position 8     follow T7: a = 3
 
