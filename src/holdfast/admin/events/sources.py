@@ -106,7 +106,12 @@ def monitor(ring: Ring, clock: IReactorTime) -> Source:
     """Return the source of the newest figures, each second."""
 
     def begin(tell: Tell) -> Callable[[], None]:
-        job = PeriodicJob(lambda: tell(ring.current()), name="telling the newest figures", interval=1, clock=clock)
+        def newest() -> None:
+            record = ring.current()
+            if record["time_stamp"] is not None:  # else there is none yet
+                tell(record)
+
+        job = PeriodicJob(newest, name="telling the newest figures", interval=1, clock=clock)
         job.start(0)
         return job.stop
 
