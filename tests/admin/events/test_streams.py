@@ -77,11 +77,12 @@ class Desk:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.changes: Any = Changes()
+        self.changes = Changes()
         self.clients = Source()
         sources = {"client": self.clients, "replay": Source(), "alarm": Source(), "monitor": Source()}
         self.happenings = Happenings(self.clock, sources, most=50, most_per_second=10)
-        self.calls = EventCalls(self.changes, self.happenings, self.clock, most_of_one=2, most=3)
+        parts: tuple[Any, Happenings] = (self.changes, self.happenings)
+        self.calls = EventCalls(*parts, self.clock, most_of_one=2, most=3)
         self.table = RoutingTable(self.calls.routes)
         self.current = True
 
@@ -91,7 +92,7 @@ class Desk:
         return found
 
     def refused(self, **arguments: str) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(self.answer(**arguments).body)
+        content: Mapping[str, Any] = json.loads(self.answer(READER, **arguments).body)
         return content
 
 

@@ -163,9 +163,8 @@ class Mirror:
 def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tuple[Any, ...]], kept: int) -> None:
     """Commits come late and in any order, are reported late, clients are slow, and resume with older tokens."""
     store, clock, names = FakeStore(), Clock(), count(1)
-    watch: Any = ChangeWatch(
-        store, NoPast(), clock, lambda: next(names).to_bytes(8, "big"), lambda: RecentChanges(kept)
-    )  # fmt: skip
+    parts: tuple[Any, Any] = (store, NoPast())
+    watch = ChangeWatch(*parts, clock, lambda: next(names).to_bytes(8, "big"), lambda: RecentChanges(kept))
     mirrors = [Mirror(store, watch, each) for each in ("#", "a/#", "#")]
     for step, *values in steps:
         match step:
