@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast.auth.interfaces import Answer, Credentials, Denied, Principal
-from holdfast.auth.passwords.hashes import new_hash
+from holdfast.auth.passwords.hashes import HashParameters, new_hash
 from holdfast.auth.passwords.method import COLLECTING, LOOK_INTERVAL
 from holdfast.config import ConfigError
 from holdfast.wire.reasons import ReasonCode
@@ -324,4 +324,17 @@ def test_hashes_stay_where_the_operator_wants_it(tmp_path: Path) -> None:
     assert is_admitted(passwords, "alice", "wonderland")
     passwords.clock.advance(COLLECTING)
     assert path.read_text() == f"alice:{old_hash('wonderland')}\n"
+    passwords.file.stopService()
+
+
+def test_a_reload_with_more_work_for_a_hash_replaces_the_present_ones(passwords: Passwords) -> None:
+    """``memory`` and ``passes`` count from the reload on; the next login of each user makes a hash with them."""
+    passwords.file.startService()
+    passwords.file.prepare(HashParameters(memory=16, passes=2), True)()
+    assert is_admitted(passwords, "alice", "wonderland")
+    assert passwords.hashing.count == 2  # one to verify, one for the new hash
+    passwords.clock.advance(COLLECTING)
+    alice, bob = passwords.path.read_text().splitlines()
+    assert alice.startswith("alice:$argon2id$v=19$m=16,t=2,p=1$")
+    assert bob.startswith("bob:$argon2id$v=19$m=8,t=1,p=1$")
     passwords.file.stopService()

@@ -33,7 +33,8 @@ class Logins:
         self.method = method
         self._threads = threads
         self._verified = verified
-        self._parameters = parameters
+        #: the work of new hashes; stored hashes of less work are weaker ones
+        self.parameters = parameters
 
     def compare(
         self,
@@ -54,7 +55,7 @@ class Logins:
 
     def new_hash(self, password: bytes) -> Deferred[str]:
         """Compute a hash with the configured parameters. Raises Busy."""
-        return self._threads.run(partial(new_hash, password, self._parameters))
+        return self._threads.run(partial(new_hash, password, self.parameters))
 
     def remember(self, username: str, password: bytes, stored: str) -> None:
         """Remember that this stored hash has verified these credentials."""
@@ -66,6 +67,6 @@ class Logins:
         if not right:
             return Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, f"the password is wrong (authentication.{self.method})")
         self.remember(username, password, stored)
-        if weaker is not None and is_weaker(stored, self._parameters):
+        if weaker is not None and is_weaker(stored, self.parameters):
             weaker(username, password, stored)
         return Accepted(username, groups)

@@ -125,7 +125,7 @@ class PasswordFile(Service):
         read = user_files.read(self._path)
 
         def take() -> None:
-            self._parameters, self._rehash, self._seen = parameters, rehash, state
+            self._logins.parameters, self._rehash, self._seen = parameters, rehash, state
             self._take(read)
 
         return take
