@@ -39,7 +39,7 @@ class Door:
             self.acceptance,
         )
         endpoint = "tcp:0:interface=127.0.0.1:backlog=100"
-        (line,) = Listening(self.reactor, [Listener("door", endpoint, endpoint, factory)]).open()
+        (line,) = Listening(self.reactor, [Listener("door", endpoint, endpoint, factory, strangers=True)]).open()
         self._address = ("127.0.0.1", int(line.rsplit(":", 1)[1]))
         self._clients: list[socket.socket] = []
 
@@ -111,3 +111,42 @@ def test_an_admitted_client_is_served_before_those_that_are_not(door: Door) -> N
     client.sendall(PINGREQ)
     door.turn()
     assert answers(client) == PINGRESP
+
+
+class Counted:
+    """An ``epoll`` object that notes its changes."""
+
+    def __init__(self, epoll: Any, name: str, changes: list[str]) -> None:
+        self._epoll = epoll
+        self._name = name
+        self._changes = changes
+
+    def register(self, file: int, events: int) -> None:
+        self._changes.append(f"register {self._name}")
+        self._epoll.register(file, events)
+
+    def modify(self, file: int, events: int) -> None:
+        self._changes.append(f"modify {self._name}")
+        self._epoll.modify(file, events)
+
+    def unregister(self, file: int) -> None:
+        self._changes.append(f"unregister {self._name}")
+        self._epoll.unregister(file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+
+def test_a_client_costs_the_kernel_three_changes_until_it_is_admitted(door: Door) -> None:
+    """Its socket waits from the first moment on, and is moved once."""
+    changes: list[str] = []
+    poller = door.reactor._poller
+    poller._epoll = Counted(poller._epoll, "clients", changes)
+    poller._waiting_room = Counted(poller._waiting_room, "strangers", changes)
+    client = door.come(0)
+    while door.acceptance.open < 1:
+        door.turn()
+    assert changes == ["register strangers"]
+    while answers(client) != CONNACK:
+        door.turn()
+    assert changes == ["register strangers", "unregister strangers", "register clients"]

@@ -16,7 +16,7 @@ from twisted.internet.tcp import Port
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.scheduling.patient_poller import let_wait
+from holdfast.scheduling.patient_poller import admit_strangers, let_wait
 
 #: Connections that the kernel keeps for a listener while the broker is busy: a fleet that returns at once.
 BACKLOG = 4096
@@ -33,12 +33,16 @@ class CannotListen(Exception):
 
 @frozen
 class Listener:
-    """A listener: its name, its endpoint as configured, the Twisted endpoint to open, and the protocols' factory."""
+    """A listener: its name, its endpoint as configured, the Twisted endpoint to open, and the protocols' factory.
+
+    With ``strangers``, its connections wait for others until their protocols declare them admitted.
+    """
 
     name: str
     endpoint: str
     opened: str
     factory: Factory
+    strangers: bool = False
 
 
 class Listening:
@@ -72,6 +76,8 @@ class Listening:
                 if isinstance(port, Port):
                     accept_in_portions(port)
                     let_wait(port)
+                    if listener.strangers:
+                        admit_strangers(port)
                 self._ports[listener.name] = port
                 lines.append(f"{listener.name} {address_text(port)}")
         except CannotListen:

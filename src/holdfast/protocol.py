@@ -151,7 +151,6 @@ class MQTTServerProtocol(Protocol):
         if not self.accepted.awaits_header:
             self._receive = self._above.receive
         transport.registerProducer(self, False)
-        let_wait(transport)
 
     def _begin(self) -> tuple[Connection, Above]:
         """Return a new Network Connection, and the receiver of the socket's bytes."""

@@ -210,3 +210,35 @@ def test_a_stranger_that_is_not_read_and_then_closed_leaves_nothing_behind(room:
         room.poller.let_wait(stranger, select.EPOLLIN)
         other.sendall(b"a")
     assert [turn[0] for turn in (room.poll(), room.poll(), room.poll())] == [file] * 3
+
+
+def test_a_file_that_cannot_be_registered_is_no_stranger_later(room: Room) -> None:
+    """The kernel may have no place for it. Its number may soon be that of another file."""
+    ((file, there),) = room.add(1).items()
+    room.poller.unregister(file)
+    room.poller.expect(file)
+    room.poller.register(file, select.EPOLLIN)
+    room.poller.expect(file)
+    with pytest.raises(FileExistsError):
+        room.poller.register(file, select.EPOLLIN)
+    room.poller._waiting_room.unregister(file)
+    room.poller.register(file, select.EPOLLIN)
+    there.sendall(b"a")
+    for stranger, other in room.add(3 * MOST_STRANGERS).items():
+        room.poller.let_wait(stranger, select.EPOLLIN)
+        other.sendall(b"a")
+    assert [turn[0] for turn in (room.poll(), room.poll(), room.poll())] == [file] * 3
+
+
+def test_a_file_that_is_expected_waits_from_its_registration_on(room: Room) -> None:
+    ((file, there),) = room.add(1).items()
+    room.poller.unregister(file)
+    room.poller.expect(file)
+    room.poller.register(file, select.EPOLLIN)
+    known = room.add(5)
+    for other in [there, *known.values()]:
+        other.sendall(b"a")
+    assert room.poll()[-1] == file
+    room.poller.wait_no_more(file, select.EPOLLIN)
+    room.poller.let_wait(file, select.EPOLLIN)
+    assert room.poll()[-1] == file

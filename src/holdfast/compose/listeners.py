@@ -137,7 +137,7 @@ class ComposedListeners:
         self._parts[name] = _Parts(acceptance=acceptance, factory=factory)
         self.limits[name] = settings.limits
         endpoint = settings.config.server_endpoint.unproxied(BACKLOG)
-        return Listener(name, settings.config.endpoint, endpoint, factory)
+        return Listener(name, settings.config.endpoint, endpoint, factory, strangers=True)
 
     def _builder(self, name: str, settings: _Settings) -> Callable[[INetworkConnection], Connection]:
         def build(network: INetworkConnection) -> Connection:

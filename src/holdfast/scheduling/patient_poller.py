@@ -22,9 +22,15 @@ such ends too (EPOLLRDHUP), but only of sockets that are read: otherwise it woul
 from __future__ import annotations
 
 import select
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from twisted.internet.tcp import Port
 
 #: strangers that are served in one turn of the reactor: two or three milliseconds; a handshake of TLS takes more
 MOST_STRANGERS = 8
@@ -61,9 +67,17 @@ class PatientPoller:
         self._waiting_room.close()
         self._epoll.close()
 
+    def expect(self, file: int) -> None:
+        """Let a file wait from its registration on, which follows: that is cheaper than to move it afterwards."""
+        self._strangers.add(file)
+
     def register(self, file: int, events: int) -> None:
         """Tell of these events of a file, and of its end if it is read."""
-        self._epoll.register(file, _with_end(events))
+        try:
+            self._of(file).register(file, _with_end(events))
+        except OSError:
+            self._strangers.discard(file)
+            raise
 
     def modify(self, file: int, events: int) -> None:
         """Tell of other events of a file."""
@@ -128,6 +142,20 @@ def be_patient(reactor: Any) -> None:
         _log.debug(
             "{reactor} serves all strangers and all lost connections in one turn", reactor=type(reactor).__name__
         )
+
+
+def admit_strangers(port: Port) -> None:
+    """Let the connections that a port accepts wait from the first moment on, until :func:`wait_no_more`."""
+    poller = getattr(port.reactor, "_poller", None)
+    if not isinstance(poller, PatientPoller):
+        return
+    make_transport: Callable[..., Any] = port.transport
+
+    def make_stranger(accepted: socket, *arguments: Any) -> Any:
+        poller.expect(accepted.fileno())
+        return make_transport(accepted, *arguments)  # registers the socket
+
+    port.transport = make_stranger  # type: ignore[assignment]
 
 
 def let_wait(transport: Any) -> None:
