@@ -23,6 +23,8 @@ from tests.storage.doubles import result_of
 TOPICS = ("a", "a/b", "c", "d/e", "f")
 STEPS = st.lists(
     st.one_of(
+        st.tuples(st.just("set"), st.sampled_from(TOPICS), st.integers(0, 2)),
+        st.tuples(st.just("set"), st.sampled_from(TOPICS), st.integers(0, 2)),
         st.tuples(st.just("stamp"), st.sampled_from(TOPICS), st.integers(0, 2)),
         st.tuples(st.just("commit"), st.integers(0, 9)),
         st.tuples(st.just("report"),),
@@ -32,6 +34,7 @@ STEPS = st.lists(
         st.tuples(st.just("resume"), st.integers(0, 2), st.integers(0, 3)),
         st.tuples(st.just("restart"),),
     ),
+    min_size=10,
     max_size=60,
 )  # fmt: skip
 
@@ -159,7 +162,7 @@ class Mirror:
 
 
 @settings(max_examples=300, deadline=None)
-@given(STEPS, st.integers(1, 6))
+@given(STEPS, st.integers(1, 4))
 def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tuple[Any, ...]], kept: int) -> None:
     """Commits come late and in any order, are reported late, clients are slow, and resume with older tokens."""
     store, clock, names = FakeStore(), Clock(), count(1)
@@ -168,6 +171,10 @@ def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tup
     mirrors = [Mirror(store, watch, each) for each in ("#", "a/#", "#")]
     for step, *values in steps:
         match step:
+            case "set":
+                store.stamp(*values)
+                store.commit(len(store.stamped) - 1)
+                store.ask_writer(lambda _: None)
             case "stamp":
                 store.stamp(*values)
             case "commit":

@@ -47,6 +47,15 @@ def test_a_reader_below_the_floor_learns_it() -> None:
     assert topics(recent, recent.floor) == [f"t/{number}" for number in range(recent.floor, 20)]
 
 
+def test_a_reader_of_forgotten_changes_learns_it() -> None:
+    recent = RecentChanges()
+    recent.add(change("a", 1))
+    recent.forget()
+    assert (topics(recent), topics(recent, recent.latest), recent.bytes) == (None, [], 0)
+    recent.add(change("b", 2))
+    assert topics(recent, recent.floor) == ["b"]
+
+
 def test_bytes_are_bounded_and_the_newest_change_stays() -> None:
     """A payload beyond the longest one is not counted: it is not kept."""
     recent = RecentChanges(most_bytes=300_000)

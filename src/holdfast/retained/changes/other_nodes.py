@@ -102,6 +102,7 @@ class OtherNodes:
     """Walks through the topics while it is started.
 
     ``found`` is told of changes, and ``walked`` of the head of the history at the beginning of a walk that is over.
+    ``floor`` changes when recorded changes were dropped; ``unsure`` is told when the order of changes is not certain.
     """
 
     def __init__(
@@ -110,11 +111,15 @@ class OtherNodes:
         clock: IReactorTime,
         found: Callable[[Sequence[StoredChange]], None],
         walked: Callable[[Head], None],
+        floor: Callable[[], int],
+        unsure: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._found = found
         self._walked = walked
+        self._floor = floor
+        self._unsure = unsure
         self._mark: Mark | None = None
         self._job = PeriodicJob(
             self.walk, name="looking for changes of other nodes", interval=INTERVAL, clock=clock,
@@ -143,8 +148,12 @@ class OtherNodes:
         mark: Mark = yield self._store.scan(read_mark)
         after, done = "", False
         while self._running and not done:
+            before = self._floor()
             part: WalkPart = yield self._store.scan(partial(read_part, mark=since, after=after))
             self._found(part.changes)
+            if part.changes and self._floor() != before:
+                # A newer change of the same topic may have come and been dropped while this part was read.
+                self._unsure()
             after, done = part.after, part.done
             if not done:
                 pause: Deferred[None] = Deferred()

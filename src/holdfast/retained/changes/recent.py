@@ -109,6 +109,13 @@ class RecentChanges:
         more = index < len(self._positions)
         return Part(found, position, head if more else self.head, more)
 
+    def forget(self) -> None:
+        """Drop all changes: every reader of earlier ones learns that some are missing."""
+        self.floor = self.latest
+        self.bytes = 0
+        self._positions, self._changes = [], []
+        self._by_topic.clear()
+
     def _remove(self, index: int) -> None:
         entry = self._changes[index]
         assert entry is not None

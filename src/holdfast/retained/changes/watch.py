@@ -73,7 +73,11 @@ class ChangeWatch(Service):
         self._followers: set[Follower] = set()
         self._beginning: list[Deferred[None]] | None = None
         self._is_recording = False
-        self._others = OtherNodes(store, clock, self._found, self._headed) if store.shared else None
+        self._others = None
+        if store.shared:
+            self._others = OtherNodes(
+                store, clock, self._found, self._headed, lambda: self.changes.floor, lambda: self.changes.forget()
+            )
         self._ending: IDelayedCall | None = None
         self._looking: IDelayedCall | None = None
 
