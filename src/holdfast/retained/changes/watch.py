@@ -75,9 +75,7 @@ class ChangeWatch(Service):
         self._is_recording = False
         self._others = None
         if store.shared:
-            self._others = OtherNodes(
-                store, clock, self._found, self._headed, lambda: self.changes.floor, lambda: self.changes.forget()
-            )
+            self._others = OtherNodes(store, clock, self._found, self._headed, lambda: self.changes.floor, self._forget)
         self._ending: IDelayedCall | None = None
         self._looking: IDelayedCall | None = None
 
@@ -167,6 +165,10 @@ class ChangeWatch(Service):
     def _headed(self, head: Head) -> None:
         """Take an entry of the history that is not after the last change."""
         self.changes.head = head
+
+    def _forget(self) -> None:
+        """Let every follower begin anew."""
+        self.changes.forget()
 
     def _begin(self) -> Deferred[None]:
         """Record from now on. Fires when every commit is either over, or recorded; fails with StorageFailure."""
