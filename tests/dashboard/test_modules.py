@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.dashboard.dashboard import Dashboard
+from tests.dashboard.fake_api import FakeAPI
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, served: FakeAPI) -> Iterator[Any]:
+    """A page of the dashboard's origin, without the dashboard."""
+    served.reset()
+    page = browser.new_page()
+    page.goto(served.origin + "/icon.svg")
+    yield page
+    page.close()
 
 
 @pytest.fixture
-def modules(dashboard: Dashboard) -> Any:
-    """Return what calls an exported function: modules("csv.js", "csv", argument, …)."""
-    dashboard.expected.append("favicon")  # of a picture without a page
-    dashboard.expected.append("status of 404")
-    dashboard.page.goto(dashboard.api.origin + "/icon.svg")
+def modules(page: Any) -> Any:
+    """Return what calls an exported function: modules("csv.js", "csv", argument, ...)."""
     call = "async ([file, name, given]) => (await import(`/${file}`))[name](...given)"
-    return lambda file, name, *given: dashboard.page.evaluate(call, [file, name, list(given)])
+    return lambda file, name, *given: page.evaluate(call, [file, name, list(given)])
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@A1", "\t=1", " =1", "\r=1", "|cmd", "%0a", "\u200b=1"])
@@ -66,9 +74,9 @@ def test_a_broken_address_is_no_error(modules: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": 12345678901234567890}', "[1.10, 1e400, -0]", '{"__proto__": 1}', "3.0"])
-def test_json_is_written_as_it_was_read(modules: Any, dashboard: Dashboard, text: str) -> None:
+def test_json_is_written_as_it_was_read(page: Any, text: str) -> None:
     """Up to spaces: no digit of a number is lost where a JavaScript number would lose it."""
-    written = dashboard.page.evaluate(
+    written = page.evaluate(
         "async text => { const it = await import('/payload.js'); return it.jsonText(it.jsonIn(text).value); }", text
     )
     lossy = {"[1.10, 1e400, -0]": "[1.1,null,0]", "3.0": "3"}
