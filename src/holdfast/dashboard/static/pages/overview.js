@@ -91,5 +91,5 @@ function Charts({ samples, seconds }) {
 
 function OverTime({ title, series, format, zero, samples, times, range }) {
   const values = useMemo(() => series.map(([name, field]) => ({ name, format, values: samples.map((each) => each[field] ?? null) })), [samples]);
-  return html`<${Chart} title=${title} times=${times} series=${values} range=${range} zero=${zero} />`;
+  return html`<${Chart} title=${title} times=${times} series=${values} range=${range} zero=${zero} bridged=${format === milliseconds} />`;
 }

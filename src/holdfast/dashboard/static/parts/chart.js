@@ -18,9 +18,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawChar
 
 /**
  * `times`: seconds since the epoch; `series`: {name, values, format}; `range`: [first, last] in seconds; `points` marks
- * each value; `stepped` keeps a value until the next one.
+ * each value; `stepped` keeps a value until the next one;
+ * `bridged` draws lines over times without a value, such as latencies while nothing happens.
  */
-export function Chart({ title, times, series, range, height = 150, points = false, stepped = false, zero = true, empty = "No values yet", onPick }) {
+export function Chart({ title, times, series, range, height = 150, points = false, stepped = false, zero = true, bridged = false, empty = "No values yet", onPick }) {
   const frame = useRef(null);
   const chart = useRef(null);
   const input = useRef(null);
@@ -48,7 +49,7 @@ export function Chart({ title, times, series, range, height = 150, points = fals
       axes: [{ ...axis, space: 60, values: labels }, { ...axis, size: (_chart, values) => 14 + 6.200 * Math.max(2, ...(values ?? []).map((each) => String(each).length)), values: (_chart, splits) => splits.map((each) => input.current.series[0].format(each)), space: 32, incrs: STEPS.get(format) }],
       series: [{}, ...series.map((each, at) => ({
         label: each.name, stroke: colour(`--series-${at + 1}`), width: 1.500, dash: DASHES[at], points: { show: points, size: 5, fill: colour("--panel") },
-        fill: at === 0 && series.length === 1 && !points ? colour("--series-fill") : undefined, spanGaps: false,
+        fill: at === 0 && series.length === 1 && !points ? colour("--series-fill") : undefined, spanGaps: bridged,
         paths: stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
       }))],
       hooks: { setCursor: [(self) => setIndex(self.cursor.idx ?? null)] },
