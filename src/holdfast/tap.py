@@ -87,9 +87,12 @@ class Options(usage.Options):
         except ConfigError as error:
             _end(error)
 
-    def read(self) -> Config:
-        """Return the configuration that a start with these options would have now. Raises ConfigError."""
-        return self._configured(self._folder / self["config"] if self["config"] else None)
+    def read(self, file: Path | None = None) -> Config:
+        """Return the configuration that a start with these options would have now. Raises ConfigError.
+
+        ``file`` stands in for the configuration file.
+        """
+        return self._configured(file or (self._folder / self["config"] if self["config"] else None))
 
     def _configured(self, file: Path | None) -> Config:
         config = load(file, allow_anonymous=True) if file is not None else default(self._folder)

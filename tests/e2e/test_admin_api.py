@@ -6,6 +6,7 @@ import http.client
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,31 @@ def test_a_key_of_a_running_broker_counts_at_once_until_it_is_revoked(place: Pla
     assert place.ask("GET", path)[0] == 401
     place.command("api-key", "revoke", "tool")
     assert place.ask("GET", path, **header)[0] == 401
+
+
+def test_a_real_broker_shows_itself_publishes_and_backs_its_database_up(place: Place) -> None:
+    made = place.command("api-key", "add", "looker", "--scope", "admin")
+    header = {"Authorization": f"Bearer {made['key']}:{made['secret']}"}
+    (listener,) = place.ask("GET", "/api/v5/listeners", **header)[1]
+    assert (listener["type"], listener["running"], listener["status"]["current_connections"]) == ("tcp", True, 0)
+    (node,) = place.ask("GET", "/api/v5/nodes", **header)[1]
+    assert (node["node"], node["node_status"], node["live_connections"]) == ("1", "running", 0)
+    assert place.ask("GET", "/api/v5/stats?aggregate=true", **header)[1]["sessions.count"] == 0
+    assert place.ask("GET", "/api/v5/clients", **header)[1]["data"] == []
+    message = {"topic": "c", "payload": "1", "retain": True}
+    assert place.ask("POST", "/api/v5/publish", message, **header)[0] == 202
+    status, content, _ = place.ask("PUT", "/api/v5/configs", {"toml": ""}, **header)
+    assert (status, content["code"]) == (409, "NOT_WRITABLE")
+    assert place.ask("GET", "/api/v5/configs", **header)[1]["file"] is None
+    status, job, _ = place.ask("POST", "/api/v5/backup", **header)
+    assert status == 202
+    deadline = time.monotonic() + PATIENCE
+    while job["state"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.05)
+        job = place.ask("GET", f"/api/v5/jobs/{job['id']}", **header)[1]
+    assert job["state"] == "done", job
+    (backup,) = place.ask("GET", "/api/v5/backups", **header)[1]["data"]
+    assert (place.folder / "data" / "backups" / backup["name"]).stat().st_size == backup["size"]
 
 
 def test_the_link_of_the_dashboard_command_logs_in(place: Place) -> None:

@@ -44,6 +44,7 @@ from holdfast.compose.admin import compose_admin_listener, compose_callers
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.clients import compose_client_routes
+from holdfast.compose.configs import compose_config_routes
 from holdfast.compose.console import LISTENER as CONSOLES
 from holdfast.compose.console import Consoles
 from holdfast.compose.events import compose_events
@@ -51,6 +52,7 @@ from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.memory import most_memory
 from holdfast.compose.monitoring import compose_monitoring, monitoring_routes
+from holdfast.compose.overview import compose_overview_routes
 from holdfast.compose.reloading import (
     Reloadable,
     compose_reloads,
@@ -195,11 +197,11 @@ def compose_broker(
     announce: Callable[[str], None],
     open_files: int | None = None,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
-    read: Callable[[], Config] | None = None,
+    read: Callable[..., Config] | None = None,
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
-    ``read`` returns the configuration as it is at a reload; raises ConfigError. ``open_files`` limits the files and
+    ``read`` returns the configuration as it is at a reload, or with another file; raises ConfigError. ``open_files`` limits the files and
     connections that the process may have open; None is no limit. The ``environment`` may name the service manager, and
     have secrets that the configuration names.
     """
@@ -294,7 +296,7 @@ def compose_broker(
     service_manager = ServiceManager.of(environment, reactor, durable.ask_writer)
     reloads = compose_reloads(
         config,
-        read=read or (lambda: config),
+        read=read or (lambda _file=None: config),
         reactor=reactor,
         environment=environment,
         files=files,
@@ -330,6 +332,11 @@ def compose_broker(
         *monitoring_routes(monitoring, now, config.node.id),
         *compose_client_routes(sessions, lambda: reloads.config, reactor, now),
         *events.routes,
+        *compose_config_routes(reloads, read or (lambda _file=None: config), reactor),
+        *compose_overview_routes(
+            config=lambda: reloads.config, sessions=sessions, retained=parts.retained, listeners=listeners, jobs=jobs,
+            reactor=reactor, now=now,
+        ),
     ]  # fmt: skip
     table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
     most_bytes = longest_body(config.retainer.max_payload_size)

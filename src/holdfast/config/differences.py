@@ -68,6 +68,15 @@ def differences(old: Section, new: Section) -> list[Difference]:
     return found
 
 
+def present_values(config: Section) -> Iterator[tuple[str, object, TakesEffect, bool]]:
+    """Yield each option: its dotted key, its value for JSON, when a change takes effect, and whether it is secret."""
+    for path, value in _values(config, ()):
+        if value.below is not None:
+            continue
+        secret = any(path[-len(end) :] == end for end in _SECRET)
+        yield dotted(path), None if secret else _shown(value), takes_effect(path), secret
+
+
 def _shown(value: _Value | None) -> object:
     return None if value is None else shown_value(value.value, value.kind)
 

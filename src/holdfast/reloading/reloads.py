@@ -105,13 +105,24 @@ class Reloads:
         self._is_running = True
         self._log.info("the configuration is read again, as {by} wants", by=by)
         self._told(True)
-        done: Deferred[Outcome] = maybeDeferred(self._run, self._prepare).addCallback(self._commit)
+        preparing = maybeDeferred(self._run, partial(self._prepare, self._read))
+        done: Deferred[Outcome] = preparing.addCallback(self._commit)
         done.addErrback(self._unusable)
         return done.addBoth(self._ended)
 
-    def _prepare(self) -> _Prepared:
+    def check(self, read: Callable[[], Config]) -> Deferred[Outcome]:
+        """Fire with what a reload of another configuration would do, without doing it. ``read`` raises ConfigError."""
+
+        def prepare() -> Outcome:
+            prepared = self._prepare(read)
+            _abandon(prepared.changes)
+            return prepared.outcome
+
+        return maybeDeferred(self._run, prepare).addErrback(self._unusable)
+
+    def _prepare(self, read_config: Callable[[], Config]) -> _Prepared:
         """Build everything, in a thread. Raises ConfigError with all problems."""
-        running, read = self.config, self._read()
+        running, read = self.config, read_config()
         config = keep_until_restart(running, read)
         changes: list[Change] = []
         problems: list[ConfigProblem] = list(exposure_problems(config)) if config != read else []

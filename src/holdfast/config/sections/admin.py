@@ -90,6 +90,14 @@ class AdminConfig(Section):
         effect="Whoever knows the password of one of these users can change everything in this broker.",
         example="operators",
     )
+    config_writable: bool = option(
+        Flag(),
+        True,
+        help="Whether the API shows and replaces the text of this file (GET /configs/toml, PUT /configs), for keys with"
+        " the scope admin and for people at the dashboard.",
+        effect="With false, this file is changed on this machine only.",
+        example=False,
+    )
     max_connections: int = option(
         Integer(1, 100000, unit="connections"),
         256,

@@ -1,0 +1,155 @@
+"""Calls about backups of the database: make one as a job, list them, delete one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
+from holdfast.admin.calls.problems import RefusedCall, not_found, unavailable
+from holdfast.admin.jobs.calls import JOB
+from holdfast.admin.jobs.jobs import Job, Jobs, accepted
+from holdfast.admin.routing.route import NOTHING, Content, Route, in_path
+from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, record
+from holdfast.storage.errors import StoreUnusable
+from holdfast.times import text_of
+
+BACKUP_PATH, BACKUPS_PATH = "/api/v5/backup", "/api/v5/backups"
+
+_NAME = re.compile(r"holdfast-\d{8}T\d{9}Z\.db", re.ASCII)
+_BACKUP = record({"name": STRING, "size": INTEGER, "created_at": TIME})
+
+#: copies the database to a new file, and is told the parts that are done and those that there are; in a thread
+Copy = Callable[[Path, Callable[[int, int], None]], None]
+#: runs a function in a thread
+Run = Callable[[Callable[[], Any]], Deferred[Any]]
+
+
+class _Cancelled(Exception):
+    """The job was cancelled."""
+
+
+class BackupCalls:
+    """Backs the database up to files in a folder, which is made with the first of them.
+
+    ``copy`` raises StoreUnusable; it is None where the database has its own tools for that.
+    """
+
+    def __init__(self, folder: Path, copy: Copy | None, jobs: Jobs, run: Run, now: Callable[[], int]) -> None:
+        self._folder = folder
+        self._copy = copy
+        self._jobs = jobs
+        self._run = run
+        self._now = now
+        self._is_busy = False
+        self.routes = (
+            Route(
+                method="POST",
+                path=BACKUP_PATH,
+                handler=self.back_up,
+                scope=Scope.ADMIN,
+                summary="Begin a backup of the SQLite database to a file in data_dir/backups",
+                answers={202: Content(JOB, "the job; its result has the name and the size of the file")},
+            ),
+            Route(
+                method="GET",
+                path=BACKUPS_PATH,
+                handler=self.list_backups,
+                scope=Scope.READ,
+                summary="The backups in data_dir/backups, the newest first",
+                answers={200: Content(record({"data": array(_BACKUP)}), "the backups")},
+            ),
+            Route(
+                method="DELETE",
+                path=f"{BACKUPS_PATH}/{{name}}",
+                handler=self.delete,
+                scope=Scope.ADMIN,
+                summary="Delete a backup",
+                parameters=(in_path("name", STRING, "the name of the file"),),
+                answers={204: NOTHING},
+                finishes=True,
+            ),
+        )
+
+    def back_up(self, call: Call) -> Deferred[Answer]:
+        """Begin a backup."""
+        if self._copy is None:
+            raise RefusedCall(
+                http.NOT_IMPLEMENTED, "NOT_SUPPORTED",
+                "the database is Postgres: back it up with pg_dump --format=custom --file=TARGET",
+            )  # fmt: skip
+        if self._is_busy:
+            raise RefusedCall(http.CONFLICT, "BUSY", "a backup is being made already; wait for its end")
+        job = self._jobs.begin("backup", str(call.caller), self._work)
+        done: Deferred[Answer] = Deferred()
+        done.callback(accepted(job))
+        return done
+
+    def list_backups(self, _call: Call) -> Deferred[Answer]:
+        """List the backups."""
+        return self._run(self._files).addCallback(lambda files: answer({"data": files}))
+
+    def delete(self, call: Call) -> Deferred[Answer]:
+        """Delete a backup."""
+        name = call.arguments["name"]
+        if _NAME.fullmatch(name) is None:
+            raise not_found("there is no such backup")
+
+        def failed(failure: Failure) -> Answer:
+            failure.trap(OSError)
+            if failure.check(FileNotFoundError):
+                raise not_found("there is no such backup")
+            raise unavailable(f"the backup cannot be deleted: {failure.value}")
+
+        return self._run((self._folder / name).unlink).addCallbacks(lambda _: DONE, failed)
+
+    def _work(self, job: Job) -> Deferred[Any]:
+        copy = self._copy
+        assert copy is not None
+        now = self._now()
+        name = f"holdfast-{datetime.fromtimestamp(now // 1000, UTC):%Y%m%dT%H%M%S}{now % 1000:03}Z.db"
+        target = self._folder / name
+        cancelled: list[bool] = []
+
+        def report(done: int, total: int) -> None:
+            if cancelled:
+                raise _Cancelled
+            job.done, job.total = done, total
+
+        def work() -> dict[str, Any]:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            copy(target, report)
+            return _shown(target)
+
+        def ended(result: Any) -> None:
+            self._is_busy = False
+            if answering.called:  # cancelled; the thread has removed what it had written
+                return
+            if isinstance(result, Failure) and result.check(StoreUnusable, OSError):
+                result = Failure(unavailable(str(result.value)))
+            answering.callback(result)  # a Failure goes to the errbacks
+
+        answering: Deferred[Any] = Deferred(lambda _: cancelled.append(True))
+        self._is_busy = True
+        self._run(work).addBoth(ended)
+        return answering
+
+    def _files(self) -> list[dict[str, Any]]:
+        try:
+            names = sorted((each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name)), reverse=True)
+        except FileNotFoundError:
+            return []
+        return [_shown(self._folder / name) for name in names]
+
+
+def _shown(file: Path) -> dict[str, Any]:
+    state = file.stat()
+    return {"name": file.name, "size": state.st_size, "created_at": text_of(round(state.st_mtime * 1000))}

@@ -1,0 +1,177 @@
+"""Calls about the configuration: show its values, and replace its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.web import http
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.bodies import check_fields, object_of
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.routing.route import Content, Route
+from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, FLAG, STRING, array, nullable, record, request
+from holdfast.config.effects import TakesEffect
+from holdfast.config.problems import ConfigProblem
+
+CONFIGS_PATH = "/api/v5/configs"
+
+_MOST_BYTES = 1 << 20
+_EXAMPLE = '{"toml": "[mqtt]\\nmax_inflight = 100\\n", "dry_run": true}'
+_CONFIGS = record(
+    {
+        "file": nullable(STRING),
+        "writable": BOOLEAN,
+        "values": array(
+            record({"key": STRING, "value": ANYTHING, "secret": BOOLEAN, "takes_effect": STRING, "differs": BOOLEAN})
+        ),
+        "problems": array(ANYTHING),
+    }
+)
+_OUTCOME = record({"dry_run": BOOLEAN, "changed": ANYTHING, "restart": ANYTHING, "warnings": ANYTHING})
+
+
+class Outcome(Protocol):
+    """What a reload has done, or would do."""
+
+    @property
+    def problems(self) -> Sequence[ConfigProblem]:
+        """The problems because of which nothing was changed."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the answer."""
+
+
+class IConfigs(Protocol):
+    """The configuration of the broker. What fails because of the file raises a ``not_writable`` exception."""
+
+    @property
+    def file(self) -> str | None:
+        """The configuration file."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the operator permits to write it."""
+
+    def values(self) -> Iterable[tuple[str, object, TakesEffect, bool]]:
+        """Return each option: its key, its value, when a change takes effect, and whether it is secret."""
+
+    def differing(self) -> Deferred[tuple[frozenset[str], Sequence[ConfigProblem]]]:
+        """Fire with the keys whose values in the file are others now, and the problems of the file."""
+
+    def text(self) -> Deferred[bytes]:
+        """Fire with the content of the file."""
+
+    def put(self, text: bytes, by: str, dry_run: bool) -> Deferred[Outcome]:
+        """Replace the file and reload; with ``dry_run``, only tell what that would do."""
+
+
+class ConfigCalls:
+    """Shows and replaces the configuration. ``not_writable`` is the exception that says why the file cannot be."""
+
+    def __init__(self, configs: IConfigs, not_writable: type[Exception]) -> None:
+        self._configs = configs
+        refusals: dict[type[Exception], Callable[[Any], RefusedCall]] = {not_writable: _not_writable}
+        self.routes = (
+            Route(
+                method="GET",
+                path=CONFIGS_PATH,
+                handler=self.show,
+                scope=Scope.READ,
+                summary="The present values of all options, and where the file has others; secrets are hidden",
+                answers={200: Content(_CONFIGS, "the values")},
+            ),
+            Route(
+                method="GET",
+                path=f"{CONFIGS_PATH}/toml",
+                handler=self.text,
+                scope=Scope.ADMIN,
+                summary="The text of the configuration file, with the secrets in it",
+                answers={200: Content(record({"file": STRING, "toml": STRING}), "the text")},
+                refusals=refusals,
+            ),
+            Route(
+                method="PUT",
+                path=CONFIGS_PATH,
+                handler=self.put,
+                scope=Scope.ADMIN,
+                summary="Replace the configuration file and reload; with dry_run, only tell what that would change",
+                body=Content(request({"toml": STRING, "dry_run": FLAG}, required=("toml",)), "the whole new text"),
+                answers={200: Content(_OUTCOME, "what was changed, or would be")},
+                refusals=refusals,
+                finishes=True,
+            ),
+        )
+
+    @inlineCallbacks
+    def show(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Show all values."""
+        differing, problems = yield self._configs.differing()
+        values = [
+            {"key": key, "value": value, "secret": secret, "takes_effect": effect.value, "differs": key in differing}
+            for key, value, effect, secret in self._configs.values()
+        ]
+        return answer(
+            {
+                "file": self._configs.file,
+                "writable": self._configs.writable and self._configs.file is not None,
+                "values": values,
+                "problems": _shown(problems),
+            }
+        )
+
+    @inlineCallbacks
+    def text(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Show the file."""
+        self._check_permitted()
+        text = yield self._configs.text()
+        return answer({"file": self._configs.file, "toml": text.decode(errors="replace")})
+
+    @inlineCallbacks
+    def put(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Replace the file."""
+        self._check_permitted()
+        fields = object_of(call, _EXAMPLE)
+        check_fields(fields, ("toml", "dry_run"))
+        toml, dry_run = fields.get("toml"), fields.get("dry_run", False)
+        if not isinstance(toml, str):
+            raise bad_request("toml is the whole text of the configuration file", "toml", "text in TOML")
+        if not isinstance(dry_run, bool):
+            raise bad_request("dry_run is true or false", "dry_run", "true or false")
+        try:
+            text = toml.encode()
+        except UnicodeEncodeError:
+            raise bad_request("toml is not Unicode text: it has a lone surrogate", "toml", "text in TOML") from None
+        if len(text) > _MOST_BYTES:
+            raise bad_request(f"toml has more than {_MOST_BYTES} bytes", "toml", f"at most {_MOST_BYTES} bytes")
+        outcome = yield self._configs.put(text, str(call.caller), dry_run)
+        content = {**outcome.as_json(), "dry_run": dry_run, "problems": _shown(outcome.problems)}
+        note = {"dry_run": dry_run, "changed": [each["key"] for each in content["changed"]]}
+        if not outcome.problems:
+            return answer(content, note=note)
+        refused = RefusedCall(
+            http.BAD_REQUEST,
+            "UPDATE_FAILED",
+            f"nothing was changed: {len(outcome.problems)} problems",
+            field="toml",
+            more=content,
+        )
+        return evolve(refused.answer(), note={"dry_run": dry_run, "problems": len(outcome.problems)})
+
+    def _check_permitted(self) -> None:
+        if not self._configs.writable:
+            raise RefusedCall(
+                http.FORBIDDEN, "FORBIDDEN", "the configuration does not permit it: admin.config_writable is false"
+            )
+
+
+def _shown(problems: Sequence[ConfigProblem]) -> list[dict[str, Any]]:
+    return [{"file": each.file, "line": each.line, "key": each.key, "message": each.message} for each in problems]
+
+
+def _not_writable(error: Exception) -> RefusedCall:
+    return RefusedCall(http.CONFLICT, "NOT_WRITABLE", str(error))
