@@ -201,9 +201,9 @@ def compose_broker(
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
-    ``read`` returns the configuration as it is at a reload, or with another file; raises ConfigError. ``open_files`` limits the files and
-    connections that the process may have open; None is no limit. The ``environment`` may name the service manager, and
-    have secrets that the configuration names.
+    ``read`` returns the configuration as it is at a reload, or with another file; raises ConfigError. ``open_files``
+    limits the files and connections that the process may have open; None is no limit. The ``environment`` may name the
+    service manager, and have secrets that the configuration names.
     """
     files = file_states(config, environment)
     pressure = Pressure(reactor)
