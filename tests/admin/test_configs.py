@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Desk:
         def run(function: Any) -> Deferred[Any]:
             return maybeDeferred(function)
 
-        def revoke(_old: Config, _new: Config) -> Deferred[dict[str, int]]:
+        def revoke(_old: Config, _new: Config) -> Deferred[Mapping[str, int]]:
             return maybeDeferred(dict)
 
         self.reloads = Reloads(

@@ -1,8 +1,8 @@
 """The configuration file of a running broker, replaced as a whole: checked before, and put back if the reload fails.
 
 How it works. The new text is written beside the file, as ``NAME.new``, with the mode and the owner of the file. All
-that a reload would check is checked with it. Then the old text is kept as ``NAME.bak``, ``NAME.new`` takes the place of the
-file in one step, and the broker reloads. If it refuses after all, such as because a port is in use, the old text takes
+that a reload would check is checked with it. Then the old text is kept as ``NAME.bak``, ``NAME.new`` takes the place of
+the file in one step, and the broker reloads. If it refuses after all, such as because a port is in use, the old text takes
 its place again. So at every moment there is one whole file.
 """
 
@@ -53,7 +53,7 @@ class ConfigFile:
         old = yield self._run(partial(_content, path))
         yield self._run(partial(_write, new, text, path))
         try:
-            outcome = yield self._reloads.check(partial(self._read, new))
+            outcome: Outcome = yield self._reloads.check(partial(self._read, new))
             if outcome.problems or dry_run:
                 return _named(outcome, new, path)
             yield self._run(partial(_replace, path, new, old))

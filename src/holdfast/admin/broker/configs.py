@@ -66,8 +66,8 @@ class IConfigs(Protocol):
     def text(self) -> Deferred[bytes]:
         """Fire with the content of the file."""
 
-    def put(self, text: bytes, by: str, dry_run: bool) -> Deferred[Outcome]:
-        """Replace the file and reload; with ``dry_run``, only tell what that would do."""
+    def put(self, text: bytes, by: str, dry_run: bool) -> Deferred[Any]:
+        """Replace the file and reload; with ``dry_run``, only tell what that would do. Fires with an Outcome."""
 
 
 class ConfigCalls:
@@ -148,7 +148,7 @@ class ConfigCalls:
             raise bad_request("toml is not Unicode text: it has a lone surrogate", "toml", "text in TOML") from None
         if len(text) > _MOST_BYTES:
             raise bad_request(f"toml has more than {_MOST_BYTES} bytes", "toml", f"at most {_MOST_BYTES} bytes")
-        outcome = yield self._configs.put(text, str(call.caller), dry_run)
+        outcome: Outcome = yield self._configs.put(text, str(call.caller), dry_run)
         content = {**outcome.as_json(), "dry_run": dry_run, "problems": _shown(outcome.problems)}
         note = {"dry_run": dry_run, "changed": [each["key"] for each in content["changed"]]}
         if not outcome.problems:
