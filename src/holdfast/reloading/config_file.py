@@ -2,8 +2,8 @@
 
 How it works. The new text is written beside the file, as ``NAME.new``, with the mode and the owner of the file. All
 that a reload would check is checked with it. Then the old text is kept as ``NAME.bak``, ``NAME.new`` takes the place of
-the file in one step, and the broker reloads. If it refuses after all, such as because a port is in use, the old text takes
-its place again. So at every moment there is one whole file.
+the file in one step, and the broker reloads. If it refuses after all, such as because a port is in use, the old text
+takes its place again. So at every moment there is one whole file.
 """
 
 from __future__ import annotations
