@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
 from holdfast.admin.accounts.bans import BANS_PREFIX, BanAPI
-from holdfast.admin.callers.caller import Caller, Scope
+from holdfast.admin.callers.caller import Caller, Scope, Via
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.auth.failures.ban import Ban
@@ -19,7 +19,7 @@ from holdfast.auth.failures.exempt import Exempt
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000
-ALICE = Caller("alice", 1000, frozenset({Scope.ADMIN}))
+ALICE = Caller("alice", 1000, frozenset({Scope.ADMIN}), via=Via.CONTROL)
 
 
 class Office:
