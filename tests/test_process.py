@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.selectreactor import SelectReactor
+from twisted.internet.task import Clock
 
 from holdfast import process
 from tests.processes import unmeasured
@@ -85,3 +89,44 @@ def test_the_table_of_open_files_has_room_before_clients_come() -> None:
     status = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=unmeasured())
     (size,) = [line.split()[1] for line in status.stdout.splitlines() if line.startswith("FDSize:")]
     assert int(size) >= 4096
+
+
+class Starting(Clock):
+    """A reactor that runs when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._starting: list[Callable[[], object]] = []
+
+    def callWhenRunning(self, call: Callable[..., object], *arguments: object) -> None:
+        self._starting.append(lambda: call(*arguments))
+
+    def run(self) -> None:
+        for call in self._starting:
+            call()
+        self.advance(0)
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_no_collection_looks_at_the_objects_of_the_start() -> None:
+    """They are many, and stay. A cycle that is made later is freed as usual."""
+    reactor = Starting()
+    interval, thresholds, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
+    try:
+        process.tune_interpreter(reactor)
+        assert gc.get_freeze_count() == frozen, "parts may still be made"
+        before = len(gc.get_objects())
+        reactor.run()
+        assert gc.get_freeze_count() > 10_000
+        assert len(gc.get_objects()) < before / 10
+        watched = weakref.ref(_Cycle())
+        gc.collect()
+        assert watched() is None
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)

@@ -127,7 +127,7 @@ def makeService(options: Options) -> IService:
     from holdfast.scheduling.freed_memory import FreedMemory
     from holdfast.scheduling.patient_poller import be_patient
 
-    tune_interpreter()
+    tune_interpreter(reactor)
     go_on_after_hangup(reactor, lambda signal: broker.reloads.reload(signal).addErrback(_is_logged))
     clock = give_steady_clock(reactor)
     be_patient(reactor)
