@@ -22,13 +22,13 @@ _MOST_ARGUMENTS = 20
 class LimitedRequest(Request):
     """A request whose caller is known before its body arrives, and whose body has a limit.
 
-    A longer body is refused while it arrives. ``refused`` is the refusal of a caller.
+    A longer body than ``most_bytes`` is refused while it arrives. ``refused`` is the refusal of a caller.
     """
 
     caller: Caller = ANYONE
     head: Head | None = None
     refused: RefusedCall | None = None
-    _most_bytes = STRANGERS_BODY
+    most_bytes = STRANGERS_BODY
     _received = 0
     _too_long = False
 
@@ -41,8 +41,8 @@ class LimitedRequest(Request):
         except RefusedCall as refused:
             self.refused = refused
         if self.caller.scopes:
-            self._most_bytes = channel.site.most_bytes
-        if length is not None and length > self._most_bytes:
+            self.most_bytes = channel.site.most_bytes
+        if length is not None and length > self.most_bytes:
             self._refuse()
             length = 0
         Request.gotLength(self, length)
@@ -50,7 +50,7 @@ class LimitedRequest(Request):
     def handleContentChunk(self, data: bytes) -> None:
         """Receive a piece of the body."""
         self._received += len(data)
-        if self._received > self._most_bytes:
+        if self._received > self.most_bytes:
             self._refuse()
         if not self._too_long:
             Request.handleContentChunk(self, data)
@@ -65,7 +65,7 @@ class LimitedRequest(Request):
             return
         self._too_long = True
         who = "" if self.caller.scopes else " of a caller without an API key or a login"
-        message = f"a body{who} has at most {self._most_bytes} bytes; send it in parts"
+        message = f"a body{who} has at most {self.most_bytes} bytes; send it in parts"
         body = RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message).answer().body
         head = f"Connection: close\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n\r\n"
         transport: Any = self.channel.transport

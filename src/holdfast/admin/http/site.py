@@ -20,6 +20,7 @@ from holdfast.admin.calls.head import Head, Identify
 from holdfast.admin.calls.problems import RefusedCall, title_of
 from holdfast.admin.http.producer import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of
+from holdfast.admin.http.turns import Turns
 from holdfast.admin.http.upgrade import Upgrade
 
 #: seconds a connection may be idle
@@ -30,6 +31,8 @@ _PATIENCE = 30.0
 _SLOWEST = 16_384
 _MOST_CONNECTIONS = 64
 _MOST_HEADERS = 100
+#: digits of the longest length of a body
+_MOST_DIGITS = 18
 
 Answering = Callable[[Call], Deferred[Answer]]
 
@@ -128,11 +131,26 @@ class CountedChannel(http.HTTPChannel):
             self._expect_end(_PATIENCE)
         http.HTTPChannel.dataReceived(self, data)
 
+    def headerReceived(self, line: bytes) -> bool:
+        """Take a header. A length with very many digits is answered as other bad lengths are."""
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length" and len(value.strip()) > _MOST_DIGITS:
+            line = name + b": too long"
+        return bool(http.HTTPChannel.headerReceived(self, line))
+
     def allHeadersReceived(self) -> None:
         """Give the body the time that it needs."""
-        most = self.site.most_bytes if self.length is None else self.length
-        self._expect_end(_PATIENCE + most / _SLOWEST)
         http.HTTPChannel.allHeadersReceived(self)
+        most: int = self.requests[-1].most_bytes
+        self._expect_end(_PATIENCE + (most if self.length is None else min(self.length, most)) / _SLOWEST)
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """Take bytes of a body, or of requests after the one that is being answered."""
+        http.HTTPChannel.rawDataReceived(self, data)
+        if self._handlingRequest and self._has_too_much:
+            self._networkProducer.pauseProducing()  # Twisted does not while the client takes nothing
+        elif self._dataBuffer and not self._handlingRequest:  # the answer was there at once
+            self._wait_for_turn()
 
     def allContentReceived(self) -> None:
         """Begin to answer. The answer may take its time."""
@@ -140,9 +158,45 @@ class CountedChannel(http.HTTPChannel):
         self.site.requested(self)
         http.HTTPChannel.allContentReceived(self)
 
+    def requestDone(self, request: Any) -> None:
+        """Finish a request. Requests that came meanwhile wait for their turn, and until the client takes answers."""
+        waits = bool(self.persistent and (self._buffer or self._dataBuffer))
+        self.paused = waits
+        http.HTTPChannel.requestDone(self, request)
+        if waits:
+            self._wait_for_turn()
+
+    def resumeProducing(self) -> None:
+        """Go on: the client has taken what was sent to it."""
+        http.HTTPChannel.resumeProducing(self)
+        if self.paused:
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        self.paused = True
+        self._networkProducer.pauseProducing()
+        if not self._waitingForTransport:
+            self.site.turns.enter(self, self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Work on the next request."""
+        if self._waitingForTransport:
+            return  # resumeProducing goes on
+        self.paused = False
+        self._buffer = b"".join([*self._dataBuffer, self._buffer])
+        self._dataBuffer = []
+        self.dataReceived(b"")
+        if not self.paused and not self._waitingForTransport and not self._has_too_much:
+            self._networkProducer.resumeProducing()
+
+    @property
+    def _has_too_much(self) -> bool:
+        return sum(map(len, self._dataBuffer)) > self._optimisticEagerReadSize
+
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # Twisted always gives the reason
         """Forget the connection."""
         self._expect_end(None)
+        self.site.turns.leave(self)
         self.site.connections.discard(self)
         self.site.lost(self)
         http.HTTPChannel.connectionLost(self, reason)
@@ -200,6 +254,7 @@ class APISite(Site):
         self.most_connections = most_connections
         self.identify = identify or _local
         self.connections: set[CountedChannel] = set()
+        self.turns = Turns(reactor)
         #: by path, what hands connections over to other protocols
         self.upgrades: dict[bytes, Upgrade] = {}
 
