@@ -36,8 +36,9 @@ class TurnByTurn:
     def __init__(self) -> None:
         self._calls: list[Callable[[], None]] = []
 
-    def callLater(self, _delay: float, call: Callable[[], None]) -> None:
+    def callLater(self, _delay: float, call: Callable[[], None]) -> object:
         self._calls.append(call)
+        return call
 
     def turn(self) -> None:
         calls, self._calls = self._calls, []
