@@ -39,10 +39,10 @@ Arguments = dict[str, str]
 class Refusal(Exception):
     """The call is refused with this status and detail."""
 
-    def __init__(self, status: int, detail: str, errors: list[dict[str, str]] | None = None) -> None:
+    def __init__(self, status: int, detail: str, field: str = "", allowed: str = "", **more: Any) -> None:
         super().__init__(detail)
         self.status = status
-        self.errors = errors or []
+        self.more = {**({"field": field, "allowed": allowed} if field else {}), **more}
 
 
 class FakeAPI:
@@ -269,7 +269,7 @@ class FakeAPI:
 
     def post_banned(self, _given: Arguments, body: Any) -> Any:
         if body["as"] == "peerhost" and "." not in body["who"]:
-            raise Refusal(400, "who is not an address", [{"field": "who", "detail": "an IPv4 or IPv6 address"}])
+            raise Refusal(400, "who is not an address", "who", "an IPv4 or IPv6 address")
         self.bans.append({"by": "operator", "at": self.ago(0), "until": None, **body})
         return self.bans[-1]
 
@@ -288,22 +288,36 @@ class FakeAPI:
     def delete_api_key(self, _given: Arguments, _body: Any, name: str) -> None:
         self.keys = [key for key in self.keys if key["name"] != name]
 
-    def get_configs(self, _given: Arguments, _body: Any) -> Any:
-        size, url = "1 MiB", "sqlite:///data/holdfast.db"
-        return listed([
-            {"name": "retainer.max_payload_size", "value": size, "file": size, "differs": False, "effect": "at once"},
-            {"name": "retainer.delivery_rate", "value": 5000, "file": 1000, "differs": True, "effect": "at once"},
-            {"name": "storage.url", "value": url, "file": url, "differs": False, "effect": "at a start"},
-        ])  # fmt: skip
+    def get_configs(self, _given: Arguments, _body: Any, part: str = "") -> Any:
+        if part:
+            return {"file": "/etc/holdfast/holdfast.toml", "toml": "[retainer]\ndelivery_rate = 1000\n"}
+        restart = "at a restart of the broker"
+        values = [
+            ("retainer.max_payload_size", "1 MiB", restart, False),
+            ("retainer.delivery_rate", 5000, "at a reload", True),
+            ("storage.url", "sqlite:///data/holdfast.db", restart, False),
+        ]
+        return {
+            "file": "/etc/holdfast/holdfast.toml",
+            "writable": True,
+            "values": [
+                {"key": key, "value": value, "secret": False, "takes_effect": effect, "differs": differs}
+                for key, value, effect, differs in values
+            ],
+            "problems": [],
+        }
 
     def put_configs(self, _given: Arguments, body: Any) -> Any:
         if "bad" in body["toml"]:
             raise Refusal(
                 400,
-                "line 2: retainer.bad: there is no such key",
-                [{"field": "retainer.bad", "detail": "line 2: there is no such key"}],
+                "nothing was changed: 1 problems",
+                problems=[
+                    {"file": "holdfast.toml", "line": 2, "key": "retainer.bad", "message": "there is no such key"}
+                ],
             )
-        return {"differences": [{"name": "retainer.delivery_rate", "before": 5000, "after": 900, "effect": "at once"}]}
+        changed = {"key": "retainer.delivery_rate", "old": 5000, "new": 900, "takes_effect": "at a reload"}
+        return {"dry_run": body["dry_run"], "changed": [changed], "restart": [], "warnings": [], "problems": []}
 
     # --- retained messages
 
@@ -325,7 +339,8 @@ class FakeAPI:
             raise Refusal(
                 400,
                 "topic is not a Topic Filter: # is the last level only",
-                [{"field": "topic", "detail": "a Topic Filter"}],
+                "topic",
+                "a Topic Filter",
             )
         now = time.time()
         topics = [
@@ -468,7 +483,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             status, content = self.api.answer(method, path, given, body)
         except Refusal as refusal:
-            self._respond(refusal.status, {"title": "Refused", "detail": str(refusal), "errors": refusal.errors})
+            self._respond(refusal.status, {"title": "Refused", "detail": str(refusal), **refusal.more})
         else:
             self._respond(status, content)
 

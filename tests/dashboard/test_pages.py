@@ -96,7 +96,7 @@ def test_a_failed_call_is_told_with_a_way_to_try_again(dashboard: Dashboard, api
     """The error has the broker's words, also about a field, and goes away when the call succeeds."""
     from tests.dashboard.fake_api import Refusal
 
-    api.fail["/clients"] = Refusal(400, "limit is a number", [{"field": "limit", "detail": "1 to 10000"}])
+    api.fail["/clients"] = Refusal(400, "limit is a number", "limit", "1 to 10000")
     dashboard.expected.append("status of 400")
     dashboard.go("clients")
     dashboard.sees("limit is a number")

@@ -97,10 +97,13 @@ function problemIn(response, text) {
     content = JSON.parse(text) ?? {};
   } catch { /* an answer of a proxy: its status has to do */ }
   const detail = content.detail ?? content.message ?? `The answer has the status ${response.status} ${response.statusText}.`;
-  const errors = Array.isArray(content.errors) ? content.errors : content.field ? [content] : [];
+  const errors = Array.isArray(content.problems) ? content.problems.map(located) : content.field ? [content] : [];
   const fields = errors.map((each) => ({ field: visible(each.field ?? ""), detail: visible(each.allowed ? `allowed: ${each.allowed}` : each.detail ?? "") }));
   return new Problem(visible(content.title ?? "The call was refused"), visible(detail), response.status, fields);
 }
+
+/** A problem of a configuration file as a field and what is wrong with it. */
+const located = (each) => ({ field: each.key ?? "", detail: `${each.line ? `line ${each.line}: ` : ""}${each.message}` });
 
 /** Follow a job to its end; `progress` gets each state. Raises Problem if it failed. `signal` ends only the waiting. */
 export async function finished(job, progress = () => {}, signal = undefined) {
