@@ -374,9 +374,7 @@ class FakeAPI:
 
     def retainer_post_messages(self, _given: Arguments, body: Any) -> None:
         if "+" in body["topic"]:
-            raise Refusal(
-                400, "topic: + is not allowed in a Topic Name", [{"field": "topic", "detail": "a Topic Name"}]
-            )
+            raise Refusal(400, "topic: + is not allowed in a Topic Name", "topic", "a Topic Name")
         self.retained[body["topic"]] = {}
 
     def retainer_delete_messages(self, given: Arguments, _body: Any) -> Any:
