@@ -84,12 +84,14 @@ class Door:
         self.failures = CountedFailures()
         self.sessions = DashboardSessions(clock.seconds)
         self.verify: VerifyUser | None = None
+        self.banned = False
         self.identities = Identities(
             Guards(lambda: ()),
             KnownKeys(),
             self.sessions,
             lambda: self.failures,
             lambda _, name: self.told.append(name),
+            lambda _: self.banned,
         )
         self.logins = LoginAPI(
             self.sessions, Links(clock.seconds), self.identities, verify=lambda: self.verify,
@@ -240,6 +242,29 @@ def test_users_log_in_by_their_passwords_if_a_group_is_named(door: Door) -> None
     assert (door.told, door.failures.names) == (["alice"], ["alice"])
     assert [name for name, _, note in door.audit if note] == [""]
     assert door.audit[-1][2] == {"operator": "user alice via dashboard"}
+
+
+def test_the_answer_to_a_wrong_password_or_link_waits(door: Door) -> None:
+    door.verify = lambda _username, _password: succeed(False)
+    for body in ({"username": "alice", "password": "x"}, {"token": "x"}):
+        delays = [door.ask("POST", LOGIN_PATH, body)[2].delay for _ in range(2)]
+        assert 0 < delays[0] < delays[1]
+
+
+def test_a_connection_from_an_address_that_was_banned_meanwhile_makes_no_calls(door: Door) -> None:
+    """Whoever keeps a connection open could guess on otherwise. A guess that is right gets the same answer."""
+    session = door.log_in()
+    verified: Deferred[bool] = Deferred()
+    door.verify = lambda _username, _password: verified
+    head = Head(method="POST", peer=ELSEWHERE, host="192.0.2.1")
+    body = b'{"username": "alice", "password": "right"}'
+    answering = door.table.answer(Call("POST", LOGIN_PATH, {}, body, door.identities.identify(None, head), head=head))
+    door.banned = True
+    verified.callback(True)
+    assert result_of(answering).status == 403
+    assert door.ask("GET", "/change", **session)[0] == 403
+    assert door.ask("GET", "/change", authorization=f"Bearer {KEY}:{SECRET}")[1]["code"] == "BANNED"
+    assert door.failures.names == []
 
 
 def test_a_login_that_has_to_wait_for_others_is_refused(door: Door) -> None:

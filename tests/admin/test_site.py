@@ -15,7 +15,7 @@ from twisted.logger import LogEvent
 from twisted.python.failure import Failure
 from twisted.web.server import Site
 
-from holdfast.admin.callers.caller import ANYONE, Caller
+from holdfast.admin.callers.caller import ANYONE, Caller, Scope
 from holdfast.admin.callers.operators import UNKNOWN
 from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
 from holdfast.admin.calls.problems import unauthorized
@@ -343,3 +343,19 @@ def test_the_call_of_a_client_that_leaves_is_cancelled(streaming: bool, logged_f
     assert cancelled == [waiting]
     assert logged_failures == []
     assert len(line.site.connections) == 0
+
+
+def test_the_answer_to_a_wrong_login_waits() -> None:
+    line = HTTPClient(lambda _: succeed(Answer(401, delay=3.0)))
+    line.send("POST / HTTP/1.1")
+    line.clock.advance(2.9)
+    assert line.transport.value() == b""
+    line.clock.advance(0.1)
+    assert line.answered()[0] == 401
+
+
+def test_callers_who_may_only_read_send_short_bodies_only() -> None:
+    line = HTTPClient(lambda _: succeed(answer({})), most_bytes=1 << 20)
+    line.site.identify = lambda _channel, _head: Caller(scopes=frozenset({Scope.READ}))
+    line.send("POST / HTTP/1.1", f"Content-Length: {(1 << 16) + 1}")
+    assert line.answered()[0] == 413

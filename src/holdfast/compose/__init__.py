@@ -323,6 +323,7 @@ def compose_broker(
         url=lambda: admin.url,
         seconds=reactor.seconds,
         now=now,
+        banned=bans.has_peer,
     )
     jobs = Jobs(now)
     routes = [

@@ -26,7 +26,7 @@ from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.passwords.hashes import HashParameters, nobodys_hash
 from holdfast.auth.passwords.hashes import verify as verify_hash
 from holdfast.auth.passwords.hashing_threads import HashingThreads
-from holdfast.compose.accounts import Accounts
+from holdfast.compose.accounts import Accounts, hash_parameters_of
 from holdfast.compose.console import PATH as CONSOLE_PATH
 from holdfast.config import Config
 from holdfast.config.sections.admin import AdminConfig
@@ -143,6 +143,7 @@ def compose_callers(
     url: Callable[[], str | None],
     seconds: Callable[[], float],
     now: Callable[[], int],
+    banned: Callable[[Peer], bool],
 ) -> Callers:
     """Build what tells who calls. ``config`` returns the present configuration; ``seconds`` is any clock."""
     sessions, users = DashboardSessions(seconds), accounts.users
@@ -153,18 +154,23 @@ def compose_callers(
 
     def verify() -> VerifyUser | None:
         group = config().admin.users_group
-        return partial(_verify, users, threads, group) if group else None
+        return partial(_verify, users, threads, hash_parameters_of(config()), group) if group else None
 
     users.on_change(lambda changes: sessions.end_of(changes.revoked | changes.regrouped))
-    identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed)
+    identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed, banned)
     logins = LoginAPI(sessions, Links(seconds), identities, verify=verify, url=url, now=now)
     return Callers(identities=identities, logins=logins, sessions=sessions)
 
 
-def _verify(users: Users, threads: HashingThreads, group: str, username: str, password: bytes) -> Deferred[bool]:
-    """Verify the password of a user, who must be in a group. An unknown user takes as long. Raises Busy."""
+def _verify(
+    users: Users, threads: HashingThreads, parameters: HashParameters, group: str, username: str, password: bytes
+) -> Deferred[bool]:
+    """Verify the password of a user, who must be in a group. Raises Busy.
+
+    An unknown user takes as long as one whose hash has these parameters, as new ones have.
+    """
     user = users.stored(username)
-    stored = nobodys_hash(HashParameters()) if user is None else user.password_hash
+    stored = nobodys_hash(parameters) if user is None else user.password_hash
     allowed = user is not None and group in user.groups
 
     def right(verified: bool) -> bool:

@@ -44,6 +44,8 @@ class Answer:
     Over HTTP, a piece is sent as soon as it is there, and however long it takes; a Deferred is cancelled if the caller
     leaves. ``stopped`` is then called once, and also when the answer is complete.
 
+    Over HTTP, the answer waits for ``delay`` seconds.
+
     ``note`` says for the audit log what the call has changed, without secrets.
     """
 
@@ -54,6 +56,7 @@ class Answer:
     more: Callable[[], Deferred[bytes]] | None = None
     stopped: Callable[[], None] | None = None
     note: Mapping[str, object] = field(factory=dict)
+    delay: float = 0.0
 
 
 #: Answers a call. It may raise RefusedCall or another exception, or its Deferred may fail with one.

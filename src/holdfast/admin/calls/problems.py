@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -60,7 +61,7 @@ class RefusedCall(Exception):
 
     def answer(self) -> Answer:
         """Return the refusal as an answer."""
-        return answer(self.content(), self.status, self.headers, content_type=PROBLEM)
+        return evolve(answer(self.content(), self.status, self.headers, content_type=PROBLEM), delay=self.delay)
 
     def content(self) -> dict[str, Any]:
         """Return the content of the answer."""

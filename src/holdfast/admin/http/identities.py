@@ -30,7 +30,8 @@ ToldFailed = Callable[[Peer, str], None]
 class Identities:
     """Tells the caller of each request.
 
-    ``failures`` returns what counts failed logins; they are also told to ``failed``.
+    ``failures`` returns what counts failed logins; they are also told to ``failed``. ``banned`` tells whether an address
+    is banned: a connection that was there before the ban makes no further calls.
     """
 
     def __init__(
@@ -40,15 +41,18 @@ class Identities:
         sessions: DashboardSessions,
         failures: Callable[[], IFailures],
         failed: ToldFailed,
+        banned: Callable[[Peer], bool],
     ) -> None:
         self._guards = guards
         self._keys = keys
         self._sessions = sessions
         self._failures = failures
         self._failed = failed
+        self._banned = banned
 
     def identify(self, _channel: Any, head: Head) -> Caller:
         """Return who makes a request. Raises RefusedCall if it may not be made at all."""
+        self._check_ban(head.peer)
         self._guards.check(head)
         on_loopback = is_on_loopback(head)
         if head.authorization is not None:
@@ -72,8 +76,17 @@ class Identities:
         return unauthorized(message, min(delay, LONGEST_DELAY))
 
     def right(self, peer: Peer, name: str) -> None:
-        """Take back the failures of this address under this name, which is proven now."""
+        """Take back the failures of this address under this name, which is proven now.
+
+        Raises RefusedCall if the address was banned meanwhile: guesses that were sent at one moment are worth no more
+        than others.
+        """
+        self._check_ban(peer)
         self._failures().succeeded(peer, name)
+
+    def _check_ban(self, peer: Peer) -> None:
+        if self._banned(peer):
+            raise RefusedCall(http.FORBIDDEN, "BANNED", "the address of this connection is banned")
 
     def _by_key(self, head: Head, on_loopback: bool) -> Caller:
         key, secret = _credentials(head.authorization or "")

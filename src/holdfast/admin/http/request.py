@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl
 from twisted.web import http
 from twisted.web.server import Request
 
-from holdfast.admin.callers.caller import ANYONE, Caller
+from holdfast.admin.callers.caller import ANYONE, Caller, Scope
 from holdfast.admin.calls.call import Call
 from holdfast.admin.calls.head import Head, head_of
 from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request
 
-#: bytes of the longest body of a caller who may not do anything: enough for a login
+#: bytes of the longest body of a caller who may change nothing: enough for a login
 STRANGERS_BODY = 1 << 16
 _MOST_ARGUMENTS = 20
 
@@ -40,7 +40,7 @@ class LimitedRequest(Request):
             self.caller = channel.site.identify(channel, self.head)
         except RefusedCall as refused:
             self.refused = refused
-        if self.caller.scopes:
+        if self._may_change:
             self.most_bytes = channel.site.most_bytes
         if length is not None and length > self.most_bytes:
             self._refuse()
@@ -60,11 +60,15 @@ class LimitedRequest(Request):
         if not self._too_long:
             Request.requestReceived(self, command, path, version)
 
+    @property
+    def _may_change(self) -> bool:
+        return bool(self.caller.scopes - {Scope.OPEN, Scope.READ})
+
     def _refuse(self) -> None:
         if self._too_long:
             return
         self._too_long = True
-        who = "" if self.caller.scopes else " of a caller without an API key or a login"
+        who = "" if self._may_change else " of a caller who may only read, or without an API key or a login,"
         message = f"a body{who} has at most {self.most_bytes} bytes; send it in parts"
         body = RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message).answer().body
         head = f"Connection: close\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -66,15 +66,16 @@ class APIResource(Resource):
                 return NOT_DONE_YET
             call = call_of(request)
         except RefusedCall as refused:
-            if not refused.delay:
-                self._respond(refused.answer(), request)
-                return NOT_DONE_YET
-            answering = deferLater(self._reactor, refused.delay, refused.answer)
+            answering = succeed(refused.answer())
         else:
             answering = self._answering(call)
         request.notifyFinish().addErrback(lambda _: answering.cancel())
+        answering.addCallback(self._in_time)
         answering.addCallbacks(self._respond, _cancelled, callbackArgs=(request,))
         return NOT_DONE_YET
+
+    def _in_time(self, answer: Answer) -> Answer | Deferred[Answer]:
+        return deferLater(self._reactor, answer.delay, lambda: answer) if answer.delay else answer
 
     def _respond(self, answer: Answer, request: Any) -> None:
         request.setResponseCode(answer.status, title_of(answer.status).encode())
