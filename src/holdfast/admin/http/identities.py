@@ -30,8 +30,8 @@ ToldFailed = Callable[[Peer, str], None]
 class Identities:
     """Tells the caller of each request.
 
-    ``failures`` returns what counts failed logins; they are also told to ``failed``. ``banned`` tells whether an address
-    is banned: a connection that was there before the ban makes no further calls.
+    ``failures`` returns what counts failed logins; they are also told to ``failed``. ``banned`` tells whether an
+    address is banned: a connection that was there before the ban makes no further calls.
     """
 
     def __init__(
