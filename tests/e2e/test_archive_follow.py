@@ -70,6 +70,7 @@ def places(database: Path) -> tuple[int, int, int | None]:
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_archive_that_follows_ends_by_a_signal_and_has_each_change_once(tmp_path: Path) -> None:
     """It ends by Ctrl-C, by SIGTERM, or by kill -9 in a batch. The next run completes the archive."""
     configuration, out, log = tmp_path / "history.toml", tmp_path / "archive", tmp_path / "driver.log"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.processes import PATIENCE, BrokerProcess, unmeasured
 
 BIN = Path(sys.executable).parent
@@ -16,8 +18,12 @@ CONFIGURATION = "[failed_logins]\nenable = false\n[retainer.history]\nenable = t
 OTHER_BODIES = "/(import|merge)$"
 
 
-def test_every_call_keeps_to_its_description(tmp_path: Path) -> None:
-    """Reads and writes, with a fixed seed. No answer is a fault of the broker, or another than the one described."""
+@pytest.mark.parametrize("seconds", ["20", pytest.param("900", marks=pytest.mark.nightly)])
+def test_every_call_keeps_to_its_description(tmp_path: Path, seconds: str) -> None:
+    """Reads and writes, with a fixed seed. No answer is a fault of the broker, or another than the one described.
+
+    The time is enough for about a third of the calls; at night, for all.
+    """
     (tmp_path / "h.toml").write_text(CONFIGURATION)
     broker = BrokerProcess(tmp_path, "--config", "h.toml", admin="tcp:0:interface=127.0.0.1").start()
     try:
@@ -35,9 +41,9 @@ def test_every_call_keeps_to_its_description(tmp_path: Path) -> None:
                 "--exclude-checks", "positive_data_acceptance",
                 "--generation-with-security-parameters", "false", "--generation-database", "none",
                 "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1", "--no-shrink", "--no-color",
-                "--continue-on-failure", "--max-time", "20", "--warnings", "off",
+                "--continue-on-failure", "--max-time", seconds, "--warnings", "off",
             ],
-            cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=unmeasured(),
+            cwd=tmp_path, capture_output=True, text=True, timeout=100 + int(seconds), check=False, env=unmeasured(),
         )  # fmt: skip
         assert done.returncode == 0, done.stdout
         status, errors = broker.stop()

@@ -23,6 +23,7 @@ HOME = Path(pyspark.__file__).parent
 SMALL = f"--conf spark.executor.memory=512m {LEAN}"
 
 
+@pytest.mark.nightly
 def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path: Path) -> None:
     """They are on this host, so no shared folder is needed."""
     settings = {"MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(HOME), "PYSPARK_SUBMIT_ARGS": SMALL}

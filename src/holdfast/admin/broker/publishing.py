@@ -176,6 +176,9 @@ class PublishCalls:
         limits = self._limits()
         fields = Fields(found, prefix)
         try:
+            for name, value in found.items():
+                if value is None:
+                    raise fields.bad(name, "is null; leave it out")
             topic = fields.topic()
             if topic.startswith(SHARED_PREFIX):
                 raise fields.bad("topic", "those of shared subscriptions are no topics")
