@@ -93,7 +93,8 @@ BAD = [
     ({"topic": "a", "payload": "x", "qos": 2}, "qos"), ({"topic": "a", "payload": "x", "qos": True}, "qos"),
     ({"topic": "a", "payload": "x", "retain": 1}, "retain"), ({"topic": "a", "payload": "x", "colour": 1}, "colour"),
     ({"topic": "a", "payload": "x", "properties": []}, "properties"),
-    ({"topic": "a", "payload": "x", "properties": None}, "properties"), ({"topic": "a", "payload": "x", "qos": None}, "qos"),
+    ({"topic": "a", "payload": "x", "properties": None}, "properties"),
+    ({"topic": "a", "payload": "x", "qos": None}, "qos"),
     ({"topic": "a", "payload": "x", "properties": {"topic_alias": 1}}, "topic_alias"),
     ({"topic": "a", "payload": "x", "properties": {"user_properties": {"a": 1}}}, "user_properties"),
 ]  # fmt: skip
