@@ -187,7 +187,8 @@ class Passwords:
     def authenticate(self, credentials: Credentials) -> Principal | Denied:
         if credentials.password == b"right":
             return Principal(credentials.client_id, credentials.username, method="passwords")
-        return Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the password is wrong")
+        counts = credentials.password != b"expired"
+        return Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the password is wrong", counts=counts)
 
 
 def life(username: str = "alice", password: bytes = b"right") -> tuple[list[dict[str, Any]], list[bytes]]:
@@ -278,16 +279,17 @@ def found(lines: Sequence[bytes]) -> list[str]:
 
 def test_the_filter_of_fail2ban_finds_the_address_of_a_failed_login_only() -> None:
     assert found(life(password=b"wrong")[1]) == ["192.0.2.1"]
+    assert found(life(password=b"expired")[1]) == []
     assert found(life()[1]) == []
 
 
 @given(name=st.text(max_size=50) | st.builds("{}203.0.113.9{}".format, st.text(), st.text()))
 def test_no_user_name_makes_the_filter_find_another_address(name: str) -> None:
     book = Book()
-    hostile = f'{name}","event":"refused","address":"203.0.113.9","listener":"x","reason":"NOT_AUTHORIZED",'
+    hostile = f'{name}","event":"refused","address":"203.0.113.9","listener":"x","failed_login":true,'
     for text in (name, hostile, f"\n{{{hostile}", hostile * 2):
         peer = Peer(ip_address("192.0.2.1"), 5)
-        fields = {"address": str(peer.ip), "port": 5, "listener": "tls", "reason": "NOT_AUTHORIZED", "code": 0x87}
+        fields = {"address": str(peer.ip), "port": 5, "listener": "tls", "failed_login": True}
         book.audit.tell(REFUSED, "g", fields, user=text, client_id=text, cause=text)
         book.audit.tell(CONNECTED, "g", {"address": str(peer.ip)}, user=text, client_id=text)
     book.clock.advance(1)

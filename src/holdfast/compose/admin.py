@@ -149,7 +149,10 @@ def compose_callers(
     sessions, users = DashboardSessions(seconds), accounts.users
 
     def failed(peer: Peer, name: str) -> None:
-        fields = {"reason": "api_login", "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": NAME}
+        fields = {
+            "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": NAME, "failed_login": True,
+            "reason": "API_LOGIN",
+        }  # fmt: skip
         audit.tell(REFUSED, peer.group, fields, user=name)
 
     def verify() -> VerifyUser | None:

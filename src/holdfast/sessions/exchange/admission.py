@@ -157,10 +157,11 @@ class _Admission:
                 self._link.client_log.warn("its address is banned", "after too many failed logins (failed_logins)")
                 self._link.client_log.audit(BANNED, {})
         if not delay:
-            self._reject(reason, told, explanation)
+            self._reject(reason, told, explanation, failed_login=reason in FAILED_LOGIN and counts)
             return
         self._parts.counters.logins_delayed += 1
-        _log_refusal(self._parts, self._link, reason, f"{self._cause(explanation)}; its answer waits for {delay:g} s")
+        cause = f"{self._cause(explanation)}; its answer waits for {delay:g} s"
+        _log_refusal(self._parts, self._link, reason, cause, failed_login=True)
         refuse = partial(_answer_refusal, self._link, reason, told)
         DelayedRefusal(self._link, self._parts.failures.waiting, refuse).begin(delay)
 
@@ -250,9 +251,9 @@ class _Admission:
         }
         log.audit(CONNECTED, fields, certificate=None if certificate is None else certificate.subject)
 
-    def _reject(self, reason: ReasonCode, told: str, explanation: str = "") -> None:
+    def _reject(self, reason: ReasonCode, told: str, explanation: str = "", *, failed_login: bool = False) -> None:
         self._link.client_log.username = self._handshake.claimed_username
-        reject(self._parts, self._link, reason, told, self._cause(explanation or told))
+        reject(self._parts, self._link, reason, told, self._cause(explanation or told), failed_login=failed_login)
 
     def _cause(self, explanation: str) -> str:
         """Return the clause for the log, with the listener and the claimed user."""
@@ -261,20 +262,24 @@ class _Admission:
         return f"{explanation}, on listener {self._link.listener} {user}"
 
 
-def reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str) -> None:
+def reject(
+    parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str, *, failed_login: bool = False
+) -> None:
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason.
 
-    ``told`` is the Reason String for the Client, ``cause`` the clause for the log.
+    ``told`` is the Reason String for the Client, ``cause`` the clause for the log. ``failed_login`` tells whether this
+    counts as a failed login.
     """
-    _log_refusal(parts, link, reason, cause)
+    _log_refusal(parts, link, reason, cause, failed_login)
     _answer_refusal(link, reason, told)
 
 
-def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str) -> None:
+def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str, failed_login: bool) -> None:
     parts.counters.connections_refused += 1
     parts.counters.tallies.refusals[reason.name.lower()] += 1
     link.client_log.info("is refused", f"{reason.name}, {cause}")
-    link.client_log.audit(REFUSED, {"reason": reason.name, "code": int(reason)}, cause=cause)
+    fields = {"failed_login": failed_login, "reason": reason.name, "code": int(reason)}
+    link.client_log.audit(REFUSED, fields, cause=cause)
 
 
 def _answer_refusal(link: IClientLink, reason: ReasonCode, told: str) -> None:
