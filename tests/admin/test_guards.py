@@ -34,7 +34,7 @@ def status(asked: Head) -> int:
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1:18083", "localhost", "LOCALHOST:1", "a.localhost", "[::1]:18083", "192.0.2.1", "broker.example.org:443",
-     "Broker.Example.org."],
+     "Broker.Example.org.", "localhost:"],
 )  # fmt: skip
 def test_own_names_are_served(host: str) -> None:
     assert status(head(host)) == 200
@@ -49,14 +49,27 @@ def test_a_name_that_somebody_else_has_made_mean_this_address_is_refused(host: s
     assert status(head(host, "POST", origin=f"http://{host}")) == 421
 
 
-@pytest.mark.parametrize("host", [None, "", ":80", "[::1", "a b@"])
+@pytest.mark.parametrize(
+    "host",
+    [None, "", ":80", "[::1", "a b@", "evil@localhost", "evil:x@127.0.0.1", "localhost:99999", "localhost:0",
+     "localhost:+1", "localhost:\uff11", "localhost/x", "localhost?x", "localhost#x", "[127.0.0.1]", "[::1]x", "::1",
+     "localhost,evil.example", "localhost\t"],
+)  # fmt: skip
 def test_a_request_needs_a_host(host: str | None) -> None:
-    assert status(head(host)) in (400, 421)
+    """One that is no name and no address is refused, whatever a parser of URLs finds in it."""
+    assert status(head(host)) == 400
+
+
+@pytest.mark.parametrize("origin", ["null", "http://localhost:99999", "http://evil@localhost", "HTTP://localhost", ""])
+def test_two_things_that_are_no_origins_are_not_the_same(origin: str) -> None:
+    assert status(head("localhost", "POST", origin=origin)) == 403
+    assert status(head("localhost:99999", "POST", origin=origin)) == 400
 
 
 def test_a_unix_domain_socket_needs_no_host() -> None:
     """No browser reaches it."""
     assert status(head(None, peer=Peer(None))) == 200
+    assert status(head(None, peer=Peer(None, proxied=True))) == 400
 
 
 @pytest.mark.parametrize(
@@ -92,6 +105,8 @@ def test_what_a_proxy_on_this_machine_forwards_is_not_from_this_machine() -> Non
     assert is_on_loopback(head("localhost:18083"))
     assert not is_on_loopback(head("broker.example.org"))
     assert not is_on_loopback(head("127.0.0.1", peer=ELSEWHERE))
+    for ip in (HERE.ip, None):
+        assert not is_on_loopback(head("localhost:18083", peer=Peer(ip, proxied=True)))
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

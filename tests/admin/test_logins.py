@@ -46,8 +46,14 @@ class KnownKeys(Keys):
     """Keys without a database."""
 
     def __init__(self) -> None:
-        self._keys = {KEY: STORED}
+        self._keys: dict[str, StoredKey] = {KEY: STORED}
         self._now = lambda: 0
+
+    def change(self, **fields: Any) -> None:
+        self._keys = {KEY: evolve(STORED, **fields)}
+
+    def revoke(self) -> None:
+        self._keys = {}
 
 
 class CountedFailures(UncountedFailures):
@@ -83,11 +89,12 @@ class Door:
         self.audit: list[tuple[str, int, Any]] = []
         self.failures = CountedFailures()
         self.sessions = DashboardSessions(clock.seconds)
+        self.keys = KnownKeys()
         self.verify: VerifyUser | None = None
         self.banned = False
         self.identities = Identities(
             Guards(lambda: ()),
-            KnownKeys(),
+            self.keys,
             self.sessions,
             lambda: self.failures,
             lambda _, name: self.told.append(name),
@@ -132,7 +139,7 @@ class Door:
 
 def cookie_of(found: Answer) -> str:
     name, _, rest = dict(found.headers)["Set-Cookie"].partition("=")
-    assert name == "holdfast"
+    assert name in ("holdfast", "__Host-holdfast")
     return rest
 
 
@@ -200,8 +207,37 @@ def test_a_link_logs_in_once_and_the_session_may_do_everything(door: Door) -> No
 
 
 def test_the_cookie_stays_on_tls(door: Door) -> None:
-    _, _, found = door.ask("POST", LOGIN_PATH, {"token": door.token()}, secure=True)
-    assert "; Secure" in cookie_of(found)
+    """Also if it is a proxy that has TLS. Browsers accept __Host- over TLS, from this host only."""
+    for fields in ({"secure": True}, {"origin": "https://192.0.2.1"}):
+        _, _, found = door.ask("POST", LOGIN_PATH, {"token": door.token()}, **fields)
+        assert dict(found.headers)["Set-Cookie"].startswith("__Host-holdfast=")
+        assert cookie_of(found).partition("; ")[2] == "Path=/; HttpOnly; SameSite=Strict; Secure"
+
+
+def test_a_long_answer_goes_on_as_long_as_its_caller_counts(door: Door) -> None:
+    """With a key until it is revoked or banned, with a cookie until the session ends. To ask is no login."""
+    cookie = door.log_in()["cookie"]
+    heads = [
+        Head(method="GET", peer=ELSEWHERE, host="192.0.2.1", authorization=f"Bearer {KEY}:{SECRET}"),
+        Head(method="GET", peer=ELSEWHERE, host="192.0.2.1", cookie=cookie),
+    ]
+    callers = [door.identities.identify(None, head) for head in heads]
+
+    def going_on() -> list[bool]:
+        return [door.identities.goes_on(None, head, who) for head, who in zip(heads, callers, strict=True)]
+
+    assert going_on() == [True, True]
+    door.banned = True
+    assert going_on() == [False, False]
+    door.banned = False
+    door.keys.change(scopes=frozenset({"publish"}))
+    assert going_on() == [False, True]
+    door.keys.change(scopes=STORED.scopes)
+    assert going_on() == [True, True]
+    door.keys.revoke()
+    door.sessions.end(cookie)
+    assert going_on() == [False, False]
+    assert (door.told, door.failures.names) == ([], [])
 
 
 def test_a_change_with_a_cookie_needs_the_token_of_its_session(door: Door) -> None:

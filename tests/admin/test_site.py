@@ -54,7 +54,8 @@ class HTTPClient:
         return transport, channel
 
     def send(self, *lines: str, body: bytes = b"") -> None:
-        head = "".join(f"{each}\r\n" for each in (*lines, "Host: x", ""))
+        host = () if any(each.startswith("Host:") for each in lines) else ("Host: x",)
+        head = "".join(f"{each}\r\n" for each in (*lines, *host, ""))
         self.channel.dataReceived(head.encode("latin-1") + body)
 
     def ask(self, *lines: str, body: bytes = b"") -> tuple[int, str, bytes]:
@@ -329,6 +330,45 @@ def test_events_have_no_time_limit() -> None:
     second.callback(b"two")
     assert line.answered()[2] == b"3\r\none\r\n3\r\ntwo\r\n"
     assert not line.transport.disconnecting
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_long_answer_breaks_off_within_a_second_of_its_callers_end(slow: bool) -> None:
+    """One whose key is revoked gets no more of it: not of an export, nor of events that may never come."""
+    over: list[bool] = []
+    line = HTTPClient(watched([b"one", Deferred()], over))
+    current = True
+    line.site.goes_on = lambda _channel, _head, _caller: current
+    line.send("GET / HTTP/1.1")
+    if slow:
+        line.transport.producer.pauseProducing()
+    line.clock.pump([0.2] * 12)
+    assert not line.transport.aborted
+    current = False
+    line.clock.pump([0.1] * 10)
+    assert (line.transport.aborted, over) == (True, [True])
+    assert not line.transport.value().endswith(b"0\r\n\r\n")
+    sent = line.transport.value()
+    line.clock.pump([1] * 3)
+    assert line.transport.value() == sent
+
+
+def test_a_caller_whose_key_ends_while_a_body_arrives_changes_nothing() -> None:
+    calls: list[Call] = []
+    line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    line.site.goes_on = lambda _channel, _head, _caller: False
+    line.send("PUT / HTTP/1.1", "Content-Length: 2", body=b"{}")
+    assert line.answered()[0] == 401
+    assert calls == []
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1/", "evil.example:80", "@127.0.0.1/"])
+def test_the_target_of_a_request_is_a_path(target: str) -> None:
+    """One with a host could say another host than the header that is checked."""
+    calls: list[Call] = []
+    line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    assert line.ask(f"GET {target} HTTP/1.1")[0] == 400
+    assert calls == []
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -53,7 +53,8 @@ class _StandIn:
         from holdfast.peers.trusted_proxies import TrustedProxies
 
         folder = config.data_dir
-        proxies = [TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()]
+        lists = [*(listener.trusted_proxies for listener in config.listeners.values()), config.admin.trusted_proxies]
+        proxies = [TrustedProxies(names) for names in lists]
         bans = Bans(now=time.time, exempt=Exempt(proxies))
         bans.load(load_bans(folder))
 

@@ -348,6 +348,8 @@ def compose_broker(
         config,
         answering=StaticFiles(Path(__file__).parents[1] / "dashboard" / "static", table.answer).answer,
         identify=callers.identities.identify,
+        goes_on=callers.identities.goes_on,
+        unwrap=callers.forwarding.unwrap,
         most_bytes=most_bytes,
         reactor=reactor,
         process=process,

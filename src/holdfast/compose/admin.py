@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from attrs import frozen
@@ -13,7 +13,8 @@ from twisted.logger import Logger
 from holdfast.accounts.users import Users
 from holdfast.admin.callers.links import Links
 from holdfast.admin.callers.sessions import DashboardSessions
-from holdfast.admin.calls.head import Identify
+from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
+from holdfast.admin.http.forwarding import Forwarding
 from holdfast.admin.http.guards import Guards
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
@@ -34,8 +35,12 @@ from holdfast.listening import BACKLOG, CannotListen, Listener, Listening
 from holdfast.peers.acceptance import Acceptance
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections
+from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.refused_connections import RefusedConnections
 from holdfast.transports.configured import ComposedTLS
+
+#: one set for each value of the option that is or was in use
+_proxies = lru_cache(maxsize=4)(TrustedProxies)
 
 #: the name of the listener in lines of the log, of the audit log, and of the start
 NAME = "admin"
@@ -101,6 +106,8 @@ def compose_admin_listener(
     *,
     answering: Answering,
     identify: Identify,
+    goes_on: GoesOn,
+    unwrap: Unwrap,
     most_bytes: int,
     reactor: Any,
     process: ProcessConnections,
@@ -118,7 +125,9 @@ def compose_admin_listener(
         limits, process, reactor, lambda refusal, peer: refused.refused(NAME, limits, refusal, peer), None,
         bans.has_peer,
     )  # fmt: skip
-    site = ListenerSite(answering, most_bytes, reactor, identify, section.max_connections)
+    site = ListenerSite(
+        answering, most_bytes, reactor, identify, section.max_connections, goes_on=goes_on, unwrap=unwrap
+    )
     site.upgrades[CONSOLE_PATH.encode()] = Upgrade(console, site.released, reactor)
     factory = ListenerFactory(site, acceptance, tls.admin_connection)
     return AdminListener(section, reactor, factory, site)
@@ -130,6 +139,7 @@ class Callers:
 
     identities: Identities
     logins: LoginAPI
+    forwarding: Forwarding
     sessions: DashboardSessions
 
 
@@ -162,7 +172,8 @@ def compose_callers(
     users.on_change(lambda changes: sessions.end_of(changes.revoked | changes.regrouped))
     identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed, banned)
     logins = LoginAPI(sessions, Links(seconds), identities, verify=verify, url=url, now=now)
-    return Callers(identities=identities, logins=logins, sessions=sessions)
+    forwarding = Forwarding(lambda: _proxies(config().admin.trusted_proxies))
+    return Callers(identities=identities, logins=logins, forwarding=forwarding, sessions=sessions)
 
 
 def _verify(

@@ -63,8 +63,9 @@ def rejects_when_full(config: Config) -> bool:
 
 
 def trusted_proxies(config: Config) -> list[TrustedProxies]:
-    """Return the trusted proxies of all listeners."""
-    return [TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()]
+    """Return the trusted proxies of all listeners, that of the API among them."""
+    lists = [*(listener.trusted_proxies for listener in config.listeners.values()), config.admin.trusted_proxies]
+    return [TrustedProxies(names) for names in lists]
 
 
 @frozen(kw_only=True)

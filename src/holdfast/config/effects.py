@@ -60,7 +60,7 @@ _AT_ONCE = {
     "failed_logins": ("enable", "free_per_minute", "longest_delay", "max_count", "window_time", "ban_time"),
     "retainer": ("max_publish_rate", "delivery_rate", "deliver_rate", "max_concurrent_replays", "flow_control"),
     "sys_topics": ("sys_msg_interval",),
-    "admin": ("hosts", "allow_plaintext", "users_group", "config_writable"),
+    "admin": ("hosts", "trusted_proxies", "allow_plaintext", "users_group", "config_writable"),
     "audit": ("file", "journal", "connections", "max_lines"),
     "log": ("connections",),
 }  # fmt: skip

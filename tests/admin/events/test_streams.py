@@ -84,10 +84,9 @@ class Desk:
         parts: tuple[Any, Happenings] = (self.changes, self.happenings)
         self.calls = EventCalls(*parts, self.clock, most_of_one=2, most=3)
         self.table = RoutingTable(self.calls.routes)
-        self.current = True
 
     def answer(self, caller: Caller = READER, **arguments: str) -> Answer:
-        call = Call("GET", "/events", arguments, caller=caller, is_current=lambda: self.current)
+        call = Call("GET", "/events", arguments, caller=caller)
         found: Answer = result_of(self.table.answer(call))
         return found
 
@@ -198,18 +197,6 @@ def test_many_happenings_are_sampled_and_a_slow_client_learns_what_it_missed() -
     piece = result_of(more(answer)).decode()
     assert piece.count("event: client\n") == 50
     assert "event: missed\n" in piece
-    stop(answer)
-
-
-def test_a_stream_ends_with_the_key_or_session_of_its_caller() -> None:
-    """Also a quiet one, within five seconds."""
-    desk = Desk()
-    answer = desk.answer(clients="true")
-    result_of(more(answer))
-    waiting = more(answer)
-    desk.current = False
-    desk.clock.pump([1] * 6)
-    assert result_of(waiting) == b""
     stop(answer)
 
 

@@ -24,7 +24,7 @@ class Call:
 
     The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
     this name; ``head`` has what else the request says, if it came over HTTP. ``is_current`` tells whether the caller
-    may still make calls: a stream of events ends with the caller's key or session.
+    may still make calls: a long answer ends with the caller's key or session.
     """
 
     method: str

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from holdfast.admin.callers.caller import Caller
+from holdfast.admin.calls.cookies import cookie_names
 from holdfast.peers.address import Peer, peer_of
 
-#: the cookie of a dashboard's session
-COOKIE = "holdfast"
+#: what proxies add to requests: the address of their client, or that they are there
+_OF_PROXIES = (
+    b"forwarded", b"via", b"x-forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip",
+)  # fmt: skip
 
 
 @frozen(kw_only=True)
 class Head:
-    """The parts of a head that tell who calls. Each is None if it is not there."""
+    """The parts of a head that tell who calls. Each is None if it is not there.
+
+    ``peer`` is the other end of the connection. It is ``proxied`` if the head has a header that proxies add.
+    """
 
     method: str
     peer: Peer
     secure: bool = False
+    #: X-Forwarded-For and X-Forwarded-Proto, which may be the client's own words
+    forwarded_for: str | None = None
+    forwarded_proto: str | None = None
     host: str | None = None
     origin: str | None = None
     authorization: str | None = None
@@ -40,6 +49,10 @@ class Head:
 
 #: Returns who calls, from the transport and the head. Raises RefusedCall.
 Identify = Callable[[Any, Head], Caller]
+#: Tells whether a caller who was found may still make the call.
+GoesOn = Callable[[Any, Head, Caller], bool]
+#: Returns the head with the address of the client, which a trusted proxy tells. Raises RefusedCall.
+Unwrap = Callable[[Head], Head]
 
 
 def head_of(request: Any, method: bytes) -> Head:
@@ -49,12 +62,19 @@ def head_of(request: Any, method: bytes) -> Head:
         values = request.requestHeaders.getRawHeaders(name)
         return values[0].decode("utf-8", "replace") if values and len(values) == 1 else None
 
-    cookie = request.getCookie(COOKIE.encode())
+    headers, host, secure = request.requestHeaders, header(b"host"), bool(request.isSecure())
+    cookies = (request.getCookie(name.encode()) for name in cookie_names(host, secure=secure))
+    cookie = next((found for found in cookies if found is not None), None)
+    peer = peer_of(request.channel.transport.getPeer())
+    # A client may send the header more than once; its proxy adds the last address of the last one.
+    forwarded_for = b",".join(headers.getRawHeaders(b"x-forwarded-for", ()))
     return Head(
         method=method.decode("ascii", "replace"),
-        peer=peer_of(request.channel.transport.getPeer()),
-        secure=bool(request.isSecure()),
-        host=header(b"host"),
+        peer=evolve(peer, proxied=True) if any(map(headers.hasHeader, _OF_PROXIES)) else peer,
+        secure=secure,
+        forwarded_for=forwarded_for.decode("ascii", "replace") or None,
+        forwarded_proto=header(b"x-forwarded-proto"),
+        host=host,
         origin=header(b"origin"),
         authorization=header(b"authorization"),
         cookie=None if cookie is None else cookie.decode("utf-8", "replace"),

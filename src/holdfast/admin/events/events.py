@@ -124,7 +124,7 @@ class EventCalls:
                 del self._open[who]
 
         self._open[who] += 1
-        return EventStream(self._clock, self._happenings, kinds, call.is_current, stopped)
+        return EventStream(self._clock, self._happenings, kinds, stopped)
 
 
 def _filter_of(text: str | None) -> str | None:

@@ -26,8 +26,6 @@ from holdfast.tickets import StorageFailure
 #: Seconds between two comments, and between two pieces.
 PING = 15.0
 _GATHERING = 0.1
-#: Seconds after which it is asked again whether the caller may still watch.
-_CHECK = 5.0
 #: The bytes of a piece, about.
 _BYTES = 1 << 16
 #: Milliseconds after which a browser connects again.
@@ -35,7 +33,7 @@ _RETRY = 3000
 
 
 class EventStream:
-    """Sends changes of the ``follower`` and happenings of some ``kinds``. It ends when ``is_current`` says no.
+    """Sends changes of the ``follower`` and happenings of some ``kinds``.
 
     Create it, give it its follower, then ask for pieces, the next one when the one before has been taken.
     ``stopped`` is called once.
@@ -48,13 +46,11 @@ class EventStream:
         clock: IReactorTime,
         happenings: Happenings,
         kinds: Collection[str],
-        is_current: Callable[[], bool],
         stopped: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._happenings = happenings
         self._kinds = kinds
-        self._is_current = is_current
         self._stopped: Callable[[], None] | None = stopped
         self._number = happenings.number
         self._leave = happenings.join(kinds, self.news) if kinds else None
@@ -67,7 +63,6 @@ class EventStream:
         self._begun = False
         self._next = 0.0  #: when the next piece may be sent
         self._ping_at = 0.0
-        self._check_at = 0.0
 
     def follow(self, follower: IFollower) -> None:
         """Send the changes of a follower, too."""
@@ -107,11 +102,6 @@ class EventStream:
         if now < self._next:
             self._look_at(self._next)
             return
-        if now >= self._check_at:
-            self._check_at = now + _CHECK
-            if not self._is_current():
-                self._give(b"")
-                return
         if self._follower is None:
             self._send(b"")
             return
@@ -157,7 +147,7 @@ class EventStream:
             self._look_at(now)
         else:
             self._waits = True
-            self._look_at(min(self._ping_at, self._check_at))
+            self._look_at(self._ping_at)
 
     def _failed(self, failure: Failure) -> None:
         """End: the client connects again, and goes on where it was."""

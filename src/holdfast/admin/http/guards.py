@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from twisted.web import http
 
 from holdfast.admin.calls.head import Head
+from holdfast.admin.calls.hosts import host_and_port, place_of
 from holdfast.admin.calls.problems import MISDIRECTED, RefusedCall, bad_request
-
-_PORTS = {"http": 80, "https": 443}
 
 
 class Guards:
@@ -28,7 +26,7 @@ class Guards:
 
     def check(self, head: Head) -> None:
         """Refuse a request for another host, or from a page of another origin. Raises RefusedCall."""
-        if head.peer.ip is not None:
+        if head.peer.ip is not None or head.peer.proxied:  # no browser reaches a UNIX domain socket by itself
             self._check_host(head)
         if head.origin is not None and (head.changes or head.cookie is not None):
             _check_origin(head)
@@ -57,45 +55,33 @@ def is_loopback_name(name: str) -> bool:
 def is_on_loopback(head: Head) -> bool:
     """Tell whether a request comes from this machine, and asks for this machine.
 
-    A reverse proxy on this machine passes other names on, so what it forwards is not from this machine.
+    The requests of a reverse proxy on this machine are not from this machine. They have its headers, such as
+    X-Forwarded-For, or another name.
     """
-    return head.peer.ip is None or (head.peer.is_local and is_loopback_name(_host_of(head)))
+    return head.peer.is_local and (head.peer.ip is None or is_loopback_name(_host_of(head)))
 
 
 def _host_of(head: Head) -> str:
     """Return the host without its port, in lower case. Raises RefusedCall."""
-    try:
-        name = urlsplit(f"//{head.host}").hostname if head.host else None
-    except ValueError:
-        name = None
-    if not name:
-        raise bad_request("the request needs one header Host", "Host", "the name or the address of the API")
-    return name.lower().rstrip(".")
+    place = host_and_port(head.host)
+    if place is None:
+        raise bad_request(
+            "the request needs one header Host: a name or an IP address, with or without a port",
+            "Host", "the name or the address of the API",
+        )  # fmt: skip
+    return place[0].rstrip(".")
 
 
 def _check_origin(head: Head) -> None:
-    scheme = "https" if head.secure else "http"
-    if _place_of(head.origin or "") == _place_of(f"{scheme}://{head.host}"):
-        return
+    place = place_of(head.origin or "")
     # A reverse proxy that ends TLS passes the Host on, and the page's origin has another scheme.
-    if not head.secure and _place_of(head.origin or "") == _place_of(f"https://{head.host}"):
+    schemes = ("https",) if head.secure else ("http", "https")
+    if place is not None and place in [place_of(f"{scheme}://{head.host}") for scheme in schemes]:
         return
     raise RefusedCall(
         http.FORBIDDEN, "FORBIDDEN", "a web page of another origin may not make this call",
-        field="Origin", allowed=f"the origin of {head.host}",
+        field="Origin", allowed=f"the origin of {(head.host or '')[:100]!a}",
     )  # fmt: skip
-
-
-def _place_of(origin: str) -> tuple[str, str, int | None] | None:
-    """Return scheme, host and port of an origin, None if it is none."""
-    try:
-        parts = urlsplit(origin)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return None
-    if not host or parts.scheme not in _PORTS:
-        return None
-    return parts.scheme, host.lower(), port or _PORTS[parts.scheme]
 
 
 def _is_address(name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.web import http
 
+from holdfast.accounts.key_rows import StoredKey
 from holdfast.accounts.keys import Keys
 from holdfast.admin.callers.caller import Caller, Scope, Via
 from holdfast.admin.callers.sessions import DashboardSessions
@@ -69,6 +70,20 @@ class Identities:
                 return session.caller
         return Caller(on_loopback=on_loopback)
 
+    def goes_on(self, _channel: Any, head: Head, caller: Caller) -> bool:
+        """Tell whether a caller may still make a call that has begun. It is no login: nothing is counted."""
+        if self._banned(head.peer):
+            return False
+        match caller.via:
+            case Via.KEY:
+                stored = self._keys.found(*_credentials(head.authorization or ""))
+                return stored is not None and _caller_with(stored, caller.on_loopback) == caller
+            case Via.SESSION:
+                session = self._sessions.find(head.cookie or "")
+                return session is not None and session.caller == caller
+            case _:
+                return True
+
     def wrong(self, peer: Peer, name: str, message: str) -> RefusedCall:
         """Count a failed login; return its refusal, whose delay grows with each failure."""
         self._failed(peer, name)
@@ -95,8 +110,12 @@ class Identities:
         if stored is None:
             raise self.wrong(head.peer, name, "there is no such API key, or its secret is wrong, or it has expired")
         self.right(head.peer, name)
-        scopes = frozenset(_SCOPES[scope] for scope in stored.scopes if scope in _SCOPES)
-        return Caller(f"key {stored.name}", None, scopes, Via.KEY, on_loopback)
+        return _caller_with(stored, on_loopback)
+
+
+def _caller_with(stored: StoredKey, on_loopback: bool) -> Caller:
+    scopes = frozenset(_SCOPES[scope] for scope in stored.scopes if scope in _SCOPES)
+    return Caller(f"key {stored.name}", None, scopes, Via.KEY, on_loopback)
 
 
 def _credentials(authorization: str) -> tuple[str, str]:

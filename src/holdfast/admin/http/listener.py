@@ -10,7 +10,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
-from holdfast.admin.calls.head import Identify
+from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
 from holdfast.admin.http.site import Answering, APISite, CountedChannel
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import peer_of
@@ -23,9 +23,19 @@ class ListenerSite(APISite):
     """The site of the listener. It tells the acceptance which connections are open and have sent a request."""
 
     def __init__(
-        self, answering: Answering, most_bytes: int, reactor: Any, identify: Identify, most_connections: int
+        self,
+        answering: Answering,
+        most_bytes: int,
+        reactor: Any,
+        identify: Identify,
+        most_connections: int,
+        *,
+        goes_on: GoesOn,
+        unwrap: Unwrap,
     ) -> None:
-        APISite.__init__(self, answering, most_bytes, reactor, identify, most_connections)
+        APISite.__init__(
+            self, answering, most_bytes, reactor, identify, most_connections, goes_on=goes_on, unwrap=unwrap
+        )
         self._accepted: dict[CountedChannel, AcceptedConnection] = {}
 
     def opened(self, channel: CountedChannel, accepted: AcceptedConnection) -> None:

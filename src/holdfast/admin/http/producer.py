@@ -14,6 +14,8 @@ from zope.interface import implementer
 
 #: seconds in which a client must take what was sent to it
 STALLED = 120.0
+#: seconds after which it is asked again whether the caller may still have the answer
+CHECKED = 1.0
 
 
 class _State(Enum):
@@ -27,7 +29,7 @@ class AnswerProducer:
     """Writes a long answer piece by piece. It fetches a piece only when the client has received the last one.
 
     ``stopped`` is called once, when the answer is over or its client is gone. A client that takes nothing for two
-    minutes is disconnected.
+    minutes is disconnected; so is one whose key or session is over, as ``is_current`` tells.
     """
 
     _log = Logger()
@@ -38,14 +40,17 @@ class AnswerProducer:
         reactor: IReactorTime,
         more: Callable[[], Deferred[bytes]],
         stopped: Callable[[], None] | None = None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
         self._request = request
         self._reactor = reactor
         self._more = more
         self._stopped = stopped
+        self._is_current = is_current
         self._state = _State.READY
         self._fetching: Deferred[None] | None = None
         self._stall: IDelayedCall | None = None
+        self._check: IDelayedCall | None = reactor.callLater(CHECKED, self._check_caller)
         request.notifyFinish().addErrback(lambda _: self.stopProducing())
         request.registerProducer(self, True)
         self._fetch()
@@ -103,9 +108,23 @@ class AnswerProducer:
         self._end()
         self._request.channel.transport.abortConnection()
 
+    def _check_caller(self) -> None:
+        """Break the answer off if its caller may not have it any more."""
+        self._check = None
+        if self._is_current():
+            self._check = self._reactor.callLater(CHECKED, self._check_caller)
+            return
+        fetching = self._fetching
+        self._abort()
+        if fetching is not None:
+            fetching.cancel()
+
     def _end(self) -> None:
         """Note that the answer is over, and tell its source once."""
         self._forget_stall()
+        check, self._check = self._check, None
+        if check is not None:
+            check.cancel()
         self._state = _State.OVER
         stopped, self._stopped = self._stopped, None
         if stopped is not None:

@@ -12,7 +12,7 @@ from twisted.web.server import Request
 from holdfast.admin.callers.caller import ANYONE, Caller, Scope
 from holdfast.admin.calls.call import Call
 from holdfast.admin.calls.head import Head, head_of
-from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request
+from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request, unauthorized
 
 #: bytes of the longest body of a caller who may change nothing: enough for a login
 STRANGERS_BODY = 1 << 16
@@ -36,7 +36,7 @@ class LimitedRequest(Request):
         """Find out who calls, and refuse a body whose announced length is above the limit."""
         channel: Any = self.channel
         try:
-            self.head = head_of(self, channel.method)
+            self.head = channel.site.unwrap(head_of(self, channel.method))
             self.caller = channel.site.identify(channel, self.head)
         except RefusedCall as refused:
             self.refused = refused
@@ -81,6 +81,8 @@ def call_of(request: Any) -> Call:
     """Return the call in a request. Raises :class:`RefusedCall`."""
     if request.refused is not None:
         raise request.refused
+    if not request.uri.startswith(b"/"):
+        raise bad_request("the target of a request to this API is a path, without a scheme and a host")
     try:
         path, _, query = request.uri.decode("ascii").partition("?")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_ARGUMENTS)
@@ -91,18 +93,13 @@ def call_of(request: Any) -> Call:
         raise bad_request("an argument occurs twice in the query string")
     method = request.method.decode("ascii", "replace")
     accept = request.getHeader("accept") or ""
-    body = request.content.read()
-    return Call(method, path, arguments, body, request.caller, accept, request.head, _asking_again(request))
+    body, is_current = request.content.read(), _asking_again(request)
+    if body and not is_current():
+        raise unauthorized("the API key or the session of this call has ended while its body arrived")
+    return Call(method, path, arguments, body, request.caller, accept, request.head, is_current)
 
 
 def _asking_again(request: Any) -> Callable[[], bool]:
     """Return what tells whether the caller of a request may still make it."""
     channel, caller, head = request.channel, request.caller, request.head
-
-    def is_current() -> bool:
-        try:
-            return bool(channel.site.identify(channel, head) == caller)
-        except RefusedCall:
-            return False
-
-    return is_current
+    return lambda: bool(channel.site.goes_on(channel, head, caller))

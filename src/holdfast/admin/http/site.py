@@ -16,7 +16,7 @@ from twisted.web.server import NOT_DONE_YET, Site
 from holdfast.admin.callers.caller import Caller
 from holdfast.admin.callers.operators import UNKNOWN, operator_at
 from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head, Identify
+from holdfast.admin.calls.head import GoesOn, Head, Identify, Unwrap
 from holdfast.admin.calls.problems import RefusedCall, title_of
 from holdfast.admin.http.producer import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of
@@ -60,6 +60,7 @@ class APIResource(Resource):
     def render(self, request: Any) -> int:
         """Answer a request, now or later."""
         upgrade = request.channel.site.upgrades.get(request.uri.partition(b"?")[0])
+        is_current: Callable[[], bool] = _allowed
         try:
             if upgrade is not None and request.method == b"GET":
                 upgrade.begin(request)
@@ -68,16 +69,17 @@ class APIResource(Resource):
         except RefusedCall as refused:
             answering = succeed(refused.answer())
         else:
+            is_current = call.is_current
             answering = self._answering(call)
         request.notifyFinish().addErrback(lambda _: answering.cancel())
         answering.addCallback(self._in_time)
-        answering.addCallbacks(self._respond, _cancelled, callbackArgs=(request,))
+        answering.addCallbacks(self._respond, _cancelled, callbackArgs=(request, is_current))
         return NOT_DONE_YET
 
     def _in_time(self, answer: Answer) -> Answer | Deferred[Answer]:
         return deferLater(self._reactor, answer.delay, lambda: answer) if answer.delay else answer
 
-    def _respond(self, answer: Answer, request: Any) -> None:
+    def _respond(self, answer: Answer, request: Any, is_current: Callable[[], bool]) -> None:
         request.setResponseCode(answer.status, title_of(answer.status).encode())
         request.responseHeaders.removeHeader(b"server")
         for name, value in _HEADERS:
@@ -90,7 +92,7 @@ class APIResource(Resource):
         request.setHeader(b"content-type", answer.content_type.encode())
         if answer.more is not None:
             if request.method != b"HEAD":
-                AnswerProducer(request, self._reactor, answer.more, answer.stopped)
+                AnswerProducer(request, self._reactor, answer.more, answer.stopped, is_current)
                 return
             if answer.stopped is not None:
                 answer.stopped()
@@ -226,7 +228,8 @@ class CountedChannel(http.HTTPChannel):
 class APISite(Site):
     """A site of the API. It limits the number of connections; ``most_bytes`` limits the body of a request.
 
-    ``identify`` returns the caller of a request; by default, the local user behind the control socket.
+    ``identify`` returns the caller of a request; by default, the local user behind the control socket. ``goes_on``
+    tells whether that caller may still make the call. ``unwrap`` finds the client behind a proxy.
     """
 
     noisy = False
@@ -239,6 +242,9 @@ class APISite(Site):
         reactor: Any,
         identify: Identify | None = None,
         most_connections: int = _MOST_CONNECTIONS,
+        *,
+        goes_on: GoesOn | None = None,
+        unwrap: Unwrap | None = None,
     ) -> None:
         resource = APIResource(answering, reactor)
         Site.__init__(
@@ -254,6 +260,8 @@ class APISite(Site):
         self.most_bytes = most_bytes
         self.most_connections = most_connections
         self.identify = identify or _local
+        self.goes_on = goes_on or _always
+        self.unwrap = unwrap or _as_it_is
         self.connections: set[CountedChannel] = set()
         self.turns = Turns(reactor)
         #: by path, what hands connections over to other protocols
@@ -283,6 +291,21 @@ def _local(channel: Any, _head: Head) -> Caller:
     """Return the user at the other end of the control socket."""
     operator: Caller = channel.operator
     return operator
+
+
+def _allowed() -> bool:
+    """Let a refusal be sent."""
+    return True
+
+
+def _always(_channel: Any, _head: Head, _caller: Caller) -> bool:
+    """Let local users go on."""
+    return True
+
+
+def _as_it_is(head: Head) -> Head:
+    """Believe no proxy."""
+    return head
 
 
 def _cancelled(failure: Failure) -> None:

@@ -18,7 +18,8 @@ from holdfast.admin.callers.links import LIFETIME, Links
 from holdfast.admin.callers.sessions import DashboardSession, DashboardSessions
 from holdfast.admin.calls.bodies import check_fields, object_of
 from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.calls.head import COOKIE, Head
+from holdfast.admin.calls.cookies import cookie_name
+from holdfast.admin.calls.head import Head
 from holdfast.admin.calls.problems import RefusedCall, bad_request, unauthorized, unavailable
 from holdfast.admin.routing.route import NOTHING, Content, Route
 from holdfast.admin.routing.schemas import BOOLEAN, STRING, TIME, array, nullable, record, request
@@ -209,8 +210,10 @@ def _head_of(call: Call) -> Head:
 
 def _cookie(head: Head, value: str, age: int | None) -> tuple[str, str]:
     """Return the header that sets the cookie; without an age it lasts as long as the browser runs."""
-    parts = [f"{COOKIE}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
-    if head.secure:
+    # A proxy may have TLS where this connection has none: then the origin of the page says so.
+    secure = head.secure or (head.origin or "").startswith("https:")
+    parts = [f"{cookie_name(head.host, secure=secure)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    if secure:
         parts.append("Secure")
     if age is not None:
         parts.append(f"Max-Age={age}")

@@ -16,6 +16,7 @@ from holdfast.admin.routing.route import Content, Parameter, Route
 from holdfast.admin.routing.schemas import PROBLEM_SCHEMA, STRING, record
 
 OPENAPI_PATH = "/openapi.json"
+_COOKIE = "of the dashboard: the name ends with the port of the URL, and begins with __Host- over TLS"
 
 _REFUSED: Mapping[str, Any] = {"$ref": "#/components/responses/Refused"}
 
@@ -70,7 +71,7 @@ def document_of(routes: Iterable[Route], version: str) -> dict[str, Any]:
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "KEY:SECRET or KEY.SECRET"},
                 "basic": {"type": "http", "scheme": "basic", "description": "an API key: its key and its secret"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "holdfast", "description": "of the dashboard"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "holdfast-18083", "description": _COOKIE},
             },
         },
     }

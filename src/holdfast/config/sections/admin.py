@@ -11,6 +11,7 @@ from holdfast.config.fields import Section, option, table
 from holdfast.config.kinds import Flag, Integer, InvalidValue, Text, invalid_value
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import ServerEndpoint, parse_endpoint
+from holdfast.config.sections.proxies import Proxies
 from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml.text import literal
 
@@ -73,6 +74,15 @@ class AdminConfig(Section):
         effect="Requests for other names are refused (HTTP 421): otherwise a web page elsewhere could lead a browser to"
         " this broker by a name of its own.",
         example=["broker.example.org"],
+    )
+    trusted_proxies: tuple[str, ...] = option(
+        Proxies(empty=True),
+        [],
+        help="Reverse proxies that tell the addresses of their clients in X-Forwarded-For, and TLS in"
+        " X-Forwarded-Proto. They must set both headers themselves. Failed logins and bans then concern the client.",
+        effect="A proxy in this list can give its clients any address. Without it, all of them have the address of the"
+        " proxy.",
+        example=["127.0.0.1", "10.0.0.5"],
     )
     allow_plaintext: bool = option(
         Flag(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_network
 
 from attrs import field, frozen
 
@@ -14,12 +13,10 @@ from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Tex
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
 from holdfast.config.sections.origins import Origins
+from holdfast.config.sections.proxies import UNIX_PEERS, Proxies
 from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml.text import dotted, literal
 from holdfast.scheduling import rates
-
-#: stands for the peers of UNIX domain sockets among proxies
-UNIX_PEERS = "unix"
 
 #: the value of ``transport`` for MQTT over WebSocket
 WEBSOCKET = "websocket"
@@ -27,41 +24,6 @@ WEBSOCKET = "websocket"
 _PATH = re.compile(r"/[A-Za-z0-9/._~%-]*")
 
 _INFINITY: dict[str, int | None] = {"infinity": None}
-
-
-@frozen
-class Proxies:
-    """The kind of options with a list of proxies."""
-
-    allowed: str = field(
-        default='a list of one or more IP addresses, networks such as "10.0.0.0/8", and "unix" for the peers of UNIX'
-        " domain sockets",
-        init=False,
-    )
-
-    def read(self, value: object) -> tuple[str, ...]:
-        """Return the names; raises InvalidValue."""
-        if not isinstance(value, list) or not value:
-            raise invalid_value(value, self.allowed)
-        for name in value:
-            if not isinstance(name, str):
-                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
-            if name != UNIX_PEERS:
-                self._check(name)
-        return tuple(value)
-
-    def _check(self, name: str) -> None:
-        try:
-            ip_network(name)
-        except ValueError:
-            try:
-                network = ip_network(name, strict=False)
-            except ValueError:
-                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}") from None
-            raise InvalidValue(
-                f"found {literal(name)} in the list, which has bits after the prefix; did you mean"
-                f" {literal(str(network))}?"
-            ) from None
 
 
 @frozen
