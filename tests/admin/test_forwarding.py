@@ -41,8 +41,8 @@ def sent(*lines: str) -> Head:
 
 @pytest.mark.parametrize(
     "line",
-    ["X-Forwarded-For: 192.0.2.1", "x-forwarded-for:", "Forwarded: for=192.0.2.1", "Via: 1.1 cache", "X-Real-IP: 1.2.3.4",
-     "X-Forwarded-Host: localhost", "X-Forwarded-Proto: https"],
+    ["X-Forwarded-For: 192.0.2.1", "x-forwarded-for:", "Forwarded: for=192.0.2.1", "Via: 1.1 cache",
+     "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: localhost", "X-Forwarded-Proto: https"],
 )  # fmt: skip
 def test_what_a_proxy_on_this_machine_sends_on_is_not_from_this_machine(line: str) -> None:
     """Whether it is trusted or not. Then its visitors read no metrics without a key."""
