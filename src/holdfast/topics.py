@@ -12,6 +12,8 @@ SYS_PREFIX = "$SYS/"
 BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
+#: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.
+MOST_LEVELS = 65_536
 
 
 class InvalidTopicName(ValueError):

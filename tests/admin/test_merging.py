@@ -80,7 +80,7 @@ def test_rejects_are_reported_with_their_topics(tmp_path: Path, merge: Merge) ->
         ({"table": "x", "attempts": [True]}, {}, "the body names the staging area"),
         ({"table": "retained", "attempts": [1]}, {}, "is no name of a staging table"),
         ({"files": ["/nowhere.db"]}, {}, "there is no such staging file"),
-        ({"files": []}, {"merge": "some"}, "merge is one of newer, replace, keep"),
+        ({"files": []}, {"merge": "some"}, "merge is newer, replace or keep"),
         ({"files": []}, {"job": ""}, "job is the name of the job"),
         ({"files": []}, {"rejected": "-1"}, "rejected is a whole number"),
     ],

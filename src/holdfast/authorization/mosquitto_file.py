@@ -23,7 +23,7 @@ from holdfast.authorization.source_file import LARGEST, check_mode
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.file import display_name, text_of
 from holdfast.config.toml.text import literal
-from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
+from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter
 
 _WRITE = frozenset({Action.PUBLISH, Action.RETAIN, Action.CLEAR})
 _READ = frozenset({Action.SUBSCRIBE})
@@ -32,7 +32,6 @@ _READWRITE = _READ | _WRITE
 _ACCESS = {"read": _READ, "write": _WRITE, "readwrite": _READWRITE, "deny": None}
 
 _BLANKS = " \t\r\n\v\f"
-_MOST_LEVELS = 65535
 _CONTROL = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)]))
 #: mosquitto applies no pattern to clients with these in their names, and denies what only a pattern could allow.
 _WILD_NAMES = f"+#{_CONTROL}"
@@ -121,7 +120,7 @@ def _rule(rest: str, user: str | None, origin: str) -> Rule:
             f"found the access {literal(access)}; allowed: {', '.join(_ACCESS)}, also before a topic with spaces"
         )
     try:
-        check_topic_filter(topic, _MOST_LEVELS)
+        check_topic_filter(topic, MOST_LEVELS)
     except InvalidTopicFilter as invalid:
         raise _InvalidLine(f"found the topic {literal(topic)}: {invalid}") from None
     if user is None and "%g" in topic:

@@ -13,9 +13,7 @@ from holdfast.authorization.rule import EVERY_ACTION, UNIX, Action, Conditions, 
 from holdfast.config import unknown_keys
 from holdfast.config.kinds import Flag, InvalidValue, Kind, Text, invalid_value
 from holdfast.config.toml.text import literal
-from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
-
-_MOST_LEVELS = 65535
+from holdfast.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
 
 _ACTIONS = {action.word: action for action in Action}
 _ALL = "all"
@@ -93,7 +91,7 @@ class _Topics:
         if not isinstance(topic, str):
             raise invalid_value(topic, self.allowed)
         try:
-            check_topic_filter(topic, _MOST_LEVELS)
+            check_topic_filter(topic, MOST_LEVELS)
         except InvalidTopicFilter as invalid:
             raise InvalidValue(f"found {literal(topic)}: {invalid}") from None
         if topic.startswith(SHARED_PREFIX):

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from holdfast.topics import InvalidTopicFilter, InvalidTopicName, check_topic_filter, check_topic_name
-
-_MOST_LEVELS = 65_536
+from holdfast.topics import MOST_LEVELS, InvalidTopicFilter, InvalidTopicName, check_topic_filter, check_topic_name
 
 
 def topic_filter(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -26,7 +24,7 @@ def _checked(value: str | None, check: Callable[[str, int], None]) -> str | None
         return None
     try:
         value.encode()
-        check(value, _MOST_LEVELS)
+        check(value, MOST_LEVELS)
     except UnicodeEncodeError:
         raise click.BadParameter("this is not UTF-8") from None
     except (InvalidTopicFilter, InvalidTopicName) as error:

@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.topics import InvalidTopicName, check_topic_name, is_sys
+from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name, is_sys
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
@@ -24,7 +24,6 @@ LATEST = 253_402_300_800_000
 FUTURE = 86_400_000
 HIGHEST_REVISION = 2**63 - 1
 _LONGEST_STRING = 65_535
-_MOST_LEVELS = 65_536
 _MOST_DIGITS = 19
 _LONGEST_NAME_SHOWN = 40
 _AS_FROM_CLIENTS = Reception(from_client=True)
@@ -56,7 +55,7 @@ class Fields:
         """Take the Topic Name."""
         topic: str = self.text("topic", required=True)
         try:
-            check_topic_name(topic, _MOST_LEVELS)
+            check_topic_name(topic, MOST_LEVELS)
         except InvalidTopicName as error:
             raise self.bad("topic", str(error)) from error
         if is_sys(topic):

@@ -67,7 +67,7 @@ class BanAPI:
                 path=BANS_PREFIX,
                 handler=self.list_bans,
                 scope=Scope.READ,
-                summary="All bans",
+                summary="List all bans",
                 answers={200: Content(record({"data": array(_BAN)}), "the bans")},
             ),
             Route(
@@ -75,7 +75,7 @@ class BanAPI:
                 path=BANS_PREFIX,
                 handler=self.add,
                 scope=Scope.ADMIN,
-                summary="Ban an address, a network, a user or a Client Identifier, and disconnect whom it concerns",
+                summary="Ban an address, a network, a user or a Client Identifier, and disconnect the banned clients",
                 body=Content(_REQUEST, "the ban"),
                 answers={200: Content(_BAN, "the ban")},
                 refusals=_REFUSALS,
@@ -86,7 +86,7 @@ class BanAPI:
                 path=f"{BANS_PREFIX}/{{as}}/{{who}}",
                 handler=self.remove,
                 scope=Scope.ADMIN,
-                summary="Lift a ban",
+                summary="Remove a ban",
                 parameters=(
                     in_path("as", one_of(*_KINDS), "what the ban names"),
                     in_path("who", STRING, "the name in the ban"),

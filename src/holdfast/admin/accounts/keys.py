@@ -60,7 +60,7 @@ class KeyAPI:
                 path=KEYS_PREFIX,
                 handler=self.list_keys,
                 scope=Scope.ADMIN,
-                summary="All API keys, without their secrets",
+                summary="List all API keys without their secrets",
                 answers={200: Content(record({"data": array(_KEY)}), "the keys")},
             ),
             Route(
@@ -68,7 +68,7 @@ class KeyAPI:
                 path=KEYS_PREFIX,
                 handler=self.add,
                 scope=Scope.ADMIN,
-                summary="Make an API key. Its secret is in this answer only",
+                summary="Create an API key; only this answer contains its secret",
                 body=Content(
                     request(
                         {

@@ -44,7 +44,7 @@ class RuleAPI:
                 path=RULES_PREFIX,
                 handler=self.list_rules,
                 scope=Scope.READ,
-                summary="A page of the rules in the database, in their order",
+                summary="List a page of the rules in the database, in their order",
                 parameters=(
                     query("limit", whole(1, _MOST, _PAGE), "the most rules of a page"),
                     query("cursor", whole(1, _HIGHEST), "where to go on: meta.cursor of the answer before"),

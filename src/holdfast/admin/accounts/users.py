@@ -53,7 +53,7 @@ class UserAPI:
                 path=USERS_PREFIX,
                 handler=self.list_users,
                 scope=Scope.READ,
-                summary="A page of the users in the database by name, or the one that is asked for",
+                summary="List a page of the users in the database, sorted by name, or the user named by user_id",
                 parameters=(
                     query("limit", whole(1, _MOST, _PAGE), "the most users of a page"),
                     query("cursor", CURSOR, "where to go on: meta.cursor of the answer before"),
@@ -78,7 +78,7 @@ class UserAPI:
                 path=f"{USERS_PREFIX}/{{user_id}}",
                 handler=self.one,
                 scope=Scope.READ,
-                summary="A user",
+                summary="Show a user",
                 parameters=(named,),
                 answers={200: Content(_USER, "the user")},
                 refusals=_REFUSALS,

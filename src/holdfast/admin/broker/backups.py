@@ -1,4 +1,4 @@
-"""Calls about backups of the database: make one as a job, list them, delete one."""
+"""Calls that create, list and delete backups of the database. A job creates a backup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACKUP_PATH, BACKUPS_PATH = "/api/v5/backup", "/api/v5/backups"
 _NAME = re.compile(r"holdfast-\d{8}T\d{9}Z\.db", re.ASCII)
 _BACKUP = record({"name": STRING, "size": INTEGER, "created_at": TIME})
 
-#: copies the database to a new file, and is told the parts that are done and those that there are; in a thread
+#: Copies the database to a new file, in a thread. Calls the second argument with the copied and all parts.
 Copy = Callable[[Path, Callable[[int, int], None]], None]
 #: runs a function in a thread
 Run = Callable[[Callable[[], Any]], Deferred[Any]]
@@ -38,9 +38,9 @@ class _Cancelled(Exception):
 
 
 class BackupCalls:
-    """Backs the database up to files in a folder, which is made with the first of them.
+    """Answers calls about backups. The first backup creates the folder.
 
-    ``copy`` raises StoreUnusable; it is None where the database has its own tools for that.
+    ``copy`` raises StoreUnusable; it is None for Postgres, which has tools of its own.
     """
 
     def __init__(self, folder: Path, copy: Copy | None, jobs: Jobs, run: Run, now: Callable[[], int]) -> None:
@@ -57,14 +57,14 @@ class BackupCalls:
                 handler=self.back_up,
                 scope=Scope.ADMIN,
                 summary="Begin a backup of the SQLite database to a file in data_dir/backups",
-                answers={202: Content(JOB, "the job; its result has the name and the size of the file")},
+                answers={202: Content(JOB, "the job; its result has name and size of the file")},
             ),
             Route(
                 method="GET",
                 path=BACKUPS_PATH,
                 handler=self.list_backups,
                 scope=Scope.READ,
-                summary="The backups in data_dir/backups, the newest first",
+                summary="List the backups in data_dir/backups, the newest first",
                 answers={200: Content(record({"data": array(_BACKUP)}), "the backups")},
             ),
             Route(
@@ -87,7 +87,7 @@ class BackupCalls:
                 "the database is Postgres: back it up with pg_dump --format=custom --file=TARGET",
             )  # fmt: skip
         if self._is_busy:
-            raise RefusedCall(http.CONFLICT, "BUSY", "a backup is being made already; wait for its end")
+            raise RefusedCall(http.CONFLICT, "BUSY", "another backup is running; wait for its end")
         job = self._jobs.begin("backup", str(call.caller), self._work)
         done: Deferred[Answer] = Deferred()
         done.callback(accepted(job))

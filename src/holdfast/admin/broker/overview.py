@@ -1,4 +1,4 @@
-"""Calls that show the broker itself: its listeners, its node and its numbers. Paths and fields are EMQX's."""
+"""Calls that show listeners, nodes and counts of this broker. Paths and fields are EMQX's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NODE = record(
 
 
 class IOverview(Protocol):
-    """Shows the broker, as fields for JSON."""
+    """The state of the broker, as values for JSON."""
 
     def listeners(self) -> Sequence[Mapping[str, Any]]:
         """Return the listeners."""
@@ -52,11 +52,11 @@ class IOverview(Protocol):
         """Return this node."""
 
     def stats(self) -> Mapping[str, int]:
-        """Return the present numbers by their names."""
+        """Return the present counts by name."""
 
 
 class OverviewCalls:
-    """Answers calls about the broker itself. A cluster has this one node."""
+    """Answers calls about the broker. Its list of nodes contains only this broker."""
 
     def __init__(self, overview: IOverview) -> None:
         self._overview = overview
@@ -66,7 +66,7 @@ class OverviewCalls:
                 path="/api/v5/listeners",
                 handler=self.listeners,
                 scope=Scope.READ,
-                summary="The listeners, with their connections",
+                summary="List the listeners with their connections",
                 answers={200: Content(array(_LISTENER), "the listeners")},
             ),
             Route(
@@ -74,7 +74,7 @@ class OverviewCalls:
                 path="/api/v5/nodes",
                 handler=self.nodes,
                 scope=Scope.READ,
-                summary="The nodes: this broker",
+                summary="List the nodes: only this broker",
                 answers={200: Content(array(_NODE), "this node")},
             ),
             Route(
@@ -82,8 +82,8 @@ class OverviewCalls:
                 path="/api/v5/nodes/{node}",
                 handler=self.node,
                 scope=Scope.READ,
-                summary="This broker",
-                parameters=(in_path("node", STRING, "the number of the node"),),
+                summary="Show this broker",
+                parameters=(in_path("node", STRING, "node.id of the broker"),),
                 answers={200: Content(_NODE, "this node")},
             ),
             Route(
@@ -91,9 +91,9 @@ class OverviewCalls:
                 path="/api/v5/stats",
                 handler=self.stats,
                 scope=Scope.READ,
-                summary="The present numbers of clients, Sessions, subscriptions and messages",
-                parameters=(query("aggregate", FLAG, "one object instead of a list with the node's"),),
-                answers={200: Content(ANYTHING, "the numbers")},
+                summary="Show the counts of clients, Sessions, subscriptions and messages",
+                parameters=(query("aggregate", FLAG, "one object, instead of a list with an object for each node"),),
+                answers={200: Content(ANYTHING, "the counts")},
             ),
         )
 
@@ -109,11 +109,11 @@ class OverviewCalls:
         """Show this node."""
         node = self._overview.node()
         if call.arguments["node"] != node["node"]:
-            raise not_found(f"there is one node here: {node['node']}")
+            raise not_found(f"there is no such node; this is {node['node']}")
         return succeed(answer(node))
 
     def stats(self, call: Call) -> Deferred[Answer]:
-        """Show the numbers."""
+        """Show the counts."""
         stats = self._overview.stats()
         if flag_of(call.arguments, "aggregate"):
             return succeed(answer(stats))

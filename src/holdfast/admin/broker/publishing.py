@@ -99,7 +99,7 @@ class PublishCalls:
                 path=PUBLISH_PATH,
                 handler=self.publish,
                 scope=Scope.PUBLISH,
-                summary="Publish a message; with retain, the answer comes when it is stored",
+                summary="Publish a message; the answer comes when the message is stored",
                 body=Content(_MESSAGE, "the message"),
                 answers={
                     200: Content(_PUBLISHED, "it had subscribers"),

@@ -40,7 +40,7 @@ class ReloadAPI:
                 path=RELOAD_PATH,
                 handler=self.reload,
                 scope=Scope.ADMIN,
-                summary="Reload the configuration: all of it, or nothing if there are problems",
+                summary="Reload the configuration; if it has problems, change nothing",
                 answers={200: Content(_OUTCOME, "what was changed")},
                 finishes=True,
             ),

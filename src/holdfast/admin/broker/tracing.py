@@ -51,7 +51,7 @@ class TraceAPI:
                 path=TRACE_PATH,
                 handler=self.trace,
                 scope=Scope.ADMIN,
-                summary="Write each packet that one client sends and gets, while it happens",
+                summary="Follow the packets that one client sends and gets",
                 parameters=(
                     query("clientid", {**STRING, "minLength": 1}, "the Client Identifier", required=True),
                     query("seconds", whole(1, LONGEST_TRACE, USUAL_TRACE), "how long the trace runs"),

@@ -1,4 +1,4 @@
-"""Calls about clients: list, show, kick, and their subscriptions and waiting messages. Paths and fields are EMQX's."""
+"""Calls that list, show and kick clients, and list subscriptions and messages. Paths and fields are EMQX's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import digits_of, number_of
+from holdfast.admin.calls.arguments import bad_cursor, choice_of, digits_of, number_of, optional_filter_of
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.commits import committed
 from holdfast.admin.calls.problems import RefusedCall, bad_request
@@ -25,30 +25,29 @@ from holdfast.admin.clients.shown import (
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path, query
 from holdfast.admin.routing.schemas import CURSOR, STRING, TOPIC_FILTER, array, one_of, page, whole
 from holdfast.client_views import ClientSearch, ConnState, SubscriptionSearch, Waiting
-from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 CLIENTS_PREFIX = "/api/v5/clients"
 SUBSCRIPTIONS_PREFIX = "/api/v5/subscriptions"
 
-#: the most entries of a page, and the bytes of payload after which one ends
+#: limits of a page: its entries, and the bytes of its payloads
 MOST_LISTED = 1000
 MOST_BYTES = 1 << 20
-#: the most subscriptions in a list without pages
+#: the limit of a list of subscriptions without pages
 MOST_OF_CLIENT = 2000
 _USUAL = 100
-_MOST_LEVELS = 65_536
 
 _CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
-_LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the most entries of a page")
-_CURSOR = query("cursor", CURSOR, "meta.cursor of the page before")
+_LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the highest number of entries in a page")
+_CURSOR = query("cursor", CURSOR, "meta.cursor of the previous page")
 _STATES = tuple(each.value for each in ConnState)
-_PAYLOAD = query("payload", one_of("none", "base64"), "whether payloads are shown")
+_PAYLOADS = ("none", "base64")
+_PAYLOAD = query("payload", one_of(*_PAYLOADS), "base64: with the payloads of the messages")
 
 
 class ClientCalls:
     """Answers calls about clients.
 
-    ``zone_of`` returns the zone of a listener, None if it is not known.
+    ``zone_of`` returns the zone of a listener, None for an unknown listener.
     """
 
     def __init__(self, clients: IClients, node: str, zone_of: Callable[[str], str | None]) -> None:
@@ -61,26 +60,26 @@ class ClientCalls:
                 path=CLIENTS_PREFIX,
                 handler=self.list_clients,
                 scope=Scope.READ,
-                summary="Clients with a Session, connected or not, in the order of their Client Identifiers",
+                summary="List the clients with a Session, connected or not, sorted by Client Identifier",
                 parameters=(
                     _LIMIT,
                     _CURSOR,
-                    query("clientid", STRING, "this Client Identifier"),
+                    query("clientid", STRING, "the whole Client Identifier"),
                     query("like_clientid", STRING, "a part of the Client Identifier"),
-                    query("username", STRING, "this User Name"),
+                    query("username", STRING, "the whole User Name"),
                     query("like_username", STRING, "a part of the User Name"),
-                    query("ip_address", STRING, "this IP address"),
-                    query("conn_state", {"type": "string", "enum": list(_STATES)}, "whether the client is connected"),
-                    query("listener", STRING, "the name of its listener"),
+                    query("ip_address", STRING, "the IP address"),
+                    query("conn_state", {"type": "string", "enum": list(_STATES)}, "connected or disconnected"),
+                    query("listener", STRING, "the name of the listener of its connection"),
                 ),
-                answers={200: Content(page(CLIENT), "the page; it may be short, or empty, without being the last one")},
+                answers={200: Content(page(CLIENT), "the page; a short or empty page need not be the last one")},
             ),
             Route(
                 method="GET",
                 path=f"{CLIENTS_PREFIX}/{{clientid}}",
                 handler=self.one,
                 scope=Scope.READ,
-                summary="A client",
+                summary="Show a client",
                 parameters=(_CLIENT_ID,),
                 answers={200: Content(CLIENT, "the client")},
             ),
@@ -89,7 +88,7 @@ class ClientCalls:
                 path=f"{CLIENTS_PREFIX}/{{clientid}}",
                 handler=self.kick,
                 scope=Scope.ADMIN,
-                summary="Kick a client: its connection and its Session end, and its Will is published",
+                summary="Kick a client: end its connection and its Session, and publish its Will",
                 parameters=(_CLIENT_ID,),
                 answers={204: NOTHING},
                 finishes=True,
@@ -99,7 +98,7 @@ class ClientCalls:
                 path=f"{CLIENTS_PREFIX}/{{clientid}}/subscriptions",
                 handler=self.subscriptions_of,
                 scope=Scope.READ,
-                summary="The subscriptions of a client; if there are more than 2000, ask for /subscriptions?clientid=",
+                summary="List the subscriptions of a client; for more than 2000, use /subscriptions?clientid=",
                 parameters=(_CLIENT_ID,),
                 answers={200: Content(array(SUBSCRIPTION), "the subscriptions")},
             ),
@@ -108,7 +107,7 @@ class ClientCalls:
                 path=f"{CLIENTS_PREFIX}/{{clientid}}/mqueue_messages",
                 handler=self.queued,
                 scope=Scope.READ,
-                summary="The messages that wait in the queue of a client, the next one to be sent first",
+                summary="List the messages in the queue of a client, in the order in which it will get them",
                 parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
                 answers={200: Content(page(WAITING), "the page")},
             ),
@@ -117,7 +116,7 @@ class ClientCalls:
                 path=f"{CLIENTS_PREFIX}/{{clientid}}/inflight_messages",
                 handler=self.inflight,
                 scope=Scope.READ,
-                summary="The messages that a client has not acknowledged, by their Packet Identifiers",
+                summary="List the messages that a client has not acknowledged, with their Packet Identifiers",
                 parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
                 answers={200: Content(page(WAITING), "the page")},
             ),
@@ -126,21 +125,21 @@ class ClientCalls:
                 path=SUBSCRIPTIONS_PREFIX,
                 handler=self.list_subscriptions,
                 scope=Scope.READ,
-                summary="Subscriptions, in the order of Client Identifiers and Topic Filters",
+                summary="List subscriptions, sorted by Client Identifier and Topic Filter",
                 parameters=(
                     _LIMIT,
                     _CURSOR,
-                    query("clientid", STRING, "those of this client"),
-                    query("topic", TOPIC_FILTER, "those with this Topic Filter, with or without its share"),
+                    query("clientid", STRING, "subscriptions of this client"),
+                    query("topic", TOPIC_FILTER, "subscriptions to this Topic Filter, shared or not"),
                     query(
                         "match_topic",
                         TOPIC_FILTER,
-                        "those that match this topic; for a filter with wildcards, those to topics that it matches",
+                        "subscriptions that match this topic, or whose topics all match this Topic Filter",
                     ),
-                    query("share_group", STRING, "those of shared subscriptions with this name"),
-                    query("qos", whole(0, 2), "those with this maximum QoS"),
+                    query("share_group", STRING, "shared subscriptions with this ShareName"),
+                    query("qos", whole(0, 2), "subscriptions with this maximum QoS"),
                 ),
-                answers={200: Content(page(SUBSCRIPTION), "the page; it may be short without being the last one")},
+                answers={200: Content(page(SUBSCRIPTION), "the page; a short page need not be the last one")},
             ),
         )
 
@@ -148,10 +147,7 @@ class ClientCalls:
     def list_clients(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """List clients."""
         arguments = call.arguments
-        state = arguments.get("conn_state")
-        if state is not None and state not in _STATES:
-            allowed = " or ".join(_STATES)
-            raise bad_request(f"conn_state is {allowed}", "conn_state", allowed)
+        state = choice_of(arguments, "conn_state", _STATES) if "conn_state" in arguments else None
         search = ClientSearch(
             client_id=arguments.get("clientid"),
             like_client_id=arguments.get("like_clientid"),
@@ -210,13 +206,11 @@ class ClientCalls:
     def list_subscriptions(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """List subscriptions."""
         arguments = call.arguments
-        qos = arguments.get("qos")
-        if qos is not None and qos not in ("0", "1", "2"):
-            raise bad_request("qos is 0, 1 or 2", "qos", "0, 1 or 2")
+        qos = choice_of(arguments, "qos", ("0", "1", "2")) if "qos" in arguments else None
         search = SubscriptionSearch(
             client_id=arguments.get("clientid"),
             topic_filter=arguments.get("topic"),
-            matching=_checked_filter(arguments, "match_topic"),
+            matching=optional_filter_of(arguments, "match_topic"),
             share=arguments.get("share_group"),
             qos=None if qos is None else int(qos),
         )
@@ -229,12 +223,10 @@ class ClientCalls:
 
     def _waiting(self, call: Call, read: Callable[[str, int, int, int], Waiting | None]) -> Answer:
         arguments = call.arguments
-        payload = arguments.get("payload", "none")
-        if payload not in ("none", "base64"):
-            raise bad_request("payload is none or base64", "payload", "none or base64")
+        payload = choice_of(arguments, "payload", _PAYLOADS)
         position = digits_of(arguments.get("cursor", "0"))
         if position is None:
-            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+            raise bad_cursor()
         limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
         found = read(arguments["clientid"], position, limit, MOST_BYTES)
         if found is None:
@@ -253,13 +245,3 @@ def _page(data: list[dict[str, Any]], limit: int, cursor: str | None, more: Mapp
 
 def _unknown(call: Call) -> RefusedCall:
     return RefusedCall(404, "CLIENTID_NOT_FOUND", f"there is no client {call.arguments['clientid'][:200]!a}")
-
-
-def _checked_filter(arguments: Mapping[str, str], name: str) -> str | None:
-    topic_filter = arguments.get(name)
-    if topic_filter is not None:
-        try:
-            check_topic_filter(topic_filter, _MOST_LEVELS)
-        except InvalidTopicFilter as error:
-            raise bad_request(f"{name}: {error}", name, "a Topic Filter") from None
-    return topic_filter

@@ -6,7 +6,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
-from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.admin.calls.arguments import bad_cursor
 
 #: a cursor is not longer than a Client Identifier and a Topic Filter can be, escaped
 _LONGEST = 1 << 20
@@ -23,17 +23,13 @@ def parts_of(arguments: Mapping[str, str], count: int) -> list[str | None] | Non
     if not cursor:
         return None
     if len(cursor) > _LONGEST or not cursor.isascii():
-        raise _bad()
+        raise bad_cursor()
     try:
         parts = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, RecursionError):
-        raise _bad() from None
+        raise bad_cursor() from None
     if not isinstance(parts, list) or len(parts) != count or not all(isinstance(each, str) for each in parts[:-1]):
-        raise _bad()
+        raise bad_cursor()
     if not isinstance(parts[-1], str) and not (parts[-1] is None and count > 1):
-        raise _bad()
+        raise bad_cursor()
     return parts
-
-
-def _bad() -> RefusedCall:
-    return bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")

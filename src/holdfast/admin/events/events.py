@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import flag_of
+from holdfast.admin.calls.arguments import flag_of, optional_filter_of
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.calls.problems import RefusedCall, bad_request
 from holdfast.admin.events.happenings import Happenings
@@ -20,13 +20,11 @@ from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import FLAG, STRING, TOPIC_FILTER
 from holdfast.retained.changes.interfaces import IChangesSince
 from holdfast.retained.changes.token import LONGEST_TOKEN, BadToken, place_of
-from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 EVENTS_PATH = "/events"
 #: The streams of one caller, and of all.
 MOST_OF_ONE, MOST = 16, 64
 _TOO_MANY = 429
-_MOST_LEVELS = 65_536
 #: By argument, the name of its events.
 _KINDS = {"clients": "client", "replays": "replay", "alarms": "alarm", "monitor": "monitor"}
 
@@ -54,7 +52,7 @@ class EventCalls:
                 path=EVENTS_PATH,
                 handler=self.events,
                 scope=Scope.READ,
-                summary="A stream of server-sent events, without an end",
+                summary="Follow changes in an endless stream of server-sent events",
                 parameters=(
                     query("retained", TOPIC_FILTER, "changes of the retained messages that match this Topic Filter"),
                     query("token", {**STRING, "maxLength": LONGEST_TOKEN}, "all changes since meta.token of a list"),
@@ -77,7 +75,7 @@ class EventCalls:
         """Begin a stream."""
         arguments = call.arguments
         kinds = frozenset(kind for name, kind in _KINDS.items() if flag_of(arguments, name))
-        topic_filter = _filter_of(arguments.get("retained"))
+        topic_filter = optional_filter_of(arguments, "retained")
         token = arguments.get("token")
         if token is not None:
             if topic_filter is None:
@@ -125,13 +123,3 @@ class EventCalls:
 
         self._open[who] += 1
         return EventStream(self._clock, self._happenings, kinds, stopped)
-
-
-def _filter_of(text: str | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        check_topic_filter(text, _MOST_LEVELS)
-    except InvalidTopicFilter as error:
-        raise bad_request(f"retained: {error}", "retained", "a Topic Filter") from None
-    return text

@@ -13,7 +13,16 @@ from twisted.logger import Logger
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import cursor_of, digits_of, filter_of, flag_of, number_of, position_of, time_of
+from holdfast.admin.calls.arguments import (
+    choice_of,
+    cursor_of,
+    digits_of,
+    filter_of,
+    flag_of,
+    number_of,
+    position_of,
+    time_of,
+)
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.parameters import CURSOR, FILTER
@@ -88,7 +97,7 @@ class HistoryCalls:
                 path=f"{API_PREFIX}/history",
                 handler=self.events,
                 scope=Scope.READ,
-                summary="A page of changes of retained messages. An empty page is the last one",
+                summary="List a page of changes of retained messages; an empty page is the last one",
                 parameters=(
                     FILTER,
                     query("since", MOMENT, "the time of the oldest change"),
@@ -105,7 +114,7 @@ class HistoryCalls:
                 path=f"{API_PREFIX}/history/archived",
                 handler=self.archived,
                 scope=Scope.ADMIN,
-                summary="Record the last change that an archive has: later changes are not pruned",
+                summary="Confirm that an archive holds all changes up to one: only these may be pruned",
                 body=Content(request({"seq": STRING}, required=("seq",)), "the number of the change"),
                 answers={200: Content(record({"seq": STRING}), "the number that is recorded")},
                 refusals=REFUSALS,
@@ -115,7 +124,7 @@ class HistoryCalls:
                 path=f"{API_PREFIX}/restore",
                 handler=self.restore,
                 scope=Scope.RETAINED_WRITE,
-                summary="Restore the retained messages of a time, for the next topics after a cursor",
+                summary="Restore the messages that were retained at a time, for the next topics after a cursor",
                 parameters=(
                     query("topic", TOPIC_FILTER, "the Topic Filter", required=True),
                     query("at", MOMENT, "the time as of which", required=True),
@@ -137,10 +146,7 @@ class HistoryCalls:
         limit = number_of(arguments, "limit", 100, MOST_EVENTS)
         since = time_of(arguments, "since", self._now())
         until = time_of(arguments, "until", self._now())
-        first = arguments.get("first", _ORDERS[0])
-        if first not in _ORDERS:
-            allowed = " or ".join(_ORDERS)
-            raise bad_request(f"first is {allowed}", "first", allowed)
+        first = choice_of(arguments, "first", _ORDERS)
         cursor, done = position_of(arguments), False
         data: list[dict[str, Any]] = []
         while not (data or done):

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import number_of
+from holdfast.admin.calls.arguments import choice_of, number_of
 from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.refusals import REFUSALS
@@ -165,11 +165,7 @@ class MergeCalls:
 
 
 def _merge_of(arguments: Mapping[str, str]) -> Merge:
-    try:
-        return Merge(arguments.get("merge", Merge.NEWER.value))
-    except ValueError:
-        allowed = ", ".join(one.value for one in Merge)
-        raise bad_request(f"merge is one of {allowed}", "merge", allowed) from None
+    return Merge(choice_of(arguments, "merge", tuple(one.value for one in Merge), Merge.NEWER.value))
 
 
 def _line(content: dict[str, Any]) -> bytes:

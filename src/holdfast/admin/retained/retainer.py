@@ -78,7 +78,7 @@ class RetainerAPI:
                 path=f"{API_PREFIX}/info",
                 handler=self.info,
                 scope=Scope.READ,
-                summary="Number and size of retained messages, the database, and changes made through the API",
+                summary="Show number and size of retained messages, the database, and the changes made through the API",
                 answers={200: Content(_INFO, "the numbers")},
                 refusals=REFUSALS,
             ),

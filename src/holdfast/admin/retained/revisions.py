@@ -57,7 +57,7 @@ class RevisionCalls:
                 path=f"{API_PREFIX}/history/topics",
                 handler=self.topics,
                 scope=Scope.READ,
-                summary="A page of the topics that the history knows, with their latest change",
+                summary="List a page of the topics in the history, with their latest changes",
                 parameters=(FILTER, query("limit", whole(1, MOST_TOPICS, 100), "the most topics of a page"), CURSOR),
                 answers={200: Content(page(_KNOWN), "the page")},
                 refusals=REFUSALS,
@@ -67,7 +67,7 @@ class RevisionCalls:
                 path=f"{API_PREFIX}/diff",
                 handler=self.diff,
                 scope=Scope.READ,
-                summary="The difference of two revisions of a topic: by default, of the latest one and the one before",
+                summary="Compare two revisions of a topic: by default, the latest one and the one before",
                 parameters=(
                     query("topic", {**TOPIC, "minLength": 1}, "the topic", required=True),
                     query("from", _REVISION, "the revision before"),

@@ -31,7 +31,7 @@ class OpenAPI:
             handler=self.document,
             scope=Scope.READ,
             open_on_loopback=True,
-            summary="This description of the API, as OpenAPI 3.1",
+            summary="Describe the API in the format OpenAPI 3.1",
             answers={200: Content(record({"openapi": STRING}), "the document")},
         )
         self._routes = (*routes, self.route)

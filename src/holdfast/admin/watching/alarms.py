@@ -9,9 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import number_of
+from holdfast.admin.calls.arguments import choice_of, number_of
 from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, one_of, record, whole
 from holdfast.alarms.alarm import Alarm
@@ -21,6 +20,7 @@ ALARMS_PATH = "/api/v5/alarms"
 
 _MOST = 10_000
 _LIMIT = 100
+_ACTIVATED = ("true", "false")
 _ALARM = record(
     {
         "name": STRING,
@@ -51,9 +51,9 @@ class AlarmAPI:
                 path=ALARMS_PATH,
                 handler=self.list_alarms,
                 scope=Scope.READ,
-                summary="The active alarms, the oldest first; or the past ones, the newest first",
+                summary="List the active alarms, the oldest first, or the past alarms, the newest first",
                 parameters=(
-                    query("activated", one_of("true", "false"), "true: the active alarms; false: the past ones"),
+                    query("activated", one_of(*_ACTIVATED), "true: the active alarms; false: the past ones"),
                     query("limit", whole(1, _MOST, _LIMIT), "the most alarms in the answer"),
                 ),
                 answers={200: Content(record({"data": array(_ALARM), "meta": _META}), "the alarms")},
@@ -70,9 +70,7 @@ class AlarmAPI:
 
     def list_alarms(self, call: Call) -> Deferred[Answer]:
         """List the alarms."""
-        active = call.arguments.get("activated", "true")
-        if active not in ("true", "false"):
-            raise bad_request("activated is true or false", "activated", "true or false")
+        active = choice_of(call.arguments, "activated", _ACTIVATED)
         limit = number_of(call.arguments, "limit", _LIMIT, _MOST)
         found = self._alarms.active if active == "true" else self._alarms.past
         meta = {"limit": limit, "count": len(found), "hasnext": len(found) > limit}

@@ -47,12 +47,12 @@ class HealthAPI:
         self.routes = (
             Route(
                 method="GET", path=HEALTH_PATH, handler=self.alive, scope=Scope.OPEN,
-                summary="Whether the process lives: its reactor turns", answers=_ANSWERS,
+                summary="Tell whether the process is alive: its reactor runs", answers=_ANSWERS,
             ),
             Route(
                 method="GET", path=READY_PATH, handler=self.ready, scope=Scope.OPEN,
-                summary="Whether clients can be served: the store, the listeners, the disk; and the broker is not"
-                " stopping", answers=_ANSWERS,
+                summary="Tell whether the broker can serve clients: check database, listeners and disk,"
+                " and whether it is stopping", answers=_ANSWERS,
             ),
         )  # fmt: skip
 

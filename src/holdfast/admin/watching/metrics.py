@@ -26,7 +26,7 @@ class MetricsAPI:
                 handler=self.scrape,
                 scope=Scope.READ,
                 open_on_loopback=True,
-                summary="All metrics, as text for Prometheus; or for OpenMetrics, if the header Accept asks for it",
+                summary="Show all metrics in the format of Prometheus, or of OpenMetrics if Accept asks for it",
                 answers={200: Content(STRING, "the metrics", "text/plain")},
             ),
         )

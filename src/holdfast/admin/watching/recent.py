@@ -37,9 +37,9 @@ class RecentAPI:
                 path=MONITOR_PATH,
                 handler=self.latest,
                 scope=Scope.READ,
-                summary="Recent figures, the oldest first: each second for 5 minutes, each 10 s for an hour, each"
-                " minute for a day. time_stamp is in milliseconds since 1970; rates are per second; null is not known",
-                parameters=(query("latest", whole(1, ring.reach, _DEFAULT), "the seconds that are shown"),),
+                summary="Show recent figures, the oldest first: of each second for 5 minutes, of each 10 s for an hour,"
+                " of each minute for a day. time_stamp: milliseconds since 1970; rates: per second; null: unknown",
+                parameters=(query("latest", whole(1, ring.reach, _DEFAULT), "how many seconds to show"),),
                 answers={200: Content(array(one), "the figures")},
             ),
             Route(
@@ -47,7 +47,7 @@ class RecentAPI:
                 path=CURRENT_PATH,
                 handler=self.current,
                 scope=Scope.READ,
-                summary="The figures of the last second",
+                summary="Show the figures of the last second",
                 answers={200: Content(record({"time_stamp": nullable(NUMBER), **numbers}), "the figures")},
             ),
         )

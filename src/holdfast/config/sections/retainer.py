@@ -11,15 +11,13 @@ from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue,
 from holdfast.config.sections.retain_modes import RetainModes
 from holdfast.config.toml.text import literal
 from holdfast.scheduling import rates
-from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
+from holdfast.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
 
 #: The meaning of ``batch_read_number = 0``, as in EMQX.
 DEFAULT_BATCH_READ_NUMBER = 1000
 
 #: Longest interval of MQTT: a Four Byte Integer of seconds.
 _LONGEST = "4294967295s"
-
-_MOST_LEVELS = 65_535
 
 
 @frozen
@@ -32,7 +30,7 @@ class FilterString:
         """Return the Topic Filter; raises InvalidValue."""
         text = Text(self.allowed).read(value)
         try:
-            check_topic_filter(text, _MOST_LEVELS)
+            check_topic_filter(text, MOST_LEVELS)
         except InvalidTopicFilter as invalid:
             raise InvalidValue(f"found {literal(text)}: {invalid}; allowed: {self.allowed}") from None
         if text.startswith(SHARED_PREFIX):

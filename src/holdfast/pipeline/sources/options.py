@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.pipeline.sources.columns import Column, named
-from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
+from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
 #: The highest number of levels in a Topic Filter.
-_MOST_LEVELS = 65_535
 
 
 class Options:
@@ -83,7 +82,7 @@ def check_filter(topic_filter: str) -> None:
         return
     try:
         group, inner = split_shared(topic_filter)
-        check_topic_filter(inner, _MOST_LEVELS)
+        check_topic_filter(inner, MOST_LEVELS)
     except InvalidTopicFilter as error:
         raise WrongUsage(f"filter {topic_filter!r}: {error}") from error
     if group is not None:

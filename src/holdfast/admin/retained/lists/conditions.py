@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.admin.calls.arguments import digits_of, flag_of, time_of
+from holdfast.admin.calls.arguments import bad_cursor, choice_of, digits_of, flag_of, time_of
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.routing.route import query
 from holdfast.admin.routing.schemas import FLAG, MOMENT, one_of, whole
@@ -52,14 +52,8 @@ def search_of(arguments: Mapping[str, str], topic_filter: str, now: int) -> Sear
 
 def sorting_of(arguments: Mapping[str, str]) -> Sorting | None:
     """Return the order that the arguments ask for, None for the order of topics. Newest and largest come first."""
-    by = arguments.get("sort", "topic")
-    if by != "topic" and by not in _SORTS:
-        allowed = f"topic, {' or '.join(_SORTS)}"
-        raise bad_request(f"sort is {allowed}", "sort", allowed)
-    order = arguments.get("order", "asc" if by == "topic" else "desc")
-    if order not in _ORDERS:
-        allowed = " or ".join(_ORDERS)
-        raise bad_request(f"order is {allowed}", "order", allowed)
+    by = choice_of(arguments, "sort", ("topic", *_SORTS))
+    order = choice_of(arguments, "order", _ORDERS, "asc" if by == "topic" else "desc")
     if by == "topic":
         if order != "asc":
             raise bad_request("topics are listed in ascending order; desc needs sort=time or sort=size", "order", "asc")
@@ -69,7 +63,7 @@ def sorting_of(arguments: Mapping[str, str]) -> Sorting | None:
         value, _, topic = cursor.partition(":")
         number = digits_of(value)
         if number is None or not topic or "\0" in topic:
-            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+            raise bad_cursor()
         beyond = (number, topic)
     return Sorting(_SORTS[by], order == "desc", beyond)
 

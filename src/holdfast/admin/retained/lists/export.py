@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import cursor_of, filter_of
+from holdfast.admin.calls.arguments import choice_of, cursor_of, filter_of
 from holdfast.admin.calls.call import CSV, NDJSON, Answer, Call
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
@@ -57,7 +57,7 @@ class ExportCalls:
                 path=f"{API_PREFIX}/export",
                 handler=self.export,
                 scope=Scope.READ,
-                summary="The matching messages with their payloads, one a line",
+                summary="Export the matching messages with their payloads, one on each line",
                 parameters=(
                     FILTER,
                     CURSOR,
@@ -75,10 +75,7 @@ class ExportCalls:
         """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
-        form = _FORMATS.get(arguments.get("format", "ndjson"))
-        if form is None:
-            allowed = " or ".join(_FORMATS)
-            raise bad_request(f"format is {allowed}", "format", allowed)
+        form = _FORMATS[choice_of(arguments, "format", tuple(_FORMATS))]
         lister = yield self._lister(call, topic_filter)
         after, done, header = cursor_of(arguments), False, form.header
 

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.arguments import filter_of, flag_of, number_of
+from holdfast.admin.calls.arguments import bad_cursor, filter_of, flag_of, number_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.lists.conditions import CONDITIONS, search_of
@@ -53,7 +53,7 @@ class TreeCalls:
                 path=f"{API_PREFIX}/tree",
                 handler=self.level,
                 scope=Scope.READ,
-                summary="A page of the next level of the topic tree, with the messages at and below each node",
+                summary="List a page of the next level of the topic tree, with the messages at and below each node",
                 parameters=(
                     query("topic", TOPIC, "the topic whose next level; without it, the first level"),
                     query("limit", whole(1, MOST_NODES, 100), "the most nodes of a page"),
@@ -67,7 +67,7 @@ class TreeCalls:
                 path=f"{API_PREFIX}/count",
                 handler=self.count,
                 scope=Scope.READ,
-                summary="The number of matching messages and their bytes; at least so many if they are not exact",
+                summary="Count the matching messages and their bytes; if exact is false, there may be more",
                 parameters=(FILTER, query("exact", FLAG, "whether all messages are counted"), *CONDITIONS),
                 answers={200: Content(_COUNT, "the number")},
                 refusals=REFUSALS,
@@ -85,7 +85,7 @@ class TreeCalls:
         limit = number_of(arguments, "limit", 100, MOST_NODES)
         low = arguments.get("cursor")
         if low is not None and ("\0" in low or not low.startswith(base_of(parent)) or len(low) > _LONGEST + 2):
-            raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
+            raise bad_cursor()
         token = yield self._tokens.of_first_page(arguments)
         found = yield self._administration.tree.page(parent, low, limit)
         meta = {
