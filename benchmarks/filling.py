@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -27,14 +29,16 @@ from holdfast.tap import Options
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES
 
-_BATCH = 20_000  # rows of one commit
+BATCH = 20_000  # rows of one commit
 CLIENT = "bench-1"
 
 
-def fill(config: Config, first: int, end: int) -> None:
-    """Store the topics with the numbers `first` to `end - 1`, like a client that publishes them with QoS 1.
+@contextmanager
+def offline_store(config: Config, now: Callable[[], int]) -> Iterator[tuple[SQLRetainedStore, Callable[[], None]]]:
+    """Open the store that no broker uses. Yield it and a function that commits what has been put.
 
-    Raises StoreUnusable, DirectoryUnusable, or StorageFailure when something could not be stored.
+    ``now`` returns the time in milliseconds since the epoch: earlier times make an earlier history. Raises
+    StoreUnusable, DirectoryUnusable, or StorageFailure when something could not be stored.
     """
     lock = DirectoryLock(config.data_dir)
     lock.acquire()
@@ -42,26 +46,40 @@ def fill(config: Config, first: int, end: int) -> None:
         clock, executor = Clock(), SynchronousExecutor(waits_for_turn=True)
         durable = DurableStore(
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
-            reactor=clock, now=milliseconds, executor=executor, reading_executor=SynchronousExecutor,
+            reactor=clock, now=now, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         store = store_of(config.retainer, durable)
         durable.open()
         failures: list[Failure] = []
         try:
-            for start in range(first, end, _BATCH):
-                tickets = _put(store, range(start, min(start + _BATCH, end)))
-                clock.advance(0)  # the writer commits at the end of the turn
-                for ticket in tickets:
-                    if not ticket.settled:
-                        raise StorageFailure(FailureKind.UNAVAILABLE, "the database cannot be reached any more")
-                    if ticket.failure is not None:
-                        raise ticket.failure
+            yield store, lambda: clock.advance(0)  # the writer commits at the end of the turn
         finally:
             durable.close().addErrback(failures.append)
         for failure in failures:
             failure.raiseException()
     finally:
         lock.release()
+
+
+def settle(tickets: list[CommitTicket]) -> None:
+    """Raise the failure of the first ticket that was not committed."""
+    for ticket in tickets:
+        if not ticket.settled:
+            raise StorageFailure(FailureKind.UNAVAILABLE, "the database cannot be reached any more")
+        if ticket.failure is not None:
+            raise ticket.failure
+
+
+def fill(config: Config, first: int, end: int) -> None:
+    """Store the topics with the numbers `first` to `end - 1`, like a client that publishes them with QoS 1.
+
+    Raises StoreUnusable, DirectoryUnusable, or StorageFailure when something could not be stored.
+    """
+    with offline_store(config, milliseconds) as (store, commit):
+        for start in range(first, end, BATCH):
+            tickets = _put(store, range(start, min(start + BATCH, end)))
+            commit()
+            settle(tickets)
 
 
 def _put(store: SQLRetainedStore, numbers: range) -> list[CommitTicket]:

@@ -331,11 +331,12 @@ class FakeAPI:
         }
 
     def retainer_get_count(self, given: Arguments, _body: Any) -> Any:
-        count = 1_000_132 if given["topic"] == "#" else 3
+        count = 1_000_132 if given.get("topic", "#") == "#" else 3
         return {"count": count, "bytes": count * 64, "exact": count < 1000}
 
     def retainer_get_messages(self, given: Arguments, _body: Any) -> Any:
-        if "#" in given["topic"][:-1]:
+        asked = given.get("topic", "#")
+        if "#" in asked[:-1]:
             raise Refusal(
                 400,
                 "topic is not a Topic Filter: # is the last level only",
@@ -351,12 +352,12 @@ class FakeAPI:
             *(f"many/device-{at:06}" for at in range(180)),
             *self.retained,
         ]
-        if given["topic"].startswith("none"):
+        if asked.startswith("none"):
             topics = []
-        elif not set("+#") & set(given["topic"]):
-            topics = [given["topic"]] if self._is_retained(given["topic"]) else []
-        elif given["topic"] != "#":
-            topics = [topic for topic in topics if topic.startswith(given["topic"].rstrip("#"))]
+        elif not set("+#") & set(asked):
+            topics = [asked] if self._is_retained(asked) else []
+        elif asked != "#":
+            topics = [topic for topic in topics if topic.startswith(asked.rstrip("#"))]
         answer = paged([data.message(now, topic, 9 + 40 * at) for at, topic in enumerate(topics)], given)
         answer["meta"]["token"] = "1"
         return answer
@@ -378,7 +379,7 @@ class FakeAPI:
         self.retained[body["topic"]] = {}
 
     def retainer_delete_messages(self, given: Arguments, _body: Any) -> Any:
-        count = 1_000_132 if given["topic"] == "#" else 3
+        count = 1_000_132 if given.get("topic", "#") == "#" else 3
         return {"count": count, "dry_run": "dry_run" in given, "meta": {"hasnext": False, "cursor": None}}
 
     def retainer_get_history(self, given: Arguments, _body: Any) -> Any:

@@ -63,6 +63,7 @@ def test_a_ban_is_made_refused_and_lifted(dashboard: Dashboard, api: FakeAPI) ->
     dashboard.settle()
     dashboard.click("Lift…")
     dashboard.click("Lift the ban")
+    dashboard.page.get_by_role("dialog").wait_for(state="detached")
     dashboard.sees("192.0.2.7 may connect again")
     assert [ban["who"] for ban in api.bans] == ["198.51.100.4"]
 

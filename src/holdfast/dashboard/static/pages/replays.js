@@ -27,13 +27,13 @@ export function Replays() {
   return html`<${PageHead} title="Replays" />
     <p class="intro">A replay sends retained messages to a client that has subscribed. Replays take turns, and a slow client delays only its own.</p>
     <${Loaded} from=${list}>${() => (rows.length ? html`<${Table} caption="Running replays" rows=${rows} keyOf=${(row) => row.id} columns=${[
-      { title: "Client", named: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
+      { title: "Client", tight: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
       { title: "Topic Filter", wide: true, cell: (row) => html`<${Text} text=${row.topic} mono />` },
-      { title: "Progress", cell: (row) => html`<${Progress} row=${row} />` },
+      { title: "Progress", tight: true, cell: (row) => html`<${Progress} row=${row} />` },
       { title: "Rate", number: true, hide: "phone", cell: (row) => rate(row.rate ?? speeds.current.get(row.id)?.rate) },
       { title: "State", tight: true, hide: "phone", cell: (row) => STATES[row.state] ?? row.state },
       { title: "Runs for", number: true, hide: "narrow", cell: (row) => duration(row.age) },
-      { title: "Now at", named: true, hide: "narrow", cell: (row) => html`<${Text} text=${row.cursor && shortened(row.cursor, 40)} mono />` },
+      { title: "Now at", named: true, hide: "medium", cell: (row) => html`<span class="clip" title=${row.cursor && visible(row.cursor)}><${Text} text=${row.cursor && shortened(row.cursor, 60)} mono /></span>` },
       ...(may ? [{ title: html`<span class="unseen">Actions</span>`, tight: true, cell: (row) => html`<button onClick=${() => setEnding(row)}>End…</button>` }] : []),
     ]} />` : html`<${Empty} title="No replay runs.">One begins when a client subscribes. This page follows it without a refresh.<//>`)}<//>
     ${ending && html`<${Confirm} title="End this replay?" action="End the replay" onClose=${() => setEnding(null)} work=${async () => { await del("/mqtt/retainer/replay", { id: ending.id }); toast(`Ended the replay to ${visible(shortened(ending.clientid, 60))}`); list.reload(); }}>
@@ -43,7 +43,7 @@ export function Replays() {
 
 function Progress({ row }) {
   if (!row.total) return html`<span class="progress-text">${count(row.sent)} sent</span>`;
-  return html`<span class="progress-text"><progress max=${row.total} value=${row.sent} aria-label="Sent messages"></progress> ${count(row.sent)} of ${row.total_exact === false ? "about " : ""}${count(row.total)}</span>`;
+  return html`<span class="progress-text"><progress max=${row.total} value=${row.sent} aria-label="Sent messages"></progress> ${Math.min(100, Math.floor(row.sent / row.total * 100))} % <span class="quiet">${count(row.sent)} of ${row.total_exact === false ? "about " : ""}${count(row.total)}</span></span>`;
 }
 
 /** Messages a second since the last look, for brokers that do not tell a rate. */

@@ -40,7 +40,7 @@ export function Chart({ title, times, series, range, height = 150, points = fals
   useLayoutEffect(() => {
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 26 };
     const options = {
-      width: Math.max(120, frame.current.clientWidth), height, legend: { show: false }, pxAlign: 1, padding: [8, 8, 0, 0],
+      width: Math.max(120, frame.current.clientWidth), height, legend: { show: false }, pxAlign: 1, padding: [8, 18, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
         x: { time: true, range: (_chart, low, high) => input.current.range ?? (low === high ? [low - 30, high + 30] : [low, high]) },

@@ -14,6 +14,13 @@ const LIMIT = 100;
 const ORIGINS = { publish: "published", will: "a Will", api: "the API", import: "an import", expiry: "expired", restore: "a restore", override: "a shorter expiry", baseline: "from before the history" };
 
 export const originText = (origin) => ORIGINS[origin] ?? origin;
+/** The client of a change, and its user; or what else has made it. */
+export function By({ row }) {
+  const user = row.from_username && html`, user <${Text} text=${row.from_username} />`;
+  if (!row.from_clientid) return html`<span class="quiet">by ${originText(row.origin)}</span>${user}`;
+  return html`<span class="quiet">by</span> <${Text} text=${row.from_clientid} mono />${user}${row.origin !== "publish" && html` <span class="quiet">(${originText(row.origin)})</span>`}`;
+}
+
 export const Op = ({ row }) => html`<span class=${`state ${row.op === "set" ? "ok" : "wait"}`}><i aria-hidden="true"></i>${row.op === "set" ? "set" : row.origin === "expiry" ? "expired" : "cleared"}</span>`;
 
 export function Changes({ params, chosen, onChoose, onChange }) {
@@ -25,9 +32,7 @@ export function Changes({ params, chosen, onChoose, onChange }) {
     ${off && !list.data ? html`<${Empty} title="No history is kept.">${list.error.detail}<//>` : html`<${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Changes" rows=${answer.data} keyOf=${(row) => row.seq} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen} empty="No change of a matching topic is in the history." columns=${[
         { title: "Time", tight: true, cell: (row) => html`<${Ago} at=${row.changed_at} />` },
-        { title: "Change", tight: true, cell: (row) => html`<${Op} row=${row} />` },
-        { title: "Topic", topic: true, wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
-        { title: "By", named: true, cell: (row) => (row.from_clientid || row.from_username ? html`<${Text} text=${row.from_clientid ?? row.from_username} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`) },
+        { title: "Change", topic: true, wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button><div class="small"><${Op} row=${row} /> <${By} row=${row} /></div>` },
         { title: "Size", number: true, hide: "medium", cell: (row) => (row.op === "set" ? bytes(row.size) : "") },
       ]} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} changes on this page.<//>`}<//>`}`;

@@ -1,5 +1,5 @@
 // The history of a topic: its values over time, its changes, and the difference of two of them.
-import { html, useEffect, useMemo, useState } from "../../html.js";
+import { html, useEffect, useMemo, useRef, useState } from "../../html.js";
 import { get } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { Placeholder } from "../../loaded.js";
@@ -8,7 +8,7 @@ import { Text } from "../../text.js";
 import { Ago, Exact, moment } from "../../time.js";
 import { Empty, ErrorBox } from "../../parts/notices.js";
 import { allowed, useCaller } from "../../session.js";
-import { Op, originText } from "./changes.js";
+import { By, Op } from "./changes.js";
 import { Difference } from "./difference.js";
 import { Restore } from "./restoring.js";
 import { SaveShown } from "./saving.js";
@@ -23,6 +23,7 @@ export function History({ topic, turn, onChanged }) {
   const [pages, setPages] = useState({ rows: null, meta: null, error: null, loading: true });
   const [picked, setPicked] = useState({ from: null, to: null });
   const [restoring, setRestoring] = useState(null);
+  const panel = useRef(null);
   const load = async (cursor, signal) => {
     setPages((before) => ({ ...before, loading: true, error: null }));
     try {
@@ -44,22 +45,22 @@ export function History({ topic, turn, onChanged }) {
   const to = rows.find((row) => row.seq === picked.to) ?? rows[0];
   const from = rows.find((row) => row.seq === picked.from) ?? rows[rows.indexOf(to) + 1];
   const pick = (next) => setPicked({ from: from?.seq ?? null, to: to.seq, ...next });
-  return html`<${Timeline} entries=${entries} onPick=${(row) => setPicked({ from: null, to: row.seq })} />
+  const show = (row) => { setPicked({ from: null, to: row.seq }); setTimeout(() => panel.current?.scrollIntoView({ block: "nearest" })); };
+  return html`<${Timeline} entries=${entries} onPick=${show} />
     <div class="bar"><span class="quiet">${count(rows.length)}${meta.hasnext ? "+" : ""} changes, the newest first</span><span class="spring"></span><${SaveShown} rows=${rows} name="history" history /></div>
-    <div class="table tall-limited" tabindex="0" role="group" aria-label="Changes of this topic"><table><caption class="unseen">Changes of this topic</caption>
-      <thead><tr><th scope="col" class="tight"><span class="unseen">Compare </span>From</th><th scope="col" class="tight">To</th><th scope="col">Time</th><th scope="col">Change</th><th scope="col">Value</th><th scope="col" class="hide-phone">By</th><th scope="col" class="number hide-narrow">Size</th></tr></thead>
-      <tbody>${entries.map(({ row, bytes: payload }) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) setPicked({ from: null, to: row.seq }); }}>
+    <div class="table revisions" tabindex="0" role="group" aria-label="Changes of this topic"><table><caption class="unseen">Changes of this topic</caption>
+      <thead><tr><th scope="col" class="tight"><span class="unseen">Compare </span>From</th><th scope="col" class="tight">To</th><th scope="col" class="tight">Time</th><th scope="col">Value</th><th scope="col" class="number hide-medium">Size</th></tr></thead>
+      <tbody>${entries.map(({ row, bytes: payload }) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) show(row); }}>
         <td class="tight"><input type="radio" name="from" checked=${row === from} aria-label=${`Compare from the change of ${row.changed_at}`} onChange=${() => pick({ from: row.seq })} /></td>
         <td class="tight"><input type="radio" name="to" checked=${row === to} aria-label=${`Show, and compare to, the change of ${row.changed_at}`} onChange=${() => pick({ to: row.seq })} /></td>
-        <td><${Ago} at=${row.changed_at} /></td><td><${Op} row=${row} /></td>
-        <td class="grow clip">${payload ? html`<${Beginning} bytes=${payload} />` : row.op === "set" ? html`<span class="quiet">too large to show</span>` : ""}</td>
-        <td class="hide-phone clip">${row.from_clientid ? html`<${Text} text=${row.from_clientid} mono />` : html`<span class="quiet">${originText(row.origin)}</span>`}</td>
-        <td class="number hide-narrow">${row.op === "set" ? bytes(row.size) : ""}</td></tr>`)}</tbody></table></div>
+        <td class="tight"><${Ago} at=${row.changed_at} /></td>
+        <td class="grow clip">${row.op !== "set" ? html`<${Op} row=${row} /> <${By} row=${row} />` : payload ? html`<${Beginning} bytes=${payload} />` : html`<span class="quiet">too large to show</span>`}</td>
+        <td class="number hide-medium">${row.op === "set" ? bytes(row.size) : ""}</td></tr>`)}</tbody></table></div>
     ${error && html`<${ErrorBox} error=${error} stale />`}
     ${meta.hasnext && html`<p><button disabled=${loading} onClick=${() => load(meta.cursor)}>${loading ? "Loading…" : "Older changes"}</button></p>`}
-    <section class="panel"><div class="bar"><h3>Change of <${Exact} at=${to.changed_at} /></h3><span class="spring"></span>
+    <section class="panel" ref=${panel}><div class="bar"><h3>Change of <${Exact} at=${to.changed_at} /></h3><span class="spring"></span>
         ${to.op === "set" && allowed(caller, "retained:write") && html`<button onClick=${() => setRestoring(to)}>Restore this…</button>`}</div>
-      <p class="quiet">${to.op === "set" ? "Set" : "Cleared"} by ${to.from_clientid ? html`<${Text} text=${to.from_clientid} mono />` : originText(to.origin)}${to.from_username && html`, user name <${Text} text=${to.from_username} />`}${to.from_clientid && to.origin !== "publish" && ` (${originText(to.origin)})`}. Revision ${to.revision}.</p>
+      <p><${Op} row=${to} /> <${By} row=${to} /><span class="quiet">. Revision ${to.revision}.</span></p>
       ${to.payload !== undefined && to.op === "set" && html`<${Payload} key=${to.seq} base64=${to.payload} compact />`}
       ${from && from !== to && html`<h3>Difference to <${Exact} at=${from.changed_at} /></h3><${Difference} topic=${topic} from=${from} to=${to} />`}</section>
     ${restoring && html`<${Restore} filter=${topic} at=${restoring.changed_at} onClose=${(done) => { setRestoring(null); if (done) { load(); onChanged(); } }} />`}`;

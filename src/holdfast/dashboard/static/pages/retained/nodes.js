@@ -2,6 +2,9 @@
 import { Exactly, get } from "../../api.js";
 
 const PORTION = 500;
+/** milliseconds until the first and before the last look for figures that the broker is still counting */
+const FIRST_LOOK = 400;
+const LAST_LOOK = 13_000;
 
 /** One open tree. `draw` is called after each change. */
 export class Nodes {
@@ -10,6 +13,7 @@ export class Nodes {
     this.rows = [];
     this.busy = 0;  // how many pieces of work are under way
     this.draw = () => {};
+    this.over = false;  // another tree has taken its place
   }
 
   /** Load the next portion of the children of a node. */
@@ -21,17 +25,40 @@ export class Nodes {
     this.arrange();
     try {
       const topic = node === this.root ? undefined : new Exactly(node.topic);
-      const answer = await get("/mqtt/retainer/tree", { topic, limit: PORTION, cursor: node.cursor });
+      const cursor = node.cursor;
+      const answer = await get("/mqtt/retainer/tree", { topic, limit: PORTION, cursor });
       for (const each of answer.data) node.children.push({ ...each, level: node.level + 1, parent: node, position: node.children.length + 1, open: false, leaf: !each.children, children: [], cursor: null, done: false, loading: false, error: null, loaded: false });
       node.cursor = answer.meta?.cursor ?? null;
       node.done = !answer.meta?.hasnext;
       node.loaded = true;
+      this.countAgain({ topic, limit: PORTION, cursor }, answer.data, node, FIRST_LOOK);
     } catch (error) {
       node.error = error;
     }
     node.loading = false;
     this.busy -= 1;
     this.arrange();
+  }
+
+  /** Take the figures of large nodes when the broker has counted them, which it does after its first answer. */
+  countAgain(call, rows, node, wait) {
+    if (wait > LAST_LOOK || rows.every((each) => each.exact !== false)) return;
+    setTimeout(async () => {
+      if (this.over) return;
+      let answer;
+      try {
+        answer = await get("/mqtt/retainer/tree", call);
+      } catch {
+        return;  // the figures before stay, with their mark
+      }
+      const found = new Map(answer.data.map((each) => [each.name, each]));
+      for (const child of node.children) {
+        const { count, bytes, newest, exact } = found.get(child.name) ?? child;
+        Object.assign(child, { count, bytes, newest, exact });
+      }
+      this.draw();
+      this.countAgain(call, answer.data, node, 2 * wait);
+    }, wait);
   }
 
   async open(node) {
@@ -57,6 +84,7 @@ export class Nodes {
     };
     const fresh = new Nodes();
     await again.call(fresh, this.root, fresh.root).catch(() => {});
+    this.over = true;
     return fresh;
   }
 

@@ -16,9 +16,12 @@ const COUNTS = [
   ["unchanged", "have the same message as then"], ["expired", "had a message that has expired since"], ["changed", "changed meanwhile and stay"], ["refused", "are refused by a limit"],
 ];
 
-/** `filter`: the topics; `topic`: one topic that may be restored alone; `at`: the time, if it is known. */
-export function Restore({ filter: whole, topic = "", at, onClose }) {
-  const [filter, setFilter] = useState(whole);
+/**
+ * `filter`: the topics; `topic`: one topic that may be restored alone, or with all below it, also with those that have no
+ * message any more; `at`: the time, if it is known.
+ */
+export function Restore({ filter: first, topic = "", at, onClose }) {
+  const [filter, setFilter] = useState(first);
   const [time, setTime] = useState(localInput(at ?? Date.now() - 3600_000));
   const [clear, setClear] = useState(false);
   const [state, setState] = useState({ step: "ask", counts: null, error: null });
@@ -56,7 +59,7 @@ export function Restore({ filter: whole, topic = "", at, onClose }) {
   const shown = counts ?? done;
   return html`<${Dialog} title="Restore earlier messages" onClose=${() => { stop.current?.abort(); onClose(false); }}>
     <div class="body">
-      ${topic !== "" && whole !== topic && html`<${Choice} label="Restore" value=${filter} onValue=${again(setFilter)} options=${[[whole, "this topic and all below it"], [topic, "this topic only"]]} />`}
+      ${topic !== "" && html`<${Choice} label="Restore" value=${filter} onValue=${again(setFilter)} options=${[[`${topic}/#`, "this topic and all below it"], [topic, "this topic only"]]} />`}
       <p>Topics: <${Text} text=${filter} mono /></p>
       ${at ? html`<p>As of <${Exact} at=${at} />.</p>` : html`<${TextField} label="As of (time of this computer)" type="datetime-local" step="1" value=${time} max=${localInput(Date.now())} onValue=${again(setTime)} disabled=${busy} />
         <div class="buttons">${RECENT.map(([title, seconds]) => html`<button type="button" class="small" disabled=${busy} onClick=${() => again(setTime)(localInput(Date.now() - seconds * 1000))}>${title}</button>`)}</div>`}

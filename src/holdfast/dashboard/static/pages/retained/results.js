@@ -1,7 +1,7 @@
 // The search by Topic Filter: the matching messages as a table, now or at an earlier time.
 import { html, useEffect, useState } from "../../html.js";
 import { get, getPage } from "../../api.js";
-import { bytes, count } from "../../format.js";
+import { bytes, count, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
 import { Text } from "../../text.js";
 import { Ago, fromLocalInput, localInput } from "../../time.js";
@@ -20,21 +20,24 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const caller = useCaller();
   const filter = params.q || "#";
   const sort = params.at ? undefined : params.sort;
-  const search = { topic: filter, at: params.at, sort, order: sort && params.order, ...Object.fromEntries(MORE.map((name) => [name, params.at ? undefined : params[name]])) };
+  const search = { topic: params.q, at: params.at, sort, order: sort && params.order, ...Object.fromEntries(MORE.map((name) => [name, params.at ? undefined : params[name]])) };
   const key = JSON.stringify(search);
   const pages = usePages(key);
   const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
-  const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", conditions(filter, params), signal), [key]);
+  const [whole, setWhole] = useState("");
+  const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", { ...conditions(params), exact: whole === key || undefined }, signal), [key, whole === key]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.from === "search" && follow.filter === filter;
   const token = list.data?.meta.token;
   useEffect(() => { if (following && news.turn) { list.reload(); total.reload(); } }, [news.turn, news.resets]);
   useEffect(() => { if (follow?.from === "search" && follow.filter !== filter) onFollow(null); }, [filter]);
   const rows = list.data?.data ?? [];
+  const found = foundIn(list.data, pages.number, total.data);
   const write = allowed(caller, "retained:write");
   return html`<${Form} params=${params} onChange=${onChange} />
     ${params.at && html`<${Note} kind="warning"><p>You see the messages as they were at <b><${Text} text=${localInput(params.at)?.replace("T", " ")} /></b>. <button class="link" onClick=${() => onChange({ at: "" })}>Back to now</button></p><//>`}
-    <div class="bar"><span class="quiet" aria-live="polite">${total.data ? `${total.data.exact === false ? "At least " : ""}${count(total.data.count)} messages, ${bytes(total.data.bytes)}` : "\u00a0"}</span><span class="spring"></span>
+    <div class="bar"><span class="quiet" aria-live="polite">${found === null ? "\u00a0" : `${found.exact ? "" : "At least "}${plural(found.count, "message")}${found.bytes === undefined ? "" : `, ${bytes(found.bytes)}`}`}</span>
+      ${found?.exact === false && html`<button class="plain small" disabled=${total.loading} onClick=${() => setWhole(key)}>${total.loading ? "Counting…" : "Count all"}</button>`}<span class="spring"></span>
       ${!params.at && html`<${Check} label="Live" value=${following} onValue=${(on) => onFollow(on ? { filter, token, from: "search" } : null)} />`}
       <${SaveShown} rows=${rows} name="retained" all=${params.at ? null : { topic: filter }} />
       ${write && html`<button onClick=${() => setDialog("restore")}>Restore…</button><button onClick=${() => setDialog("clear")} disabled=${Boolean(params.at)}>Clear…</button>`}</div>
@@ -54,8 +57,15 @@ const columns = (news, onChoose) => [
   { title: "Publisher", named: true, hide: "medium", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
 ];
 
+/** How many messages match. A list that is complete tells it; a count may have looked at a part of the messages only. */
+function foundIn(list, page, total) {
+  if (total?.exact !== false) return total;
+  if (list && page === 1 && !list.meta.hasnext) return { count: list.data.length, exact: true };
+  return { ...total, count: Math.max(total.count, list?.data.length ?? 0) };
+}
+
 /** The arguments that select messages. */
-const conditions = (filter, params) => ({ topic: filter, ...Object.fromEntries(MORE.map((name) => [name, params[name]])) });
+const conditions = (params) => ({ topic: params.q, ...Object.fromEntries(MORE.map((name) => [name, params[name]])) });
 
 const fresh = (news, row) => Date.now() - (news.topics.get(row.topic)?.seen ?? 0) < 2500;
 

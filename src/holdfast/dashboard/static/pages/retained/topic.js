@@ -58,7 +58,7 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
     ${dialog === "set" && html`<${SetForm} topic=${topic} message=${message.data} fixed onClose=${done} />`}
     ${dialog === "clear" && html`<${Clear} filter=${topic} onClose=${done} />`}
     ${dialog === "clear-below" && html`<${Clear} filter=${subtree(topic)} onClose=${done} />`}
-    ${dialog === "restore" && html`<${Restore} filter=${others > 0 || topic === "" ? subtree(topic) : topic} topic=${topic} onClose=${done} />`}
+    ${dialog === "restore" && html`<${Restore} filter=${message.data && others === 0 ? topic : subtree(topic)} topic=${topic} onClose=${done} />`}
   </div>`;
 }
 
