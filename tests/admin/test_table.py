@@ -140,6 +140,17 @@ def test_a_failure_is_refused_as_the_route_says() -> None:
     assert result_of(table.answer(Call("GET", "/a", {}, b"", CHIEF))).status == 409
 
 
+def test_arguments_that_a_call_does_not_know_are_told_to_nobody() -> None:
+    """A password that somebody has sent to the wrong place stands in no log."""
+    told: list[dict[str, str]] = []
+    table = RoutingTable(
+        [route("POST", "/a", query("b", STRING, "b"))], lambda call, _: told.append(dict(call.arguments))
+    )
+    for arguments in ({"password": "secret", "b": "1"}, {"b": "2"}):
+        result_of(table.answer(Call("POST", "/a", arguments, b"", CHIEF)))
+    assert told == [{"b": "1"}, {"b": "2"}]
+
+
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_caller_that_leaves_is_told_of(finishes: bool) -> None:
     """With the outcome if the change goes on, and as unanswered if it is cancelled."""

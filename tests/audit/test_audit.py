@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.admin.callers.caller import Caller
-from holdfast.admin.calls.call import DONE, Call
+from holdfast.admin.calls.call import DONE, Answer, Call
 from holdfast.audit.audit import CONNECTED, KINDS, OPERATED, REFUSED, REJECTED, Audit
 from holdfast.audit.limits import WINDOW
 from holdfast.auth.interfaces import Credentials, Denied, IAuthenticator, Principal
@@ -69,7 +69,7 @@ class Book:
             most=most, kinds=kinds,
         )  # fmt: skip
 
-    def tell(self, kind: str = REFUSED, group: str = "192.0.2.1", times: int = 1, **texts: str | None) -> None:
+    def tell(self, kind: str = REFUSED, group: str | None = "192.0.2.1", times: int = 1, **texts: str | None) -> None:
         for _ in range(times):
             self.audit.tell(kind, group, {"address": group}, **texts)
 
@@ -133,7 +133,7 @@ def test_one_kind_does_not_take_the_lines_of_another_and_operators_are_never_lef
     book = Book(most=10)
     book.tell(REJECTED, times=1000)
     book.tell(CONNECTED)
-    book.tell(OPERATED, "root", times=100)
+    book.tell(OPERATED, None, times=100)
     kinds = [event["event"] for event in book.written()]
     assert (kinds.count(CONNECTED), kinds.count(OPERATED)) == (1, 100)
 
@@ -238,6 +238,30 @@ def test_an_operators_change_names_the_operator() -> None:
     (event,) = book.written()
     assert (event["operator"], event["uid"], event["status"]) == ("root", 0, 204)
     assert "secret" not in str(event)
+
+
+def test_refused_calls_of_one_operator_are_limited_and_cut() -> None:
+    """They change nothing. A key that may only read could fill the disk with them otherwise."""
+    book = Book(most=50)
+    call = Call("DELETE", "/api/v5/clients/" + "%41" * 5000, {"topic": "x" * 15_000}, b"", Caller("key grafana"))
+    for _ in range(100):
+        witness_of(book.audit)(call, Answer(403, note={"reason": "y" * 5000}))
+    lines = book.sink.lines
+    *told, summed = book.written()
+    assert len(told) == 5
+    assert all(len(line) < 1500 for line in lines)
+    assert told[0]["arguments"] == {"topic": "x" * 256}
+    assert (summed["event"], summed["of"], summed["count"]) == ("suppressed", "operated", 95)
+
+
+@pytest.mark.parametrize("status", [204, 499, 500, 503])
+def test_calls_that_may_have_changed_something_are_never_left_out(status: int) -> None:
+    """Nor are those whose caller has hung up."""
+    book = Book(most=10)
+    call = Call("DELETE", "/a", {}, b"", Caller("root", 0))
+    for _ in range(100):
+        witness_of(book.audit)(call, Answer(status))
+    assert len(book.written()) == 100
 
 
 # --- the configuration

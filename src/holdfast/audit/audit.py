@@ -39,8 +39,8 @@ _MOST_BYTES = 64 << 10
 class IAudit(Protocol):
     """Takes events. ``fields`` are those that the broker makes, ``texts`` those of clients; None is left out."""
 
-    def tell(self, kind: str, group: str, fields: Mapping[str, object], **texts: str | None) -> None:
-        """Write an event. The lines of a ``group``, such as an address or a user, are limited."""
+    def tell(self, kind: str, group: str | None, fields: Mapping[str, object], **texts: str | None) -> None:
+        """Write an event. The lines of a ``group``, such as an address or a user, are limited; without one, not."""
 
 
 class NoAudit:
@@ -52,14 +52,14 @@ class NoAudit:
     def close(self) -> None:
         """Close nothing."""
 
-    def tell(self, kind: str, group: str, fields: Mapping[str, object], **texts: str | None) -> None:
+    def tell(self, kind: str, group: str | None, fields: Mapping[str, object], **texts: str | None) -> None:
         """Write nothing."""
 
 
 class Audit:
     """Writes the wanted ``kinds`` of events to the sinks, at most ``most`` lines of each kind in a window.
 
-    Operators' actions are not limited. ``now`` returns milliseconds since the epoch.
+    Operators' changes are not limited: they have no group. ``now`` returns milliseconds since the epoch.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Audit:
             for sink in sinks
         ]
         self._kinds = frozenset(kinds) if sinks else frozenset()
-        self._limits = {kind: LineLimit(most) for kind in KINDS if kind != OPERATED}
+        self._limits = {kind: LineLimit(most) for kind in KINDS}
         self._lost = [0] * len(sinks)
 
     def change(self, sinks: Sequence[Sink], kinds: Collection[str], most: int) -> None:
@@ -113,12 +113,11 @@ class Audit:
         for sink, _ in self._sinks:
             sink.close()
 
-    def tell(self, kind: str, group: str, fields: Mapping[str, object], **texts: str | None) -> None:
-        """Write an event. The lines of a ``group``, such as an address or a user, are limited."""
+    def tell(self, kind: str, group: str | None, fields: Mapping[str, object], **texts: str | None) -> None:
+        """Write an event. The lines of a ``group``, such as an address or a user, are limited; without one, not."""
         if kind not in self._kinds:
             return
-        limit = self._limits.get(kind)
-        if limit is not None and not limit.allows(group, self._clock.seconds()):
+        if group is not None and not self._limits[kind].allows(group, self._clock.seconds()):
             self.suppressed += 1
             if self._summing is None:
                 self._summing = self._clock.callLater(WINDOW, self._summing_due)

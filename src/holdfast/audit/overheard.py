@@ -17,7 +17,7 @@ class OverheardAudit:
         self.listener: Listener | None = None
         self._audit = audit
 
-    def tell(self, kind: str, group: str, fields: Mapping[str, object], **texts: str | None) -> None:
+    def tell(self, kind: str, group: str | None, fields: Mapping[str, object], **texts: str | None) -> None:
         """Hand an event on."""
         self._audit.tell(kind, group, fields, **texts)
         if self.listener is not None:

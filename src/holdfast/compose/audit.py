@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.web import http
 
 from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import Witness
-from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, OPERATED, Audit, IAudit
+from holdfast.admin.routing.table import UNANSWERED, Witness
+from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, LONGEST, OPERATED, Audit, IAudit
 from holdfast.audit.sinks import FileSink, JournalSink, Sink
 from holdfast.auth.denials import Denied
 from holdfast.auth.interfaces import Principal
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.sections.audit import AuditConfig
 from holdfast.reloading.part import Change
+
+#: characters of the longest path, where each byte of a name may take three
+_LONGEST_PATH = 3 * LONGEST
 
 
 def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit:
@@ -87,11 +91,21 @@ def denials_of(audit: IAudit) -> Denied:
 
 
 def witness_of(audit: IAudit) -> Witness:
-    """Return the function that tells the audit log of operators' changes."""
+    """Return the function that tells the audit log of operators' changes, and of refused ones.
+
+    A refused call has changed nothing. So a key that may only read cannot fill the disk with refusals.
+    """
 
     def witness(call: Call, answer: Answer) -> None:
-        fields = {"operator": call.caller.name, "uid": call.caller.uid, "method": call.method, "path": call.path,
-                  "status": answer.status, "arguments": dict(call.arguments) or None, **answer.note}  # fmt: skip
-        audit.tell(OPERATED, call.caller.name, fields)
+        fields = {"operator": call.caller.name, "uid": call.caller.uid, "method": call.method,
+                  "path": call.path[:_LONGEST_PATH], "status": answer.status,
+                  "arguments": _cut(dict(call.arguments)) or None, **_cut(answer.note)}  # fmt: skip
+        refused = http.BAD_REQUEST <= answer.status < UNANSWERED
+        audit.tell(OPERATED, call.caller.name if refused else None, fields)
 
     return witness
+
+
+def _cut(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return fields whose texts have a bounded length."""
+    return {name: value[:LONGEST] if isinstance(value, str) else value for name, value in fields.items()}

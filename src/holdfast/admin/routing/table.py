@@ -61,7 +61,8 @@ class RoutingTable:
         answering = maybeDeferred(_run, route, call, filled)
         answering.addErrback(refusal_of, route.refusals, self._log)
         if call.method not in _READS:
-            answering.addCallbacks(self._told, self._unanswered, callbackArgs=(call,), errbackArgs=(call,))
+            told = evolve(call, arguments=_declared(route, call))
+            answering.addCallbacks(self._told, self._unanswered, callbackArgs=(told,), errbackArgs=(told,))
         return _uncancelled(answering) if route.finishes else answering
 
     def _told(self, answer: Answer, call: Call) -> Answer:
@@ -86,6 +87,11 @@ def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
         if each.required and each.name not in call.arguments:
             raise bad_request(f"the argument {each.name} is missing: {each.description}", each.name, each.description)
     return route.handler(filled)
+
+
+def _declared(route: Route, call: Call) -> dict[str, str]:
+    """Return the arguments that this route knows: others may be secrets that somebody has sent to the wrong place."""
+    return {each.name: call.arguments[each.name] for each in route.in_query if each.name in call.arguments}
 
 
 def _check_caller(route: Route, call: Call) -> None:
