@@ -23,13 +23,17 @@ from holdfast.tickets import FailureKind, StorageFailure
 PROBLEM = "application/problem+json"
 
 
-#: of a request for a host that is not served; Twisted does not know it
+#: of a request for a host that is not served
 MISDIRECTED = 421
+#: of a request with too many bytes of headers
+HEADERS_TOO_LARGE = 431
+#: the names of statuses that Twisted does not know
+_TITLES = {MISDIRECTED: "Misdirected Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
 
 
 def title_of(status: int) -> str:
     """Return the name of a status."""
-    return "Misdirected Request" if status == MISDIRECTED else http.RESPONSES.get(status, b"Refused").decode()
+    return _TITLES.get(status) or http.RESPONSES.get(status, b"Refused").decode()
 
 
 class RefusedCall(Exception):

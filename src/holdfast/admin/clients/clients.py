@@ -209,7 +209,7 @@ class ClientCalls:
         qos = choice_of(arguments, "qos", ("0", "1", "2")) if "qos" in arguments else None
         search = SubscriptionSearch(
             client_id=arguments.get("clientid"),
-            topic_filter=arguments.get("topic"),
+            topic_filter=optional_filter_of(arguments, "topic"),
             matching=optional_filter_of(arguments, "match_topic"),
             share=arguments.get("share_group"),
             qos=None if qos is None else int(qos),

@@ -20,8 +20,9 @@ from holdfast.admin.http.guards import Guards, is_on_loopback
 from holdfast.auth.failures.failures import IFailures
 from holdfast.peers.address import Peer
 
-#: seconds of the longest delay of a refusal: its connection stays open for them
-LONGEST_DELAY = 10.0
+#: Seconds of the longest delay of a refusal: its connection stays open for them. Many clients wait no longer than 10
+#: seconds, Prometheus among them. They are to see the refusal.
+LONGEST_DELAY = 5.0
 _SCOPES = {scope.value: scope for scope in Scope}
 
 #: is told of each failed login: of whom, and the name that was claimed

@@ -9,20 +9,23 @@ from urllib.parse import parse_qsl
 from twisted.web import http
 from twisted.web.server import Request
 
-from holdfast.admin.callers.caller import ANYONE, Caller, Scope
+from holdfast.admin.callers.caller import ANYONE, Caller, Scope, Via
 from holdfast.admin.calls.call import Call
 from holdfast.admin.calls.head import Head, head_of
-from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request, unauthorized
+from holdfast.admin.calls.problems import RefusedCall, bad_request, unauthorized
 
 #: bytes of the longest body of a caller who may change nothing: enough for a login
 STRANGERS_BODY = 1 << 16
+#: bytes of the longest request target of a stranger: decoding a long one takes milliseconds
+STRANGERS_TARGET = 1 << 14
 _MOST_ARGUMENTS = 20
 
 
 class LimitedRequest(Request):
     """A request whose caller is known before its body arrives, and whose body has a limit.
 
-    A longer body than ``most_bytes`` is refused while it arrives. ``refused`` is the refusal of a caller.
+    A longer body than ``most_bytes`` is refused while it arrives; then ``is_too_long``. ``refused`` is the refusal of a
+    caller.
     """
 
     caller: Caller = ANYONE
@@ -30,7 +33,7 @@ class LimitedRequest(Request):
     refused: RefusedCall | None = None
     most_bytes = STRANGERS_BODY
     _received = 0
-    _too_long = False
+    is_too_long = False
 
     def gotLength(self, length: int | None) -> None:
         """Find out who calls, and refuse a body whose announced length is above the limit."""
@@ -52,12 +55,14 @@ class LimitedRequest(Request):
         self._received += len(data)
         if self._received > self.most_bytes:
             self._refuse()
-        if not self._too_long:
+        if not self.is_too_long:
             Request.handleContentChunk(self, data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Process the request, unless its body is too long."""
-        if not self._too_long:
+        """Process the request, unless its body is too long. Then its client has been told, and is ready to read it."""
+        if self.is_too_long:
+            self.channel.loseConnection()
+        else:
             Request.requestReceived(self, command, path, version)
 
     @property
@@ -65,16 +70,13 @@ class LimitedRequest(Request):
         return bool(self.caller.scopes - {Scope.OPEN, Scope.READ})
 
     def _refuse(self) -> None:
-        if self._too_long:
+        if self.is_too_long:
             return
-        self._too_long = True
+        self.is_too_long = True
         who = "" if self._may_change else " of a caller who may only read, or without an API key or a login,"
         message = f"a body{who} has at most {self.most_bytes} bytes; send it in parts"
-        body = RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message).answer().body
-        head = f"Connection: close\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n\r\n"
-        transport: Any = self.channel.transport
-        transport.write(b"HTTP/1.1 413 Request Entity Too Large\r\n" + head.encode() + body)
-        transport.loseConnection()
+        channel: Any = self.channel
+        channel.refuse_early(RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message))
 
 
 def call_of(request: Any) -> Call:
@@ -83,6 +85,8 @@ def call_of(request: Any) -> Call:
         raise request.refused
     if not request.uri.startswith(b"/"):
         raise bad_request("the target of a request to this API is a path, without a scheme and a host")
+    if request.caller.via is Via.NOTHING and len(request.uri) > STRANGERS_TARGET:
+        raise long_target(STRANGERS_TARGET)
     try:
         path, _, query = request.uri.decode("ascii").partition("?")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_ARGUMENTS)
@@ -97,6 +101,12 @@ def call_of(request: Any) -> Call:
     if body and not is_current():
         raise unauthorized("the API key or the session of this call has ended while its body arrived")
     return Call(method, path, arguments, body, request.caller, accept, request.head, is_current)
+
+
+def long_target(most: int) -> RefusedCall:
+    """Return the refusal of a request whose path and query string are too long."""
+    message = f"path and query string have at most {most} bytes"
+    return RefusedCall(http.REQUEST_URI_TOO_LONG, "BAD_REQUEST", message, allowed=f"{most} bytes")
 
 
 def _asking_again(request: Any) -> Callable[[], bool]:

@@ -17,9 +17,10 @@ from holdfast.admin.callers.caller import Caller
 from holdfast.admin.callers.operators import UNKNOWN, operator_at
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.calls.head import GoesOn, Head, Identify, Unwrap
-from holdfast.admin.calls.problems import RefusedCall, title_of
+from holdfast.admin.calls.problems import HEADERS_TOO_LARGE, RefusedCall, bad_request, title_of
+from holdfast.admin.http.early import LINGER, bytes_of
 from holdfast.admin.http.producer import AnswerProducer
-from holdfast.admin.http.request import LimitedRequest, call_of
+from holdfast.admin.http.request import LimitedRequest, call_of, long_target
 from holdfast.admin.http.turns import Turns
 from holdfast.admin.http.upgrade import Upgrade
 
@@ -31,6 +32,10 @@ _PATIENCE = 30.0
 _SLOWEST = 16_384
 _MOST_CONNECTIONS = 64
 _MOST_HEADERS = 100
+#: bytes of all headers of a request together
+_HEADERS_BYTES = 1 << 14
+#: bytes of the longest request target: the longest topic, with each byte percent-encoded, fits
+_TARGET_BYTES = 1 << 18
 #: digits of the longest length of a body
 _MOST_DIGITS = 18
 
@@ -106,11 +111,15 @@ class CountedChannel(http.HTTPChannel):
     """A connection that its site counts. Requests that arrive too slowly end it."""
 
     maxHeaders = _MOST_HEADERS
+    MAX_LENGTH = _TARGET_BYTES + 64  # with method and version
+    totalHeadersSize = MAX_LENGTH + _HEADERS_BYTES
 
     site: APISite
     transport: Any
     operator: Caller = UNKNOWN
     _deadline: IDelayedCall | None = None
+    _path: bytes
+    _refused = False
 
     @property
     def method(self) -> bytes:
@@ -130,9 +139,45 @@ class CountedChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Take bytes of a request, the first of which begin its time."""
+        if self._refused:
+            return
         if self._deadline is None and not self._handlingRequest:
             self._expect_end(_PATIENCE)
         http.HTTPChannel.dataReceived(self, data)
+
+    def lineReceived(self, line: bytes) -> None:
+        """Take the request line or a line of the headers, which have a limit together."""
+        target = getattr(self, "_path", None)  # there is none before the request line
+        if self._refused:
+            return
+        if target is not None and self._receivedHeaderSize + len(line) - len(target) > _HEADERS_BYTES:
+            self.refuse_head(_too_many_headers())
+        else:
+            http.HTTPChannel.lineReceived(self, line)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Refuse a line that is too long."""
+        self.refuse_head(_too_many_headers() if hasattr(self, "_path") else long_target(_TARGET_BYTES))
+
+    def refuse_head(self, refused: RefusedCall) -> None:
+        """Refuse a request whose head cannot be read to its end. Nothing that the client still sends is read."""
+        if not self._refused:
+            self._refused = True
+            self.clearLineBuffer()  # type: ignore[no-untyped-call]
+            self.refuse_early(refused)
+
+    def refuse_early(self, refused: RefusedCall) -> None:
+        """Write the refusal of a request that has not arrived as a whole. The connection ends soon."""
+        self.transport.write(bytes_of(refused))
+        self._expect_end(LINGER)
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        # Twisted's own answer has neither a body nor a length.
+        self.refuse_head(bad_request("this is not a request of HTTP/1.1"))
+
+    def _send100Continue(self) -> None:
+        if not self.requests[-1].is_too_long:
+            http.HTTPChannel._send100Continue(self)
 
     def headerReceived(self, line: bytes) -> bool:
         """Take a header. A length with very many digits is answered as other bad lengths are."""
@@ -144,8 +189,10 @@ class CountedChannel(http.HTTPChannel):
     def allHeadersReceived(self) -> None:
         """Give the body the time that it needs."""
         http.HTTPChannel.allHeadersReceived(self)
-        most: int = self.requests[-1].most_bytes
-        self._expect_end(_PATIENCE + (most if self.length is None else min(self.length, most)) / _SLOWEST)
+        request: LimitedRequest = self.requests[-1]
+        if not request.is_too_long:  # else the connection ends soon
+            most = request.most_bytes
+            self._expect_end(_PATIENCE + (most if self.length is None else min(self.length, most)) / _SLOWEST)
 
     def rawDataReceived(self, data: bytes) -> None:
         """Take bytes of a body, or of requests after the one that is being answered."""
@@ -280,6 +327,11 @@ class APISite(Site):
         """Abort all connections, and the calls that they wait for."""
         for channel in tuple(self.connections):
             channel.transport.abortConnection()
+
+
+def _too_many_headers() -> RefusedCall:
+    most = f"{_HEADERS_BYTES} bytes"
+    return RefusedCall(HEADERS_TOO_LARGE, "BAD_REQUEST", f"the headers have at most {most} together", allowed=most)
 
 
 def longest_body(max_payload_size: int) -> int:
