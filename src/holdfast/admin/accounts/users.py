@@ -110,11 +110,11 @@ class UserAPI:
 
     def list_users(self, call: Call) -> Deferred[Answer]:
         """List a page of users by name, or the one that is asked for."""
+        most = number_of(call.arguments, "limit", _PAGE, _MOST)
+        after = cursor_of(call.arguments)
         named = call.arguments.get("user_id")
         if named is not None:
             return self._named(named)
-        most = number_of(call.arguments, "limit", _PAGE, _MOST)
-        after = cursor_of(call.arguments)
 
         def shown(found: list[tuple[str, StoredUser]]) -> Answer:
             more = {"cursor": found[-1][0]} if len(found) == most else {}

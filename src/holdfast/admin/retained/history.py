@@ -25,6 +25,7 @@ from holdfast.admin.calls.arguments import (
 )
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.lists.read_limit import ReadLimit
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
@@ -140,7 +141,7 @@ class HistoryCalls:
 
     @inlineCallbacks
     def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """List a page of changes, from a cursor on. An empty page is the last one."""
+        """List a page of changes, from a cursor on. A page may be empty without being the last one."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         limit = number_of(arguments, "limit", 100, MOST_EVENTS)
@@ -149,10 +150,11 @@ class HistoryCalls:
         first = choice_of(arguments, "first", _ORDERS)
         cursor, done = position_of(arguments), False
         data: list[dict[str, Any]] = []
-        while not (data or done):
+        read_limit, over = ReadLimit(self._now), False
+        while not (data or done or over):
             found = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
             data = [record_of(event) for event in found.events]
-            cursor, done = found.cursor, found.done
+            cursor, done, over = found.cursor, found.done, read_limit.is_reached()
             if not done:
                 yield self._pause()
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})

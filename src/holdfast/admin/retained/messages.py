@@ -15,6 +15,7 @@ from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request, not_found
 from holdfast.admin.retained.lists.conditions import CONDITIONS, SORTING, search_of, sorting_of
 from holdfast.admin.retained.lists.listers import lister_of
+from holdfast.admin.retained.lists.read_limit import MOST_READS, ReadLimit
 from holdfast.admin.retained.lists.searches import PAGE_BYTES, SearchAnswers
 from holdfast.admin.retained.lists.tokens import Tokens
 from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, PAYLOAD, QUIET, SUMMARY
@@ -182,13 +183,13 @@ class MessageCalls:
         after = cursor_of(arguments)
         skipped = (number - 1) * limit
         rows: list[dict[str, Any]] = []
-        weight, done, full = 0, False, False
-        cursor = after
+        weight, done, full, over = 0, False, False, False
+        cursor, read_limit = after, ReadLimit(self._administration.now)
         token = yield self._tokens.of_first_page(arguments)
         lister = yield lister_of(arguments, self._administration, self._history)
-        while not (done or full):
+        while not (done or full or over):
             listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
-            after, done = listing.after, listing.done
+            after, done, over = listing.after, listing.done, read_limit.is_reached()
             for entry in listing.entries:
                 if skipped:
                     skipped -= 1
@@ -202,6 +203,11 @@ class MessageCalls:
                 cursor = entry.message.topic
             if not done:
                 yield self._administration.pause()
+        if not (done or full):
+            if skipped:
+                allowed = f"a page among the first {MOST_READS * ROWS} messages; use cursor instead"
+                raise bad_request(f"page is {allowed}", "page", allowed)
+            full, cursor = True, after  # few messages match: the caller goes on
         meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
         if token is not None:
             meta["token"] = token

@@ -85,7 +85,7 @@ class RetainerAPI:
             *MessageCalls(administration, history, tokens).routes,
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
-            *RevisionCalls(revisions, administration.pause).routes,
+            *RevisionCalls(revisions, administration.now, administration.pause).routes,
             *HistoryCalls(history, restorer, administration.now, administration.pause).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
         )

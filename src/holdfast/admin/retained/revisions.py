@@ -13,6 +13,7 @@ from holdfast.admin.calls.arguments import cursor_of, filter_of, number_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.history import record_of
+from holdfast.admin.retained.lists.read_limit import ReadLimit
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
@@ -26,8 +27,6 @@ from holdfast.topics import EVERY_TOPIC
 
 #: The most topics of a page.
 MOST_TOPICS = 1000
-#: A page ends after this many reads, even if few topics match.
-_MOST_READS = 200
 _WHERE = {"json": "path", "text": "line", "bytes": "at"}
 _MOST_DIGITS = 19
 _REVISION = {"type": "string", "pattern": "^[0-9]{1,19}$"}
@@ -46,10 +45,14 @@ _DIFFERENCES = record(
 
 
 class RevisionCalls:
-    """Answers calls about revisions. ``pause`` fires after the reactor has run its other work."""
+    """Answers calls about revisions.
 
-    def __init__(self, reader: RevisionReader, pause: Callable[[], Deferred[None]]) -> None:
+    ``now`` returns milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
+    """
+
+    def __init__(self, reader: RevisionReader, now: Callable[[], int], pause: Callable[[], Deferred[None]]) -> None:
         self._reader = reader
+        self._now = now
         self._pause = pause
         self.routes: tuple[Route, ...] = (
             Route(
@@ -86,12 +89,11 @@ class RevisionCalls:
         limit = number_of(arguments, "limit", 100, MOST_TOPICS)
         after, done = cursor_of(arguments), False
         found: list[KnownTopic] = []
-        reads = 0
-        while not done and len(found) <= limit and reads < _MOST_READS:
-            reads += 1
+        read_limit, over = ReadLimit(self._now), False
+        while not (done or over or len(found) > limit):
             known = yield self._reader.topics(topic_filter, after)
             found += known.topics
-            after, done = known.after, known.done
+            after, done, over = known.after, known.done, read_limit.is_reached()
             yield self._pause()
         more = len(found) > limit or not done
         cursor = (found[limit - 1].topic if len(found) > limit else after) if more else None

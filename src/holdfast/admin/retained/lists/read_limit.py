@@ -1,0 +1,24 @@
+"""How far one call reads while few entries match: then it answers with what it has, and with a cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: The reads of one call; each visits up to 1000 entries.
+MOST_READS = 200
+#: Milliseconds after which a call begins no further read.
+MOST_TIME = 5000
+
+
+class ReadLimit:
+    """Counts the reads of one call. ``now`` returns milliseconds."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._ends_at = now() + MOST_TIME
+        self._left = MOST_READS
+
+    def is_reached(self) -> bool:
+        """Count a read; tell whether it was the last one."""
+        self._left -= 1
+        return self._left <= 0 or self._now() >= self._ends_at
