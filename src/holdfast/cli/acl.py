@@ -27,10 +27,10 @@ _ACTIONS = ("publish", "retain", "clear", "subscribe", "receive")
 
 @click.group()
 def acl() -> None:
-    """Explain what clients may do by the rules that [authorization] names, and change the rules in the database.
+    """Explain permissions, and change the rules in the database.
 
-    A table [authorization.NAME] with type = "database" makes the rules in the database count. Changes work with a
-    running broker, at once, and without one.
+    The broker uses the rules in the database if [authorization] names a source with type = "database". Changes work
+    with a running broker, at once, and without one.
     """
 
 
@@ -63,10 +63,11 @@ def explain(
     storage: str | None,
     as_json: bool,
 ) -> None:
-    """Tell whether USER may do ACTION with TOPIC, and which rule decides.
+    """Tell whether USER may do ACTION with TOPIC.
 
-    USER $guest is a client without a User Name. For subscribe, TOPIC is a Topic Filter. The files are read as they are
-    now: a running broker may still have the rules of its last reload. So are users and rules in the database.
+    The answer names the rule that decides. USER $guest is a client without a User Name. For subscribe, TOPIC is a Topic
+    Filter. The command reads the present files, users and rules: a running broker may still have the rules of its last
+    reload.
 
     The exit status is 0 if it is allowed, also in part, and 3 if it is denied.
     """

@@ -1,4 +1,4 @@
-"""``holdfast api-key``: look after the keys of programs that use the API."""
+"""``holdfast api-key``: manage the keys of programs that use the API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = click.argument("name", metavar="NAME")
 
 @click.group("api-key")
 def api_key() -> None:
-    """Look after the keys of programs that use the API.
+    """Manage the keys of programs that use the API.
 
     Works with a running broker, at once, and without one. The scopes: read shows everything; publish sends messages;
     retained:write sets, clears and restores retained messages; admin does everything.
@@ -35,9 +35,9 @@ def api_key() -> None:
     multiple=True,
     required=True,
     type=click.Choice(_SCOPES),
-    help="What the key may do. Repeatable.",
+    help="A scope of the key. Repeatable.",
 )
-@click.option("--expires", metavar="TIME", help="When it ends: 30d from now, or a time such as 2027-01-31T00:00:00Z.")
+@click.option("--expires", metavar="TIME", help="The key's end: 30d from now, or a time such as 2027-01-31T00:00:00Z.")
 @broker_options
 @json_option
 def add(

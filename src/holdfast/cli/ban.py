@@ -74,7 +74,7 @@ def ban() -> None:
 @broker_options
 @json_lines_option
 def list_bans(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
-    """List the bans in force: whom they concern, until when, who added them and why."""
+    """List the bans in force, with their ends, authors and reasons."""
     with _bans(config, data_dir, storage) as bans:
         found = bans.call("GET", _PATH)["data"]
     for one in found:
@@ -88,9 +88,9 @@ def list_bans(config: Path | None, data_dir: str | None, storage: str | None, as
 @_WHO
 @_kind_options
 @click.option(
-    "--for", "seconds", callback=_duration, metavar="TIME", help="The time, such as 10m or 7d; default: for ever."
+    "--for", "seconds", callback=_duration, metavar="TIME", help="The duration, such as 10m or 7d; default: for ever."
 )
-@click.option("--reason", default="", help="A text for the list.")
+@click.option("--reason", default="", help="A reason, shown by ban list.")
 @broker_options
 @json_option
 def add(

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     help="Accept listeners that other machines can reach although no authentication is configured.",
 )
 def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
-    """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
+    """Check a configuration file, and report all its problems.
 
-    Configured files of users, of certificates, and of rules are checked too.
+    Each problem is a line FILE:LINE: KEY: message. The files of users, certificates and rules that the configuration
+    names are checked too.
 
     The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """

@@ -19,7 +19,7 @@ _PATH = "/api/v5/dashboard/link"
 def dashboard(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """Show a link to the dashboard of the running broker.
 
-    The link logs in once, and within a quarter of an hour. Whoever has it may do everything; show it to nobody.
+    The link logs in once, within 15 minutes. It gives all permissions to its holder: show it to nobody.
     """
     from holdfast.access.client import BrokerClient
 

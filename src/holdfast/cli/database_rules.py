@@ -61,8 +61,9 @@ def add(
     as_json: bool,
     **lists: tuple[str, ...],
 ) -> None:
-    """Add a rule that allows or denies something, as the last one in the database. The first rule that matches decides.
+    """Add a rule to the database, as the last one.
 
+    The first rule that matches decides.
     Without --user, --group, --client, --listener and --address, the rule is for all clients.
     """
     words = [word for each in actions for word in each.split(",")]

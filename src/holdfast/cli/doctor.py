@@ -15,10 +15,10 @@ from holdfast.exit_status import ExitStatus
 @broker_options
 @json_option
 def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
-    """Look at the configuration and at this machine, and say what to do.
+    """Find problems of the configuration and of this machine.
 
-    A problem loses data, lets strangers in, or will stop the broker; advice is less urgent. Run this as the
-    broker's user. The broker may run meanwhile.
+    Each finding has a remedy. A problem loses data, lets strangers in, or will stop the broker; advice is less urgent.
+    Run this as the broker's user. The broker may run meanwhile.
 
     The exit status is 0 without problems, and 3 if there are some.
     """

@@ -1,4 +1,4 @@
-"""``holdfast passwd``: look after a password file."""
+"""``holdfast passwd``: manage a password file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _USER = click.argument("user", callback=_checked)
 
 @click.group()
 def passwd() -> None:
-    """Look after the file of users and passwords that a table [authentication.NAME] with type = "file" names.
+    """Manage a password file.
+
+    A table [authentication.NAME] with type = "file" names this file.
 
     A running broker notices changes of the file by itself, and disconnects users who are removed or have another
     password.

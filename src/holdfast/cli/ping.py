@@ -14,9 +14,10 @@ from holdfast.exit_status import ExitStatus
 @click.command("ping")
 @broker_options
 def ping(config: Path | None, data_dir: str | None, storage: str | None) -> None:
-    """Tell whether the broker with these options answers on its control socket.
+    """Tell whether the broker answers.
 
-    The exit status is 0 if it does, and 1 if not.
+    The command calls the control socket of the broker with these options. The exit status is 0 if the broker answers,
+    and 1 if not.
     """
     from holdfast.access.client import BrokerClient
 

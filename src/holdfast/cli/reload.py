@@ -16,11 +16,11 @@ from holdfast.exit_status import ExitStatus
 @broker_options
 @json_option
 def reload(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
-    """Let the running broker read its configuration again, and all files that it names.
+    """Reload the configuration of the running broker.
 
-    Everything that can change while it runs takes effect at once, or nothing if there is a problem. The command prints
-    the differences, and the options that need a restart. The broker reads the file that it was started with: --config
-    and --data-dir only tell which broker is meant.
+    The broker reads its configuration again, and all files that it names. Everything that can change while it runs
+    takes effect at once, or nothing if there is a problem. The command prints the differences, and the options that
+    need a restart. The broker reads the file that it was started with: --config and --data-dir only select the broker.
 
     The exit status is 0 if the configuration is in effect, 3 if there are problems and nothing was changed, and 1 if no
     broker runs.

@@ -50,7 +50,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Run a Holdfast broker and look after it."""
+    """Run and manage a Holdfast broker."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name that the terminal cannot show must not stop a message
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""``holdfast scram``: look after the users of the Authentication Method SCRAM-SHA-256."""
+"""``holdfast scram``: manage the users of the Authentication Method SCRAM-SHA-256."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _USERNAME = click.argument("username", callback=_prepared)
 
 @click.group()
 def scram() -> None:
-    """Look after the file of users that authentication.scram_file names.
+    """Manage a file of users of SCRAM-SHA-256.
+
+    A table [authentication.NAME] with type = "scram", or authentication.scram_file, names this file.
 
     A running broker notices changes of the file by itself. It disconnects users who are removed, or have another
     password.

@@ -47,10 +47,11 @@ def trace(
     data_dir: str | None,
     storage: str | None,
 ) -> None:
-    """Print each packet that the client with this Client Identifier sends (->) and gets (<-).
+    """Print the packets that one client sends and gets.
 
-    The client may connect later: its next CONNECT is in the trace too, also a refused one. Passwords are left out.
-    Ctrl-C ends the trace; the client notices nothing.
+    CLIENT is a Client Identifier. -> marks packets from the client, <- packets to it. The client may connect later: the
+    trace has its next CONNECT too, even a refused one. Passwords are left out. Ctrl-C ends the trace; the client
+    notices nothing.
     """
     from holdfast.access.client import BrokerClient
     from holdfast.admin.broker.paths import TRACE_PATH

@@ -1,4 +1,4 @@
-"""``holdfast user``: look after the users in the broker's own database."""
+"""``holdfast user``: manage the users in the broker's own database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _access(config: Path | None, data_dir: str | None, storage: str | None) -> I
 
 @click.group()
 def user() -> None:
-    """Look after the users in the broker's own database.
+    """Manage the users in the broker's own database.
 
     A table [authentication.NAME] with type = "database" lets them log in. Works with a running broker, at once, and
     without one. Clients of a user who is removed or changed are disconnected.
@@ -87,7 +87,10 @@ def passwd(name: str, config: Path | None, data_dir: str | None, storage: str | 
 def groups(
     name: str, groups: tuple[str, ...], config: Path | None, data_dir: str | None, storage: str | None, as_json: bool
 ) -> None:
-    """Put a user into these groups, and into no others: without --group, into none."""
+    """Replace the groups of a user.
+
+    Without --group, the user leaves all groups.
+    """
     with _access(config, data_dir, storage) as access:
         _report(access.call("PUT", _path(name), body=json.dumps({"groups": groups}).encode()), "was changed", as_json)
 

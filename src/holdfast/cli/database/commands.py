@@ -17,10 +17,10 @@ from holdfast.storage.errors import StoreDamaged
 @json_option
 @broker_options
 def backup(target: Path, as_json: bool, config: Path | None, data_dir: str | None, storage: str | None) -> None:
-    """Copy the database to the file TARGET, whether the broker runs or not.
+    """Copy the database to the file TARGET.
 
-    The copy is the database as it was at one moment. To restore it, stop the broker and put the copy in the place of
-    the database. Back up Postgres with its own tools.
+    The broker may run meanwhile. The copy is the database as it was at one moment. To restore it, stop the broker and
+    put the copy in the place of the database. Back up Postgres with its own tools.
     """
     from holdfast.cli.database.backup import copy_database
 
@@ -36,10 +36,11 @@ def backup(target: Path, as_json: bool, config: Path | None, data_dir: str | Non
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def verify(file: Path, as_json: bool) -> None:
-    """Check the backup FILE: restore a copy of it, and read all its retained messages as a broker would.
+    """Check the backup FILE.
 
-    The copy is made in the folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 if the
-    backup is good, 3 if it is not, and 1 if it could not be checked.
+    The command restores a copy of the backup, and reads all its retained messages as a broker would. The copy is in the
+    folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 if the backup is good, 3 if it is
+    not, and 1 if it could not be checked.
     """
     from holdfast.cli.database.backup import examine_backup
 
@@ -72,7 +73,7 @@ def verify(file: Path, as_json: bool) -> None:
 @json_option
 @broker_options
 def upgrade(no_backup: bool, as_json: bool, config: Path | None, data_dir: str | None, storage: str | None) -> None:
-    """Bring the schema of the database up to this version of the broker.
+    """Upgrade the schema of the database.
 
     The broker must be stopped. The command first makes a backup of an SQLite database beside it. Back up Postgres with
     its own tools. All steps are one transaction: if the command is interrupted, the database is unchanged. The exit

@@ -17,4 +17,7 @@ from holdfast.cli.lazy_group import LazyGroup
     },
 )
 def db() -> None:
-    """Look after the database of a broker. Run it as the broker's user, with the broker's options."""
+    """Upgrade, check and back up the broker's database.
+
+    Run these commands as the broker's user, with the broker's options.
+    """

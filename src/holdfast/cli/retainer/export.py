@@ -29,9 +29,10 @@ _NEWLINE = ord("\n")
 @at_option
 @with_access
 def export(access: Access, file: Path, topic_filter: str | None, at: int | None) -> None:
-    """Write the retained messages to FILE (standard output by default) as lines of JSON, in the order of topics.
+    """Export retained messages to FILE.
 
-    Each message is the one retained when the export reaches its topic. FILE appears under its name when it is complete.
+    Without FILE, the export goes to standard output. It has one JSON object on each line, sorted by topic. Each message
+    is the one retained when the export reaches its topic. FILE appears under its name when it is complete.
     """
     count = 0
     arguments = selection(topic_filter, at)

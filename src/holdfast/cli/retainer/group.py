@@ -24,8 +24,9 @@ from holdfast.cli.lazy_group import LazyGroup
     },
 )
 def retainer() -> None:
-    """Look after the retained messages of a broker, whether it runs or not.
+    """Manage the retained messages of a broker.
 
+    The commands work with a running broker and with a stopped one.
     Run it as the broker's user, with the broker's options. Data goes to standard output, everything else to standard
     error.
     """

@@ -90,11 +90,12 @@ def history(
 @json_option
 @with_access
 def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Put back the messages that were retained at a time in topics that match FILTER.
+    """Restore the messages that were retained at a time.
 
-    A running broker sends them to present subscribers like any other message. Topics that had no message at that time
-    stay unchanged, unless --clear is given. The command may be repeated: it skips topics that are already restored. The
-    exit status is 3 if some topics could not be restored.
+    The command restores the topics that match FILTER. A running broker sends the restored messages to present
+    subscribers like any other message. Topics that had no message at that time stay unchanged, unless --clear is given.
+    The command may be repeated: it skips topics that are already restored. The exit status is 3 if some topics could
+    not be restored.
     """
     arguments = {"topic": topic_filter, "at": str(at), "clear": "true" if clear else "false"}
     total = None

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 @json_option
 @with_access_and_config
 def import_lines(access: Access, config: Config, file: Path, merge: str, rejects: Path | None, as_json: bool) -> None:
-    """Import retained messages from FILE (- is standard input), lines as written by export.
+    """Import retained messages from FILE.
 
-    Importing the same file again changes nothing. The exit status is 3 if lines were refused.
+    FILE has the lines of an export; - is standard input. Importing the same file again changes nothing. The exit status
+    is 3 if lines were refused.
     """
     from holdfast.cli.retainer.importing import Import
 

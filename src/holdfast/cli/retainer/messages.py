@@ -32,7 +32,7 @@ _CLEARED = 5000
 @json_option
 @with_access
 def info(access: Access, as_json: bool) -> None:
-    """Show the number of retained messages, their bytes and their database."""
+    """Show the number of retained messages, and the database."""
     answer = access.call("GET", "/info")
     if as_json:
         show_json(answer)
@@ -54,9 +54,10 @@ def info(access: Access, as_json: bool) -> None:
 @click.option("-0", "--null", is_flag=True, help="Print topics unchanged, each with a null character after it.")
 @with_access
 def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bool, null: bool) -> None:
-    """List the topics that have a retained message, one a line, in order. With FILTER, list only matching topics.
+    """List the topics that have a retained message.
 
-    Control characters and invisible ones are shown as escapes. For programs, --json and --null print exact topics.
+    Each line has one topic; the lines are sorted. With FILTER, only matching topics are listed. Control characters and
+    invisible ones are shown as escapes. For programs, --json and --null print exact topics.
     """
     if as_json and null:
         raise click.UsageError("Give --json or --null, not both.")

@@ -56,7 +56,7 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
 @json_option
 @with_access
 def settings(access: Access, changes: tuple[str, ...], as_json: bool) -> None:
-    """Show the settings of the retainer that may change while the broker runs, or change them.
+    """Show or change settings of the running retainer.
 
     For instance: delivery_rate=1000/s flow_control.client_rate=100/s max_concurrent_replays=infinity. All changes take
     effect at once, or none if one is refused. They last until the broker ends. To keep them, write them into the
