@@ -1,4 +1,4 @@
-"""An alarm: what is wrong, since when, and until when it was."""
+"""An alarm: a problem with its message, its beginning and its end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from attrs import field, frozen
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """How serious an alarm is."""
 
-    WARNING = "warning"  #: clients are served, but something needs a look
-    CRITICAL = "critical"  #: clients are refused or lose something, or soon will
+    WARNING = "warning"  #: the broker serves all clients, but needs attention
+    CRITICAL = "critical"  #: clients are refused or lose messages, or will soon
 
 
 @frozen(kw_only=True)
 class Alarm:
-    """An alarm. The ``message`` says what is wrong and what to do; ``details`` have the numbers.
+    """An alarm. The ``message`` names the problem and its remedy; ``details`` have the numbers.
 
     The times are in milliseconds since the epoch; ``deactivated_at`` is None while the alarm is active.
     """
@@ -31,5 +31,5 @@ class Alarm:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is still so."""
+        """Whether the alarm has not ended."""
         return self.deactivated_at is None

@@ -45,7 +45,7 @@ class Alarms:
         return name in self._active
 
     def subscribe(self, told: Told) -> Callable[[], None]:
-        """Call ``told`` with each alarm that begins or ends from now on. Returns what ends that."""
+        """Call ``told`` with each alarm that begins or ends from now on. Return the function that ends this."""
         self._subscribers.append(told)
 
         def leave() -> None:
@@ -55,7 +55,7 @@ class Alarms:
         return leave
 
     def begin(self, name: str, severity: Severity, message: str, details: Mapping[str, object]) -> None:
-        """Begin an alarm. One that is active only gets the present message and numbers."""
+        """Begin an alarm. If it is active, only update its message and its numbers."""
         present = self._active.get(name)
         if present is not None:
             self._active[name] = evolve(present, message=message, details=details)
@@ -76,7 +76,7 @@ class Alarms:
         self._tell(alarm)
 
     def clear_past(self) -> int:
-        """Forget the past alarms. Returns how many there were."""
+        """Forget the past alarms. Return their number."""
         count = len(self._past)
         self._past.clear()
         return count

@@ -1,8 +1,8 @@
 """Conditions: when an alarm begins, and when it ends.
 
-How it works. A condition measures one number. The alarm begins when the number has reached ``begins`` in so many looks
-in a row, and ends when it is back at ``ends`` in so many looks in a row. The two differ, so a number that moves about
-one of them raises no series of alarms. For a disk with little room, ``ends`` is above ``begins``:
+How it works. A condition measures one number. The alarm begins after ``begins_after`` looks in a row at
+``begins`` or beyond, and ends after ``ends_after`` looks in a row back at ``ends``. The two limits differ, so a number
+that moves about one of them raises no series of alarms. For the free space of a disk, ``ends`` is above ``begins``:
 
     begins 1.0 GB, ends 1.2 GB     free: 1.1 -> nothing    0.9 -> begins    1.1 -> stays    1.3 -> ends
 
@@ -23,8 +23,8 @@ from holdfast.alarms.alarm import Severity
 class Condition:
     """The condition of one alarm. ``measure`` returns the number, or None if it is not known now.
 
-    ``meaning`` says for the documentation what is wrong, and ``remedy`` what to do. ``tell`` returns the sentence with
-    the number. ``details`` returns more numbers.
+    ``meaning`` describes the problem for the documentation, ``remedy`` tells the operator's next step. ``tell`` returns
+    the sentence with the number. ``details`` returns more numbers.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Condition:
 
 
 class Growth:
-    """How much a running total has grown in the last looks, of which one is made each time it is called."""
+    """The growth of a running total over the last looks. Each call is one look."""
 
     def __init__(self, total: Callable[[], float | None], looks: int) -> None:
         self._total = total
         self._seen: deque[float] = deque(maxlen=looks + 1)
 
     def __call__(self) -> float | None:
-        """Look at the total. None if it is not known."""
+        """Look at the total, and return its growth; None if the total is unknown."""
         total = self._total()
         if total is None:
             return None

@@ -1,4 +1,4 @@
-"""The periodic look at all conditions, which begins and ends alarms."""
+"""Looks at all conditions periodically, and begins and ends alarms."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _Watched:
 
 
 class AlarmWatch(Service):
-    """Looks every second, while it runs. A condition that cannot be measured does not stop the others."""
+    """Looks every second while it runs. If one condition cannot be measured, the others still are."""
 
     def __init__(self, alarms: Alarms, conditions: Sequence[Condition], clock: IReactorTime) -> None:
         self._alarms = alarms
         self.conditions = tuple(conditions)
         self._watched = [
-            _Watched(each, LastingFailure(f"measuring the alarm {each.name}", "so it neither begins nor ends"))
+            _Watched(each, LastingFailure(f"measuring the alarm {each.name}", "so this alarm neither begins nor ends"))
             for each in conditions
         ]
         self._job = PeriodicJob(self.look, name="looking for alarms", interval=INTERVAL, clock=clock)

@@ -1,4 +1,4 @@
-"""The conditions of all alarms of the broker, with what is wrong and what to do.
+"""The conditions of all alarms of the broker, with their meanings and remedies.
 
 A condition whose limit is 0 in the configuration is off.
 """
@@ -25,7 +25,7 @@ from holdfast.storage.store import DurableStore, OpenStore
 #: looks in a minute
 _MINUTE = 60
 _DAY = 86400.0
-#: a part of storage.max_pending: the writer's queue is nearly full; and it is not any more
+#: parts of storage.max_pending: at the first the alarm begins, at the second it ends
 _NEARLY_FULL, _EMPTIER = 0.8, 0.5
 #: seconds that a clock may be off without an alarm
 _CLOCK_TOLERANCE = 5.0
@@ -83,14 +83,15 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
         begins=1, ends=0, begins_after=2, tell=lambda _: "The database is not available",
     )  # fmt: skip
     yield Condition(
-        name="database_damaged", severity=_CRITICAL, meaning="Damage was found, and nothing is stored any more.",
+        name="database_damaged", severity=_CRITICAL,
+        meaning="The database is damaged, and the broker has stopped storing.",
         remedy="Restart the broker with storage.on_corruption, or restore a backup: see faults.md",
         measure=of_store(lambda parts: 0.0 if parts.database.damage is None else 1.0),
         begins=1, ends=0, tell=lambda _: "The database is damaged",
     )  # fmt: skip
     yield Condition(
         name="changes_not_stored", severity=_CRITICAL, meaning="Changes could not be stored in the last minute.",
-        remedy="The log tells why; their publishers were told, if they use QoS 1 or 2",
+        remedy="Look for the cause in the log; publishers with QoS 1 or 2 were told",
         measure=Growth(of_store(lambda parts: parts.writer.counters.failed), _MINUTE),
         begins=1, ends=0, tell=lambda count: f"{count:.0f} changes could not be stored in the last minute",
     )  # fmt: skip
@@ -123,10 +124,10 @@ def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     if guard is not None:
         yield Condition(
             name="memory_nearly_full", severity=_CRITICAL,
-            meaning="limits.memory is nearly reached: clients are refused, and the costliest are disconnected.",
+            meaning="The broker's memory is near limits.memory: new clients are refused, and costly ones disconnected.",
             remedy="Look for clients with long queues, lower mqtt.max_mqueue_bytes, or raise limits.memory",
             measure=lambda: float(guard.refuses), begins=1, ends=0,
-            tell=lambda _: f"The broker nearly has the {guard.most / (1 << 20):,.0f} MB of limits.memory",
+            tell=lambda _: f"The broker's memory is near the {guard.most / (1 << 20):,.0f} MB of limits.memory",
         )  # fmt: skip
     if limits.reactor_lag:
         yield Condition(
@@ -147,8 +148,8 @@ def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     if limits.replay_stalled:
         replays = watched.retained.replays
         yield Condition(
-            name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for long.",
-            remedy="Its client does not read or acknowledge: holdfast retainer replays lists and ends replays",
+            name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
+            remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",
             measure=replays.oldest_stalled, begins=limits.replay_stalled, ends=limits.replay_stalled / 2,
             tell=lambda seconds: f"A replay has delivered nothing for {seconds:,.0f} s",
         )  # fmt: skip
@@ -173,7 +174,7 @@ def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     if limits.failed_logins:
         yield Condition(
             name="logins_fail", severity=_WARNING, meaning="Many logins have failed in the last minute.",
-            remedy="The audit log has their addresses; holdfast ban add keeps them away",
+            remedy="Look for their addresses in the audit log, and ban them with holdfast ban add",
             measure=Growth(lambda: counters.logins_failed, _MINUTE),
             begins=limits.failed_logins, ends=limits.failed_logins / 2,
             tell=lambda count: f"{count:,.0f} logins have failed in the last minute",
@@ -191,7 +192,7 @@ def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
 
         yield Condition(
             name="certificate_expires", severity=_WARNING, meaning="A certificate of a listener expires soon.",
-            remedy="Renew it; the broker notices the new file. Clients refuse an expired certificate",
+            remedy="Renew it: clients refuse an expired certificate. The broker notices the new file",
             measure=left, begins=limits.certificate_expiry, ends=limits.certificate_expiry + _DAY / 24,
             tell=lambda seconds: f"A certificate expires in {seconds / _DAY:,.1f} days"
             if seconds > 0 else "A certificate has expired",
@@ -199,7 +200,7 @@ def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
         )  # fmt: skip
     yield Condition(
         name="audit_lines_lost", severity=_WARNING, meaning="Lines of the audit log were lost in the last minute.",
-        remedy="Look at the disk and the permissions of audit.file; the log has the error",
+        remedy="Look for the error in the log, and at the disk and the permissions of audit.file",
         measure=Growth(lambda: watched.audit.lost, _MINUTE), begins=1, ends=0,
         tell=lambda count: f"{count:,.0f} lines of the audit log were lost in the last minute",
     )  # fmt: skip

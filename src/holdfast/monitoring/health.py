@@ -1,8 +1,8 @@
-"""Whether the process lives, and whether it is ready for clients. Each check says what is wrong.
+"""Whether the process is alive, and whether it is ready for clients. A failed check names its reason.
 
-*Alive* means that the reactor turns: whoever gets an answer knows that. An orchestrator restarts a process that does
-not answer. *Ready* means that clients should be sent here. A process that is alive and not ready is left alone, since
-a restart mends no disk and no database.
+*Alive* means that the reactor runs, which every answer proves. An orchestrator restarts a process that does not answer.
+*Ready* means that the broker can serve clients. An orchestrator leaves a process alone that is alive but not ready: a
+restart repairs neither a disk nor a database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LATE = 5.0
 
 @frozen
 class Health:
-    """The checks by name: ``"ok"``, or a sentence that says what is wrong."""
+    """The checks by name: ``"ok"``, or the reason of the failure."""
 
     checks: Mapping[str, str] = field(factory=dict)
 
@@ -60,7 +60,7 @@ class HealthChecks:
         self._is_stopping = is_stopping
 
     def alive(self) -> Health:
-        """Tell whether the reactor turns."""
+        """Tell whether the reactor runs."""
         late = self._heartbeat.late_by
         return Health({"reactor": OK if late < _LATE else f"its heartbeat is {late:.1f} s late"})
 

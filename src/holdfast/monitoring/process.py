@@ -36,7 +36,7 @@ def process_metrics(
         ),
         histogram(
             "holdfast_reactor_lag_seconds",
-            "By how much a heartbeat of the reactor was late: for so long, all clients had to wait.",
+            "Lateness of each heartbeat of the reactor. All clients wait for this time.",
             lambda: lag,
         ),
         Metric(

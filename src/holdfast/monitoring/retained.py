@@ -47,7 +47,7 @@ def retained_metrics(
         ),
         Metric(
             name="holdfast_retained_refused_outcomes_total", kind=Kind.COUNTER, labels=("outcome",),
-            help="What was done with them (retainer.on_limit).",
+            help="Messages over a limit of the retainer, by their treatment (retainer.on_limit).",
             read=lambda: {(outcome,): getattr(counters, f"retained_{outcome}") for outcome in _OUTCOMES},
             topics={(outcome,): f"holdfast/counters/retained_{outcome}" for outcome in _OUTCOMES},
         ),
@@ -58,7 +58,7 @@ def retained_metrics(
         ),
         Metric(
             name="holdfast_replays", kind=Kind.GAUGE, labels=("state",), read=replay_counts,
-            help="Replays: running, of these throttled by a rate, and waiting for a place.",
+            help="Replays that run, that a rate throttles (they run too), and that wait for a place.",
             topics={(state,): f"holdfast/replays/{state}" for state in _STATES},
         ),
         counter(
@@ -66,7 +66,7 @@ def retained_metrics(
             lambda: replays.totals()["ended"], "holdfast/replays/ended",
         ),
         counter(
-            "holdfast_replays_denied_total", "Subscriptions without a replay, because of mqtt.min_replay_levels.",
+            "holdfast_replays_denied_total", "Subscriptions that got no replay because of mqtt.min_replay_levels.",
             lambda: counters.replays_denied, "holdfast/counters/replays_denied",
         ),
         counter(
@@ -84,7 +84,7 @@ def retained_metrics(
             "holdfast/counters/replayed_source_not_authorized",
         ),
         histogram(
-            "holdfast_replay_duration_seconds", "Time of a replay, of those that have delivered everything.",
+            "holdfast_replay_duration_seconds", "Duration of complete replays.",
             lambda: replays.durations,
         ),
         histogram(

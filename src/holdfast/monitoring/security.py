@@ -33,11 +33,11 @@ def security_metrics(
             lambda: counters.logins_failed, own + "logins_failed",
         ),
         counter(
-            "holdfast_logins_delayed_total", "Failed logins whose answer had to wait.",
+            "holdfast_logins_delayed_total", "Failed logins with a delayed answer.",
             lambda: counters.logins_delayed, own + "logins_delayed",
         ),
         gauge(
-            "holdfast_logins_waiting", "Failed logins whose answer waits now.", lambda: len(waiting_refusals)
+            "holdfast_logins_waiting", "Failed logins whose answer is delayed now.", lambda: len(waiting_refusals)
         ),
         Metric(
             name="holdfast_authorization_denied_total", help="Denied actions: publish, retain, clear or subscribe.",

@@ -77,7 +77,7 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         ),
         counter(
             "holdfast_messages_unreleased_total",
-            "QoS 2 messages without a PUBREL in time, whose Packet Identifiers were forgotten.",
+            "QoS 2 messages without a PUBREL in time. The broker has forgotten their Packet Identifiers.",
             lambda: counters.unreleased_forgotten, "holdfast/counters/unreleased_forgotten",
         ),
         gauge(
@@ -102,24 +102,24 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
             "holdfast_unsent_bytes", "Bytes that connected clients have not read yet.", lambda: walked().unsent_bytes
         ),
         gauge(
-            "holdfast_slow_clients", "Connected clients that have not read at least 64 KiB.",
+            "holdfast_slow_clients", "Connected clients with 64 KiB or more of unread data.",
             lambda: walked().slow_clients,
         ),
         counter(
             "holdfast_publishers_delayed_total",
-            "Times that a publisher was held because of limits.messages_rate or limits.bytes_rate.",
+            "How often a publisher had to wait because of limits.messages_rate or limits.bytes_rate.",
             lambda: counters.publishers_delayed, "holdfast/counters/publishers_delayed",
         ),
         gauge(
             "holdfast_publishers_held",
-            "Clients that are not read now, because too many changes wait for a commit (storage.max_pending).",
+            "Clients whose packets wait, because too many changes wait for a commit (storage.max_pending).",
             lambda: len(pressure),
         ),
     ]  # fmt: skip
 
 
 def _by_cause(counters: Counters, prefix: str, name: str, text: str) -> Metric:
-    """Return the counters whose names begin so, by the rest of their names."""
+    """Return one metric of all counters with this prefix. The rest of a counter's name is the value of ``cause``."""
     causes = [field.removeprefix(prefix) for field in attrs.fields_dict(Counters) if field.startswith(prefix)]
     return Metric(
         name=name, help=text, kind=Kind.COUNTER, labels=("cause",),

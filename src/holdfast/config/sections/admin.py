@@ -59,8 +59,8 @@ class AdminConfig(Section):
     endpoint: str = option(
         AdminEndpoint(),
         "tcp:18083:interface=127.0.0.1",
-        help="Twisted server endpoint string of the API and the dashboard; empty for none. Nobody may do anything there"
-        " without an API key or a login. If the default endpoint is in use, the broker warns and starts without it;"
+        help="Twisted server endpoint string of the API and the dashboard; empty for none. Callers need an API key or a"
+        " login. If the default endpoint is in use, the broker warns and starts without it;"
         " another endpoint that cannot be opened stops the start. The control socket for commands is always there.",
         effect="Empty: operators use the commands on this machine only. Beyond this machine it needs a tls table or"
         " allow_plaintext.",
@@ -71,8 +71,8 @@ class AdminConfig(Section):
         [],
         help="Names under which browsers and programs reach the API, beside localhost and IP addresses. A reverse proxy"
         " that passes the name on needs it, too.",
-        effect="Requests for other names are refused (HTTP 421): otherwise a web page elsewhere could lead a browser to"
-        " this broker by a name of its own.",
+        effect="The broker refuses requests for other names (HTTP 421): otherwise a foreign web page could make a"
+        " browser call this broker under the page's own name.",
         example=["broker.example.org"],
     )
     trusted_proxies: tuple[str, ...] = option(
@@ -89,15 +89,15 @@ class AdminConfig(Section):
         False,
         help="Take API keys and passwords without TLS from other machines. Needed for an endpoint beyond this machine"
         " that has no tls table.",
-        effect="true: everyone on the way can read the keys and take them over.",
+        effect="true: others on the network can read and use the keys.",
         example=True,
     )
     users_group: str = option(
         Text(allowed="the name of a group, or an empty string for none"),
         "",
-        help="Group of the users in the database who may log in at the dashboard by their passwords, and may do"
-        " everything there; empty: nobody.",
-        effect="Whoever knows the password of one of these users can change everything in this broker.",
+        help="Group of the users in the database who may log in to the dashboard with their passwords. They have all"
+        " permissions there. Empty: nobody.",
+        effect="The password of any of these users gives all permissions on this broker.",
         example="operators",
     )
     config_writable: bool = option(

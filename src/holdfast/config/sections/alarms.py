@@ -15,14 +15,14 @@ class AlarmsConfig(Section):
     size_limit: int = option(
         Integer(1, 10_000),
         1000,
-        help="Past alarms that are kept; beyond that, the oldest is forgotten.",
+        help="Most past alarms that the broker keeps. Beyond this number, it forgets the oldest one.",
         effect="Higher: a longer list, and a kilobyte of memory for each alarm.",
         example=100,
     )
     validity_period: float = option(
         Duration("1m", "30d"),
         "24h",
-        help="How long a past alarm is kept. A restart forgets all of them; the audit log has them.",
+        help="Time for which the broker keeps a past alarm. A restart forgets all alarms; the audit log keeps them.",
         effect="Longer: a longer list.",
         example="7d",
     )
@@ -37,7 +37,7 @@ class AlarmsConfig(Section):
         Size("1MB", "1000000GB", zero="off"),
         "50MB",
         help="With less free space on the disk of node.data_dir, /readyz answers 503.",
-        effect="Higher: a load balancer sooner sends clients elsewhere.",
+        effect="Higher: a load balancer sends clients to other brokers sooner.",
         example="500MB",
     )
     wal_size: int = option(
@@ -71,15 +71,15 @@ class AlarmsConfig(Section):
     failed_logins: int = option(
         Integer(0, 1_000_000),
         100,
-        help="Alarm logins_fail: so many logins have failed in the last minute. 0 = off.",
+        help="Alarm logins_fail: at least this many logins failed in the last minute. 0 = off.",
         effect="Lower: an earlier alarm.",
         example=20,
     )
     messages_dropped: int = option(
         Integer(0, 1_000_000_000),
         100,
-        help="Alarm messages_dropped: so many messages were dropped in the last minute, because the queues of their"
-        " clients were full. 0 = off.",
+        help="Alarm messages_dropped: at least this many messages were dropped in the last minute, because queues were"
+        " full. 0 = off.",
         effect="Lower: an earlier alarm.",
         example=1,
     )

@@ -30,7 +30,7 @@ class AuditConfig(Section):
     connections: bool = option(
         Flag(),
         True,
-        help="Write each client that connects, and each that goes.",
+        help="Write a line for each client that connects or leaves.",
         effect="false: only refusals, denials, bans and operators' actions are written.",
         example=False,
     )

@@ -23,13 +23,14 @@ class LogConfig(Section):
         Choice(("debug", "info", "warning", "error")),
         "info",
         help="The least important lines that are written.",
-        effect="warning: neither clients that come and go nor starts and stops are logged.",
+        effect="warning: connections and ends of clients, starts and stops are not logged.",
         example="warning",
     )
     connections: bool = option(
         Flag(),
         True,
-        help="Log each client that connects, and each that goes with the reason; at most 100 such lines a second.",
+        help="Log each client that connects, and each end of a connection with its reason; at most 100 such lines a"
+        " second.",
         effect="false: only refusals, faults of clients and forced ends are logged.",
         example=False,
     )
