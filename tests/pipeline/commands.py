@@ -7,24 +7,24 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.pipeline.java_classes import java_options, submit_arguments
 from tests.processes import unmeasured
 
 BIN = Path(sys.executable).parent
 COMMAND = str(BIN / "holdfast-pipeline")
 #: Seconds a command may take on a slow machine.
 PATIENCE = 240.0
-#: Java without its optimising compiler: these processes end too early to profit from it.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-LEAN = (
-    "--conf spark.ui.enabled=false --conf spark.driver.memory=512m "
-    f"--conf 'spark.driver.extraJavaOptions={SHORT_LIVED}' pyspark-shell"
-)
 
 
 def environment(**settings: str) -> dict[str, str]:
     """Return the environment of a command: this one with settings that make Spark start fast."""
-    lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": LEAN}
+    lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": lean_arguments()}
     return {**unmeasured(), **lean, **settings}
+
+
+def lean_arguments() -> str:
+    """Return ``PYSPARK_SUBMIT_ARGS`` for a Spark process that starts fast."""
+    return submit_arguments(java_options())
 
 
 def run(*arguments: str | Path, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -11,17 +11,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.spark import java_problem, prepare
-from tests.pipeline.commands import SHORT_LIVED
+from tests.pipeline.java_classes import java_options, make_archive
 from tests.pipeline.stores import MAKES, Filled, database
 from tests.processes import unmeasured
 
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skip tests without a Java that Spark can run."""
+    """Skip tests without a Java that Spark can run. Prepare its start, which many tests then repeat."""
     problem = java_problem(os.environ)
     if problem is not None:
         pytest.skip(problem)
+    make_archive()
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +36,7 @@ def spark(java: None) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.leafNodeDefaultParallelism": "2",
         # Tests are short: optimisations for long jobs only cost time.
-        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.driver.extraJavaOptions": java_options(),
         "spark.driver.memory": "1g",
         "spark.ui.showConsoleProgress": "false",
     }.items():

@@ -14,19 +14,23 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.pipeline.commands import COMMAND, LEAN, PATIENCE, environment, run
+from tests.pipeline.commands import COMMAND, PATIENCE, environment, lean_arguments, run
 from tests.pipeline.stores import database, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 HOME = Path(pyspark.__file__).parent
-SMALL = f"--conf spark.executor.memory=512m {LEAN}"
+
+
+def small() -> str:
+    """Return Spark's settings with small executors."""
+    return f"--conf spark.executor.memory=512m {lean_arguments()}"
 
 
 @pytest.mark.nightly
 def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path: Path) -> None:
     """They are on this host, so no shared folder is needed."""
-    settings = {"MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(HOME), "PYSPARK_SUBMIT_ARGS": SMALL}
+    settings = {"MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(HOME), "PYSPARK_SUBMIT_ARGS": small()}
     with database("sqlite", tmp_path) as source:
         source.put(*(message(f"t/{number}") for number in range(50)))
         done = run(COMMAND, "export", "--storage", source.url, "--out", tmp_path / "out", settings=settings)
@@ -41,7 +45,7 @@ def test_a_standalone_cluster_reads_a_snapshot_in_a_shared_folder(tmp_path: Path
     with database("sqlite", tmp_path) as source, cluster(tmp_path / "workers") as master:
         source.put(*(message(f"t/{number}") for number in range(50)))
         export = (COMMAND, "export", "--storage", source.url, "--out", tmp_path / "out")
-        settings = {"MASTER": master, "PYSPARK_SUBMIT_ARGS": SMALL}
+        settings = {"MASTER": master, "PYSPARK_SUBMIT_ARGS": small()}
         done = run(*export, "--snapshot-dir", tmp_path / "shared", settings=settings)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("exported 50 messages")

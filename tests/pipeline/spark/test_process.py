@@ -13,7 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.pipeline.commands import BIN, COMMAND, LEAN, PATIENCE, environment, run
+from tests.pipeline.commands import BIN, COMMAND, PATIENCE, environment, lean_arguments, run
+from tests.pipeline.java_classes import java_options
 from tests.pipeline.stores import database, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -80,10 +81,11 @@ def test_on_one_machine_other_hosts_cannot_reach_spark(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LISTENING)
     bare = {name: value for name, value in environment(MASTER="local[2]").items() if name not in _LEAN}
+    java = f"--driver-java-options '{java_options()}'"
     for arguments, shown in (("pyspark-shell", "False"), ("--conf spark.ui.enabled=true pyspark-shell", "True")):
         done = subprocess.run(
-            [sys.executable, script], env={**bare, "PYSPARK_SUBMIT_ARGS": arguments}, capture_output=True, text=True,
-            check=True, timeout=PATIENCE,
+            [sys.executable, script], env={**bare, "PYSPARK_SUBMIT_ARGS": f"{java} {arguments}"}, capture_output=True,
+            text=True, check=True, timeout=PATIENCE,
         )  # fmt: skip
         *addresses, ui = done.stdout.split()
         assert ui == shown
@@ -94,7 +96,8 @@ def test_on_one_machine_other_hosts_cannot_reach_spark(tmp_path: Path) -> None:
 def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
     """The exit status is passed on; all output is on standard output."""
     script = run(COMMAND, "--script").stdout.strip()
-    submit = (Path(pyspark.__file__).parent / "bin/spark-submit", "--master", "local[1]", "--driver-memory", "512m")
+    program = Path(pyspark.__file__).parent / "bin/spark-submit"
+    submit = (program, "--master", "local[1]", "--driver-memory", "512m", "--driver-java-options", java_options())
     settings = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     with database("sqlite", tmp_path) as filled:
         filled.put(message("a/b"), message("a/c"))
@@ -115,7 +118,7 @@ def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signa
         filled.put(message("a/b"))
         process = subprocess.Popen(
             [COMMAND, "export", "--storage", filled.url, "--out", tmp_path / "out", "--snapshot-dir", copies],
-            env=environment(PYSPARK_SUBMIT_ARGS=LEAN, MASTER="local[1]"), stdin=subprocess.DEVNULL,
+            env=environment(PYSPARK_SUBMIT_ARGS=lean_arguments(), MASTER="local[1]"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         deadline = time.monotonic() + PATIENCE
