@@ -1,4 +1,4 @@
-"""Builds the listener of the API: who may connect, who calls, and what answers."""
+"""Builds the listener of the API: its limits, the identification of callers, and its calls."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def compose_admin_listener(
 
 @frozen(kw_only=True)
 class Callers:
-    """What tells who calls, and logs people in."""
+    """The parts that identify callers and log people in."""
 
     identities: Identities
     logins: LoginAPI
@@ -155,7 +155,7 @@ def compose_callers(
     now: Callable[[], int],
     banned: Callable[[Peer], bool],
 ) -> Callers:
-    """Build what tells who calls. ``config`` returns the present configuration; ``seconds`` is any clock."""
+    """Build the identification of callers. ``config`` returns the present configuration; ``seconds`` is any clock."""
     sessions, users = DashboardSessions(seconds), accounts.users
 
     def failed(peer: Peer, name: str) -> None:
@@ -181,7 +181,7 @@ def _verify(
 ) -> Deferred[bool]:
     """Verify the password of a user, who must be in a group. Raises Busy.
 
-    An unknown user takes as long as one whose hash has these parameters, as new ones have.
+    An unknown user takes as long as a user with a new hash: its hash has these parameters.
     """
     user = users.stored(username)
     stored = nobodys_hash(parameters) if user is None else user.password_hash

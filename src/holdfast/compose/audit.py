@@ -1,4 +1,4 @@
-"""Builds the audit log, and what tells it of denials and operators' actions."""
+"""Builds the audit log, and the functions that report denials and operators' actions to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_PATH = 3 * LONGEST
 
 
 def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit:
-    """Return the audit log, whose sinks are not open yet. Without any, it writes nothing."""
+    """Return the audit log with sinks that are not open yet. Without sinks it writes nothing."""
     section = config.audit
     return Audit(_sinks(config), clock=clock, now=now, kinds=_kinds(section), most=section.max_lines)
 

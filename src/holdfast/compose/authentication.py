@@ -41,7 +41,7 @@ class AuthenticationParts:
 
 
 class Authentication:
-    """The present authentication, and what runs while the broker does (``services``).
+    """The present authentication, and its services, which run while the broker does (``services``).
 
     ``now`` returns milliseconds since the epoch. The ``environment`` may have secrets.
     """
@@ -78,7 +78,7 @@ class Authentication:
         self._watch(())
 
     def _users_changed(self, changes: Changes) -> None:
-        """Tell of users in the database who have to log in again."""
+        """Announce users in the database who must log in again."""
         passwords, revoked = self.parts.passwords, changes.revoked
         if revoked and passwords is not None and passwords.databases and self._on_revoked is not None:
             methods = frozenset(passwords.databases)
@@ -169,7 +169,7 @@ class Authentication:
         )
 
     def use(self, parts: AuthenticationParts) -> EndedIdentities:
-        """Use these parts from now on. Return what tells whether a Principal's identity has ended by that."""
+        """Use these parts from now on. Return a function that tells whether this has ended a Principal's identity."""
         before, self.parts = self.parts, parts
         ended = EndedIdentities(before, parts)
         self._watch(() if before.passwords is None else tuple(before.passwords.files.values()))

@@ -51,7 +51,7 @@ class Configs:
         return present_values(self._reloads.config)
 
     def differing(self) -> Deferred[tuple[frozenset[str], Sequence[ConfigProblem]]]:
-        """Fire with the keys whose values in the file are others now, and the problems of the file."""
+        """Fire with the keys that have another value in the file now, and the problems of the file."""
         running = self._reloads.config
 
         def compare() -> tuple[frozenset[str], Sequence[ConfigProblem]]:
@@ -67,5 +67,5 @@ class Configs:
         return self._file.text()
 
     def put(self, text: bytes, by: str, dry_run: bool) -> Deferred[Outcome]:
-        """Replace the file and reload; with ``dry_run``, only tell what that would do."""
+        """Replace the file and reload; with ``dry_run``, only find the differences."""
         return self._file.put(text, by, dry_run)

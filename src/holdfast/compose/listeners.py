@@ -28,7 +28,7 @@ from holdfast.transports.layers import MakeLayers
 
 @frozen(kw_only=True)
 class _Settings:
-    """What one listener's connections need."""
+    """The parts that the connections of one listener need."""
 
     config: ListenerConfig
     limits: Limits
@@ -99,7 +99,7 @@ class ComposedListeners:
         )
 
     def drop_rest(self) -> None:
-        """Abort what is left of the connections of listeners that are gone."""
+        """Abort the remaining connections of removed listeners."""
         gone, self._gone = self._gone, []
         for acceptance in gone:
             self._connections.abort_of(acceptance)
@@ -125,7 +125,7 @@ class ComposedListeners:
         return settings
 
     def _add(self, name: str, settings: _Settings) -> Listener:
-        """Make the parts of a listener, and return what opens it."""
+        """Make the parts of a listener, and return the function that opens it."""
         acceptance = Acceptance(
             settings.connection_limits, self._process, self._reactor,
             lambda refusal, peer: self._refused.refused(name, acceptance.limits, refusal, peer), settings.proxies,

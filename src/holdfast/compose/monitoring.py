@@ -1,4 +1,4 @@
-"""Builds what watches the broker: metrics, alarms, health checks, and the ring of recent figures."""
+"""Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from holdfast.version import version
 
 @frozen(kw_only=True)
 class MonitoringParts:
-    """What watches the broker. ``services`` run while the broker does; ``run`` runs a function in a thread."""
+    """The parts of the monitoring. ``services`` run while the broker does; ``run`` runs a function in a thread."""
 
     metrics: Metrics
     alarms: Alarms
@@ -81,7 +81,7 @@ def compose_monitoring(
     run: Run | None = None,
     wall: Callable[[], float] = time.time,
 ) -> MonitoringParts:
-    """Build what watches the broker. ``now`` returns milliseconds since the epoch.
+    """Build the monitoring. ``now`` returns milliseconds since the epoch.
 
     ``run`` stands in for the reactor's threads, and ``wall`` for the machine's clock in seconds, in tests.
     """

@@ -124,7 +124,7 @@ class Overview:
 
 
 def _copy_of(url: str) -> Copy | None:
-    """Return what copies the database, None for Postgres."""
+    """Return the function that copies the database, None for Postgres."""
     if not url.startswith("sqlite:"):
         return None
 

@@ -84,7 +84,7 @@ class Passwords:
                 service.setServiceParent(services)
 
     def end(self, keeping: Passwords | None = None) -> None:
-        """Look no more at the files that are not kept."""
+        """Stop watching all files that are not kept."""
         kept = () if keeping is None else tuple(keeping.files.values())
         ending: Iterable[Service] = self.files.values()
         for service in ending:

@@ -1,6 +1,6 @@
-"""Builds what reloads the configuration: each part of the broker with the options that it can change.
+"""Builds the reloading of the configuration: each part of the broker with its changeable options.
 
-What is read from the configuration both at a start and at a reload stands here once.
+A value that a start and a reload both read from the configuration is read here once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def judges_guests(config: Config) -> bool:
 
 
 def ownership_of(config: Config) -> Ownership:
-    """Return the rule of who may resume a Session."""
+    """Return the rule that decides who may resume a Session."""
     return owners_only if config.authentication.is_configured else names_ignored
 
 
@@ -94,7 +94,7 @@ def compose_reloads(
     reloadable: Reloadable,
     service_manager: ServiceManager,
 ) -> Reloads:
-    """Return what reloads the configuration. ``files`` has their states before they were read."""
+    """Return the reloader of the configuration. ``files`` has the states of its files before they were read."""
     changes = _Changes(reloadable, reactor, environment, files)
     return Reloads(
         config,
@@ -115,7 +115,7 @@ def compose_reloads(
 
 @define
 class _Changes:
-    """The parts, and what is noted between their commits and the revocations that follow."""
+    """The parts, and their notes between the commits and the following revocations."""
 
     _parts: Reloadable
     _reactor: IReactorTime
@@ -169,7 +169,7 @@ class _Changes:
         return prepare_audit(self._parts.audit, running, config)
 
     def failures(self, running: Config, config: Config) -> Change:
-        """Prepare the counts of failed logins: they begin anew if their options have changed."""
+        """Prepare the counts of failed logins: changed options reset them."""
         parts, proxies = self._parts, trusted_proxies(config)
 
         def commit() -> None:
@@ -205,7 +205,7 @@ class _Changes:
 
     @inlineCallbacks
     def revoke(self, running: Config, config: Config) -> Generator[Deferred[Any], Any, Mapping[str, int]]:
-        """End what is not allowed any more: clients of listeners that are gone, identities, subscriptions."""
+        """End clients of removed listeners, ended identities, and subscriptions that are no longer allowed."""
         registry = self._parts.sessions.registry
         ended, gone = self._ended, running.listeners.keys() - config.listeners.keys()
         self._ended = None

@@ -146,7 +146,7 @@ def compose_sessions(
 
 
 def _counted(denied: Denied, counters: Counters) -> Denied:
-    """Return what counts each denied action, and reports it."""
+    """Return a function that counts and reports each denied action."""
     denials = counters.tallies.denials
 
     def count(principal: Principal, action: str, topic: str) -> None:

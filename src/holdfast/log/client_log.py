@@ -1,4 +1,4 @@
-"""The log lines that clients cause: bounded in number, in length and in what their text can do.
+"""The log lines that clients cause: bounded in number and length, with harmless text.
 
 How it works. A line has a *cause*, such as "malformed packet", and a *group*: the address that caused it, where all
 addresses of an IPv6 /64 count as one. Each pair of them may have one line a second, and all pairs together 100. Lines

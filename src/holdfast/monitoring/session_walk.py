@@ -52,7 +52,7 @@ class SessionWalk(Service):
         self._job.start(INTERVAL)
 
     def stopService(self) -> None:
-        """Walk no more."""
+        """Stop the walks."""
         Service.stopService(self)
         self._job.stop()
 

@@ -36,18 +36,18 @@ _OUTCOME = record({"dry_run": BOOLEAN, "changed": ANYTHING, "restart": ANYTHING,
 
 
 class Outcome(Protocol):
-    """What a reload has done, or would do."""
+    """The outcome of a reload, or of a tried one."""
 
     @property
     def problems(self) -> Sequence[ConfigProblem]:
-        """The problems because of which nothing was changed."""
+        """The problems that prevented every change."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the answer."""
 
 
 class IConfigs(Protocol):
-    """The configuration of the broker. What fails because of the file raises a ``not_writable`` exception."""
+    """The configuration of the broker. Raises a ``not_writable`` exception if the file cannot be written."""
 
     @property
     def file(self) -> str | None:
@@ -61,13 +61,13 @@ class IConfigs(Protocol):
         """Return each option: its key, its value, when a change takes effect, and whether it is secret."""
 
     def differing(self) -> Deferred[tuple[frozenset[str], Sequence[ConfigProblem]]]:
-        """Fire with the keys whose values in the file are others now, and the problems of the file."""
+        """Fire with the keys that have another value in the file now, and the problems of the file."""
 
     def text(self) -> Deferred[bytes]:
         """Fire with the content of the file."""
 
     def put(self, text: bytes, by: str, dry_run: bool) -> Deferred[Any]:
-        """Replace the file and reload; with ``dry_run``, only tell what that would do. Fires with an Outcome."""
+        """Replace the file and reload; with ``dry_run``, only find the differences. Fires with an Outcome."""
 
 
 class ConfigCalls:

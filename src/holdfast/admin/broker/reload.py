@@ -23,14 +23,14 @@ _OUTCOME = record(
 
 
 class Outcome(Protocol):
-    """What a reload has done."""
+    """The outcome of a reload."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the answer."""
 
 
 class ReloadAPI:
-    """Reloads the configuration. ``reload`` takes who wants it."""
+    """Reloads the configuration. ``reload`` takes the name of the operator."""
 
     def __init__(self, reload: Callable[[str], Deferred[Any]]) -> None:
         self._reload = reload
@@ -47,7 +47,7 @@ class ReloadAPI:
         )
 
     def reload(self, call: Call) -> Deferred[Answer]:
-        """Answer with what was done, or refuse with the problems if nothing was changed."""
+        """Answer with the changes, or refuse with the problems if nothing was changed."""
         return self._reload(str(call.caller)).addCallbacks(_done, _failed)
 
 

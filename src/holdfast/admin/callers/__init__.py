@@ -1,1 +1,1 @@
-"""Who makes a call, and what this caller may do. Imports nothing of the API."""
+"""Callers of the API, and their permissions. Imports nothing of the API."""

@@ -1,4 +1,4 @@
-"""A caller of the API, and the scopes that say what a caller may do."""
+"""A caller of the API, and the scopes of its permissions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class Scope(Enum):
-    """What a call needs. :attr:`ADMIN` includes all other scopes; no other scope includes one."""
+    """The permission that a call needs. :attr:`ADMIN` includes all other scopes; no other scope includes one."""
 
     OPEN = "open"
     READ = "read"
@@ -18,7 +18,7 @@ class Scope(Enum):
 
 
 class Via(Enum):
-    """How a caller has proven who it is."""
+    """The proof of a caller's identity."""
 
     NOTHING = "nothing"
     CONTROL = "the control socket"
@@ -28,7 +28,7 @@ class Via(Enum):
 
 @frozen
 class Caller:
-    """Who makes a call. ``name`` is shown in the audit log; a local user has the number ``uid``.
+    """The caller of a call. ``name`` is shown in the audit log; a local user has the number ``uid``.
 
     ``on_loopback`` tells whether the call comes from this machine. That alone gives few rights: every user and every
     browser of the machine can make such a call.

@@ -1,4 +1,4 @@
-"""The operators behind the control socket: local users, whom the kernel names. They may do everything."""
+"""Operators at the control socket: local users. The kernel names them, and they have all permissions."""
 
 from __future__ import annotations
 

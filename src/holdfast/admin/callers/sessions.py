@@ -17,7 +17,7 @@ MOST = 200
 
 @define(eq=False)
 class DashboardSession:
-    """A session: who it is, and the token that every change must have beside the cookie.
+    """A session: its user, and the token that every change needs beside the cookie.
 
     ``user`` is the name of a user in the database, None after a login by a link. Times are those of any clock.
     """

@@ -1,4 +1,4 @@
-"""Random tokens that are kept as hashes only: whoever reads the memory of the broker learns none."""
+"""Random tokens, kept as hashes only: a reader of the broker's memory learns none."""
 
 from __future__ import annotations
 

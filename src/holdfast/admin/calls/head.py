@@ -1,4 +1,4 @@
-"""What the head of a request says: where it wants to go, and who sends it."""
+"""The head of a request: its target and its sender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_PROXIES = (
 
 @frozen(kw_only=True)
 class Head:
-    """The parts of a head that tell who calls. Each is None if it is not there.
+    """The parts of a head that identify the caller. A missing part is None.
 
     ``peer`` is the other end of the connection. It is ``proxied`` if the head has a header that proxies add.
     """

@@ -1,4 +1,4 @@
-"""Hosts and origins as headers have them: read strictly, since parsers that forgive disagree about what they forgive.
+"""Hosts and origins in headers: read strictly, since lenient parsers disagree about malformed ones.
 
 ``evil@localhost`` has the host ``localhost`` for a parser of URLs, and is no value of the header Host at all.
 """

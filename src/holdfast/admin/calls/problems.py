@@ -1,7 +1,7 @@
 """Refusals of calls: each is an answer of the type ``application/problem+json`` (RFC 9457).
 
 Beside the fields of the RFC it has ``code`` and ``message``, as EMQX's refusals have. If one argument or field of the
-body is at fault, ``field`` names it and ``allowed`` says what it may be.
+body is at fault, ``field`` names it and ``allowed`` describes valid values.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def not_found(message: str) -> RefusedCall:
 
 
 def unauthorized(message: str, delay: float = 0.0) -> RefusedCall:
-    """Return the refusal of a caller who has not proven who it is."""
+    """Return the refusal of a caller without a proven identity."""
     # Basic is not named here: a browser would ask for a name and a password by itself.
     challenge = (("WWW-Authenticate", 'Bearer realm="Holdfast"'),)
     return RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge, delay=delay)

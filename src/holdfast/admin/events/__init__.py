@@ -1,4 +1,4 @@
-"""Server-sent events: one stream for each caller, with what it asks for.
+"""Server-sent events: one stream for each caller, with the kinds that it names.
 
-May import ``retained.changes``, the other packages of ``admin`` except ``http``, and what it tells of.
+May import ``retained.changes``, the other packages of ``admin`` except ``http``, and the sources of its events.
 """

@@ -79,14 +79,14 @@ class EventCalls:
         token = arguments.get("token")
         if token is not None:
             if topic_filter is None:
-                raise bad_request("token needs retained, a Topic Filter", "token", "nothing without retained")
+                raise bad_request("token is only allowed together with retained", "token", "nothing without retained")
             try:
                 place_of(token)
             except BadToken as error:
                 raise bad_request(f"token: {error}", "token", "meta.token of a list, or the id of an event") from None
         if topic_filter is None and not kinds:
             names = ", ".join(("retained", *_KINDS))
-            raise bad_request(f"ask for something: {names}", "retained", f"at least one of {names}")
+            raise bad_request(f"name at least one of {names}", "retained", f"at least one of {names}")
         stream = self._new_stream(call, kinds)
         if topic_filter is not None:
             try:

@@ -1,9 +1,9 @@
-"""What happens in the broker, for streams: kept for a moment, in a bounded piece of memory.
+"""Happenings of the broker, for streams: kept for a short time, in bounded memory.
 
-How it works. Each kind has a source, such as the comings and goings of clients. It is started with the first stream
-that wants the kind, and stopped with the last. So nothing is made while nobody watches. The newest happenings are kept,
-and each stream reads them at its own pace; one that is too slow learns how many it has missed. When very many happen,
-some of each second are told, and then the number of the others.
+How it works. Each kind has a source, such as connections and ends of clients. The first stream that wants the kind
+starts its source, and the end of the last such stream stops it. So without streams no happening is made. The newest
+happenings are kept, and each stream reads them at its own pace; a stream that is too slow learns the number of missed
+ones. Of very many happenings in one second, a stream gets the first ones, and then the number of the others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Happenings:
 
     @property
     def kinds(self) -> Collection[str]:
-        """The kinds that there are."""
+        """All kinds."""
         return self._kinds.keys()
 
     @property
@@ -74,7 +74,7 @@ class Happenings:
         return self._number
 
     def join(self, kinds: Collection[str], news: Callable[[], None]) -> Callable[[], None]:
-        """Watch some kinds: call ``news`` when something has happened. Returns what ends that; call it once."""
+        """Watch some kinds: call ``news`` after each happening. Return the function that ends this; call it once."""
         self._news.append(news)
         for name in kinds:
             kind = self._kinds[name]
@@ -92,7 +92,7 @@ class Happenings:
     def after(self, number: int, kinds: Collection[str], most_bytes: int) -> tuple[Sequence[Happening], int, int]:
         """Return the next happenings of these kinds, the number of the last one looked at, and how many are missed.
 
-        What is missed is counted whatever its kind is.
+        Missed happenings of all kinds are counted.
         """
         first = self._latest[0].number if self._latest else self._number + 1
         missed = max(0, first - number - 1)

@@ -14,12 +14,12 @@ def event(name: str, data: bytes, identifier: str | None = None) -> bytes:
 
 
 def beginning(retry: int, identifier: str | None) -> bytes:
-    """Return the first lines: the milliseconds after which a browser connects again, and where it is then."""
+    """Return the first lines: the milliseconds after which a browser connects again, and its token."""
     return b"retry: %d\n" % retry + _without_data(identifier)
 
 
 def ping(identifier: str | None) -> bytes:
-    """Return a comment that keeps the connection open, and where the client is."""
+    """Return a comment that keeps the connection open, and the client's token."""
     return b": ping\n" + _without_data(identifier)
 
 

@@ -1,4 +1,4 @@
-"""The sources of happenings: clients that come and go, replays, alarms, and the newest figures."""
+"""The sources of happenings: connections of clients, replays, alarms, and the newest figures."""
 
 from __future__ import annotations
 

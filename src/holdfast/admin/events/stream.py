@@ -1,9 +1,9 @@
-"""One stream of events: pieces of bytes, each made when the client has taken the one before.
+"""One stream of events: pieces of bytes. Each is made when the client has taken the previous one.
 
 How it works. The transport asks for a piece (:meth:`EventStream.more`). If there is something, the piece has as much of
-it as fits; if not, the stream waits for news, and sends a comment every 15 seconds, so that no proxy takes the
-connection for dead. News of a tenth of a second go in one piece. A slow client asks late, and gets the newest change of
-each topic: nothing waits for it in the meantime, since all streams read the same recent changes and happenings.
+it as fits; if not, the stream waits for news, and sends a comment every 15 seconds, so that no proxy considers
+the connection dead. News of a tenth of a second go in one piece. A slow client asks late, and gets the newest
+change of each topic: nothing is queued for it, since all streams read the same recent changes and happenings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RETRY = 3000
 class EventStream:
     """Sends changes of the ``follower`` and happenings of some ``kinds``.
 
-    Create it, give it its follower, then ask for pieces, the next one when the one before has been taken.
+    Create it, give it its follower, then ask for pieces one after the other.
     ``stopped`` is called once.
     """
 
@@ -69,7 +69,7 @@ class EventStream:
         self._follower = follower
 
     def more(self) -> Deferred[bytes]:
-        """Return the next piece; b"" when the stream is over."""
+        """Return the next piece; b"" after the end of the stream."""
         if self._stopped is None:
             return succeed(b"")
         answer = self._answer = Deferred(lambda _: self._cancelled())
@@ -77,7 +77,7 @@ class EventStream:
         return answer
 
     def stop(self) -> None:
-        """End the stream, because its client is gone."""
+        """End the stream, because its client has left."""
         stopped, self._stopped = self._stopped, None
         if stopped is None:
             return
@@ -126,7 +126,7 @@ class EventStream:
         self._send(b"".join(pieces), taken.more)
 
     def _send(self, changes: bytes, more: bool = False) -> None:
-        """Send changes and what has happened, or wait."""
+        """Send changes and happenings, or wait."""
         now = self._clock.seconds()
         found, self._number, missed = self._happenings.after(self._number, self._kinds, _BYTES)
         pieces = [changes, *(event(each.kind, each.text) for each in found)]
@@ -150,7 +150,7 @@ class EventStream:
             self._look_at(self._ping_at)
 
     def _failed(self, failure: Failure) -> None:
-        """End: the client connects again, and goes on where it was."""
+        """End the stream: its client connects again, and continues from its token."""
         self._taking = None
         if failure.check(CancelledError) is None and self._answer is not None:
             if failure.check(StorageFailure) is None:

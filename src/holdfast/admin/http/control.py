@@ -16,7 +16,7 @@ from holdfast.admin.http.site import APISite
 
 
 class ControlUnusable(Exception):
-    """The control socket cannot be made; the text says why and what to do."""
+    """The control socket cannot be created; the text has the reason and the remedy."""
 
 
 class ControlSocket:

@@ -1,4 +1,4 @@
-"""Protects operators whose browsers visit hostile web pages: which names and origins a request may have.
+"""Protects operators whose browsers visit hostile web pages: checks host names and origins of requests.
 
 A page elsewhere can lead a browser to this broker in two ways. It can send requests to the broker's address: these have
 the page's origin, and are refused where they may change something or use a cookie. Or the page's own name can be made
@@ -43,7 +43,7 @@ class Guards:
 
 
 def is_loopback_name(name: str) -> bool:
-    """Tell whether a host is this machine whoever asks."""
+    """Tell whether a host is this machine, for every caller."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

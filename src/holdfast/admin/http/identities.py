@@ -1,4 +1,4 @@
-"""Finds out who makes a request over the listener of the API: a program with a key, or a session of the dashboard."""
+"""Identifies callers at the listener of the API: a program with a key, or a session of the dashboard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ToldFailed = Callable[[Peer, str], None]
 class Identities:
     """Tells the caller of each request.
 
-    ``failures`` returns what counts failed logins; they are also told to ``failed``. ``banned`` tells whether an
+    ``failures`` returns the counter of failed logins; ``failed`` gets each of them too. ``banned`` tells whether an
     address is banned: a connection that was there before the ban makes no further calls.
     """
 
@@ -53,7 +53,7 @@ class Identities:
         self._banned = banned
 
     def identify(self, _channel: Any, head: Head) -> Caller:
-        """Return who makes a request. Raises RefusedCall if it may not be made at all."""
+        """Return the caller of a request. Raises RefusedCall if the request is refused as such."""
         self._check_ban(head.peer)
         self._guards.check(head)
         on_loopback = is_on_loopback(head)

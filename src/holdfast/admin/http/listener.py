@@ -54,7 +54,7 @@ class ListenerSite(APISite):
         self.released(channel)
 
     def released(self, channel: CountedChannel) -> AcceptedConnection | None:
-        """Stop counting a connection; return it, for another protocol that counts it anew."""
+        """Stop counting a connection; return it, for another protocol that counts it itself."""
         accepted = self._accepted.pop(channel, None)
         if accepted is not None:
             accepted.closed()

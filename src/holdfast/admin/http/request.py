@@ -1,4 +1,4 @@
-"""A request over HTTP: its limits, who sends it, and the call in it."""
+"""A request over HTTP: its limits, its caller, and its call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LimitedRequest(Request):
     is_too_long = False
 
     def gotLength(self, length: int | None) -> None:
-        """Find out who calls, and refuse a body whose announced length is above the limit."""
+        """Identify the caller, and refuse a body with an announced length above the limit."""
         channel: Any = self.channel
         try:
             self.head = channel.site.unwrap(head_of(self, channel.method))
@@ -110,6 +110,6 @@ def long_target(most: int) -> RefusedCall:
 
 
 def _asking_again(request: Any) -> Callable[[], bool]:
-    """Return what tells whether the caller of a request may still make it."""
+    """Return a function that tells whether the caller of a request may still make it."""
     channel, caller, head = request.channel, request.caller, request.head
     return lambda: bool(channel.site.goes_on(channel, head, caller))

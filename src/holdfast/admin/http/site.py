@@ -138,7 +138,7 @@ class CountedChannel(http.HTTPChannel):
         self._expect_end(_PATIENCE)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take bytes of a request, the first of which begin its time."""
+        """Take bytes of a request. The first ones start its timer."""
         if self._refused:
             return
         if self._deadline is None and not self._handlingRequest:
@@ -160,7 +160,7 @@ class CountedChannel(http.HTTPChannel):
         self.refuse_head(_too_many_headers() if hasattr(self, "_path") else long_target(_TARGET_BYTES))
 
     def refuse_head(self, refused: RefusedCall) -> None:
-        """Refuse a request whose head cannot be read to its end. Nothing that the client still sends is read."""
+        """Refuse a request with an unreadable head. Later bytes of the client are not read."""
         if not self._refused:
             self._refused = True
             self.clearLineBuffer()  # type: ignore[no-untyped-call]
@@ -187,7 +187,7 @@ class CountedChannel(http.HTTPChannel):
         return bool(http.HTTPChannel.headerReceived(self, line))
 
     def allHeadersReceived(self) -> None:
-        """Give the body the time that it needs."""
+        """Allow the body the time for its length."""
         http.HTTPChannel.allHeadersReceived(self)
         request: LimitedRequest = self.requests[-1]
         if not request.is_too_long:  # else the connection ends soon
@@ -217,7 +217,7 @@ class CountedChannel(http.HTTPChannel):
             self._wait_for_turn()
 
     def resumeProducing(self) -> None:
-        """Go on: the client has taken what was sent to it."""
+        """Go on: the client has taken all sent bytes."""
         http.HTTPChannel.resumeProducing(self)
         if self.paused:
             self._wait_for_turn()
@@ -315,13 +315,13 @@ class APISite(Site):
         self.upgrades: dict[bytes, Upgrade] = {}
 
     def log(self, request: Any) -> None:
-        """Log nothing, where Twisted logs every request."""
+        """Log nothing. Twisted would log every request."""
 
     def requested(self, channel: CountedChannel) -> None:
         """Note that a whole request has arrived."""
 
     def lost(self, channel: CountedChannel) -> None:
-        """Note that a connection is over."""
+        """Note the end of a connection."""
 
     def abort(self) -> None:
         """Abort all connections, and the calls that they wait for."""
@@ -356,7 +356,7 @@ def _always(_channel: Any, _head: Head, _caller: Caller) -> bool:
 
 
 def _as_it_is(head: Head) -> Head:
-    """Believe no proxy."""
+    """Return the peer itself: no proxy is trusted."""
     return head
 
 

@@ -1,4 +1,4 @@
-"""Lets connections take turns whose clients send many requests without waiting for the answers (pipelining).
+"""Lets connections take turns if their clients send many requests without waiting for answers (pipelining).
 
 How it works. 64 KiB that arrive at one moment may have two thousand requests in them. Twisted would answer all of them
 before it does anything else. Here each later request waits in one line for all connections, and a turn of the reactor
@@ -16,7 +16,7 @@ MOST = 8
 
 
 class Turns:
-    """The line of those who go on later. Whoever is in it need not enter it again."""
+    """The line of waiting connections. Each is in it at most once."""
 
     def __init__(self, reactor: IReactorTime) -> None:
         self._reactor = reactor

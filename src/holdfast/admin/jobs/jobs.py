@@ -90,7 +90,7 @@ class Jobs:
         """Begin a job. Raises RefusedCall if too many run."""
         self._forget()
         if len(self._work) >= MOST_RUNNING:
-            raise unavailable(f"{MOST_RUNNING} jobs run already; wait for one, or cancel one")
+            raise unavailable(f"{MOST_RUNNING} jobs run already; wait until one ends, or cancel one")
         job = Job(kind=kind, by=by, began=self._now())
         self._jobs[job.number] = job
         doing = maybeDeferred(work, job)
@@ -109,7 +109,7 @@ class Jobs:
         return self._jobs.get(number)
 
     def cancel(self, job: Job) -> None:
-        """Cancel a job that runs, or forget one that is over. What a job has done before stays done."""
+        """Cancel a running job, or forget an ended one. Finished work of a cancelled job remains."""
         doing = self._work.get(job.number)
         if doing is None:
             self._jobs.pop(job.number, None)

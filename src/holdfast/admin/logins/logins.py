@@ -59,8 +59,8 @@ VerifyUser = Callable[[str, bytes], Deferred[bool]]
 class LoginAPI:
     """Logs people in and out.
 
-    ``verify`` returns what verifies passwords, None if no user may log in. ``url`` returns the address of the
-    dashboard, None if it is off. ``now`` returns milliseconds since the epoch.
+    ``verify`` returns the function that verifies passwords, None if no user may log in. ``url`` returns the address of
+    the dashboard, None if it is off. ``now`` returns milliseconds since the epoch.
     """
 
     def __init__(
@@ -174,9 +174,9 @@ class LoginAPI:
         return succeed(Answer(http.NO_CONTENT, headers=(_cookie(head, "", 0),)))
 
     def session(self, call: Call) -> Deferred[Answer]:
-        """Tell who calls."""
+        """Describe the caller."""
         if call.caller.via is Via.NOTHING:
-            raise unauthorized("nobody is logged in here; holdfast dashboard gives a link")
+            raise unauthorized("nobody is logged in here; holdfast dashboard prints a link")
         cookie = None if call.head is None else call.head.cookie
         session = self._sessions.find(cookie) if cookie is not None and call.caller.via is Via.SESSION else None
         return succeed(answer(self._shown(call.caller, session)))
@@ -204,7 +204,7 @@ _ALL = frozenset({Scope.ADMIN})
 
 def _head_of(call: Call) -> Head:
     if call.head is None:
-        raise bad_request("this call is for browsers: it needs the listener of the API")
+        raise bad_request("this call is for browsers: make it at the listener of the API, not at the control socket")
     return call.head
 
 

@@ -172,7 +172,7 @@ class HistoryCalls:
         topic_filter = filter_of(arguments)
         at = time_of(arguments, "at", self._now())
         if at is None:
-            raise bad_request("say which time: ?at=...", "at")
+            raise bad_request("name a time: ?at=...", "at")
         dry_run, clear = flag_of(arguments, "dry_run"), flag_of(arguments, "clear")
         most = number_of(arguments, "limit", _TOPICS, _MOST)
         counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, cursor_of(arguments), most)

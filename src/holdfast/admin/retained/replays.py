@@ -106,7 +106,7 @@ class ReplayCalls:
         if number is None:
             raise bad_request("id is the number of a replay, as listed by GET /replays", "id", "the number of a replay")
         if not self._retained.replays.cancel(number):
-            raise not_found(f"there is no replay {number}; it may be over")
+            raise not_found(f"there is no replay {number}; it may have ended")
         return succeed(DONE)
 
 

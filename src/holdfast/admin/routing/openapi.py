@@ -99,7 +99,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _security(route: Route) -> list[dict[str, list[str]]]:
-    """Return the ways to prove who calls; an empty one says that no proof is needed, at least from this machine."""
+    """Return the ways to prove an identity; an empty one means that no proof is needed, at least on this machine."""
     if route.scope is Scope.OPEN:
         return []
     ways: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]

@@ -12,7 +12,7 @@ from holdfast.admin.routing.route import Route
 
 @define
 class _Node:
-    """What may follow a part of a path."""
+    """The parts that may follow a part of a path."""
 
     words: dict[str, _Node] = field(factory=dict)
     value: tuple[str, _Node] | None = None

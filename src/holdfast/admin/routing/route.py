@@ -1,4 +1,4 @@
-"""One call of the API: where it is, what it takes, who may make it, and what answers it."""
+"""One call of the API: its path, its arguments, its scope and its handler."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_path(name: str, schema: Schema, description: str, *, rest: bool = False) 
 
 @frozen
 class Content:
-    """What a body or an answer contains. An answer may be of one of the types ``also`` instead."""
+    """The content of a body or an answer. An answer may have one of the types ``also`` instead."""
 
     schema: Schema = ANYTHING
     description: str = "done"

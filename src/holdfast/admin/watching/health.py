@@ -40,7 +40,7 @@ class Checks(Protocol):
 
 
 class HealthAPI:
-    """Answers what the checks find, with the status 503 if one fails."""
+    """Answers with the results of the checks, with status 503 if one fails."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks

@@ -1,4 +1,4 @@
-"""Follows the changes of retained messages: after a list, without a gap, in a bounded piece of memory.
+"""Follows the changes of retained messages: after a list, without a gap, in bounded memory.
 
 May import ``retained.store``, ``retained.history`` and ``retained.records``; knows no transport.
 """

@@ -1,4 +1,4 @@
-"""The interfaces of what follows changes, and of what reads earlier ones."""
+"""The interfaces of followers of changes, and of the readers of earlier changes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.retained.changes.token import Place
 
 @frozen
 class Taken:
-    """Changes in their order. All changes up to ``place`` were taken; ``more`` tells that others are here already.
+    """Changes in their order. All changes up to ``place`` were taken; ``more`` means that other changes follow at once.
 
-    ``reset`` says why changes are missing before these: who keeps a copy of the messages has to list them again.
+    ``reset`` is the reason if changes are missing before these: the keeper of a copy must list the messages again.
     """
 
     changes: Sequence[StoredChange]
@@ -39,13 +39,13 @@ class IFollower(Interface):
 
 
 class IChangesSince(Interface):
-    """Tells the changes of retained messages since a token."""
+    """Finds the changes of retained messages since a token."""
 
     def token() -> Deferred[str | None]:
-        """Return a token for now: a list that begins after this has everything up to it. None: there is none now."""
+        """Return a token for now, None if none is available: a list that begins later has all changes up to it."""
 
     def follow(topic_filter: str, token: str | None, news: Callable[[], None]) -> Deferred[IFollower]:
-        """Follow changes after a token (None: from now on). ``news`` is called when there are new ones, perhaps often.
+        """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
 
         If the token is none, of another store, or too old, the follower begins with a reset.
         """

@@ -1,9 +1,9 @@
 """Finds the changes of other nodes that share the database, while somebody follows changes.
 
-How it works. There is no index on revisions, and revisions do not tell what is new: another node may commit a lower one
-later. Postgres knows: each row has the number of the transaction that wrote it (``xmin``), and every transaction below
-``pg_snapshot_xmin`` has ended. So a walk through all topics, part by part, looks for rows that were written by
-transactions from the mark of the walk before on:
+How it works. There is no index on revisions, and revisions do not tell new rows from old ones: another node may commit
+a lower one later. Postgres knows: each row has the number of the transaction that wrote it (``xmin``), and every
+transaction below ``pg_snapshot_xmin`` has ended. So a walk through all topics, part by part, looks for rows that were
+written by transactions from the mark of the walk before on:
 
     walk 1    mark 900 (all transactions below 900 have ended)
     walk 2    mark 950, then finds rows of transactions >= 900
@@ -101,7 +101,7 @@ def read_part(cursor: Cursor, mark: Mark, after: str) -> WalkPart:
 class OtherNodes:
     """Walks through the topics while it is started.
 
-    ``found`` is told of changes, and ``walked`` of the head of the history at the beginning of a walk that is over.
+    ``found`` gets the found changes, and ``walked``, after a walk, the head of the history at its beginning.
     ``floor`` changes when recorded changes were dropped; ``unsure`` is told when the order of changes is not certain.
     """
 
@@ -135,7 +135,7 @@ class OtherNodes:
         self._job.start(INTERVAL)
 
     def stop(self) -> None:
-        """Walk no more."""
+        """Stop the walks."""
         if self._running:
             self._running = False
             self._job.stop()

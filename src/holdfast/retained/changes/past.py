@@ -18,7 +18,7 @@ _CHANGES = 200
 
 
 class Forgotten(Exception):
-    """The history has not all changes since a place; the text says why."""
+    """The history lacks changes since a place; the text has the reason."""
 
 
 def head_of(cursor: Cursor) -> Head:
@@ -67,7 +67,7 @@ class PastChanges:
     def read(
         self, topic_filter: str, seq: int
     ) -> Generator[Deferred[Any], Any, tuple[list[StoredChange], Head, int, bool]]:
-        """Return the next changes after ``seq``, the last entry among them, where to go on, and whether these are all.
+        """Return the next changes after ``seq``, their last entry, the next position, and whether these are all.
 
         Fails with :class:`Forgotten` if pruning has passed ``seq``.
         """

@@ -1,16 +1,16 @@
-"""The recent changes: the newest change of each topic, in the order of their commits, in a bounded piece of memory.
+"""The recent changes: the newest change of each topic, in the order of commits, in bounded memory.
 
 How it works. Each change gets the next position. A later change of the same topic takes the place of the earlier one,
 which leaves a hole. When there are too many changes, the first ones are dropped, and ``floor`` is the last position
-whose change was dropped. Whoever has read up to a position goes on there, as long as it is not below the floor:
+whose change was dropped. A reader continues from its position, unless this is below the floor:
 
     add a, b, c      1 a   2 b   3 c            floor 0
-    add a again            2 b   3 c   4 a      floor 0: from position 1, one still gets the newest a
+    add a again            2 b   3 c   4 a      floor 0: from position 1, a reader still gets the newest a
     drop one                     3 c   4 a      floor 2: from position 1, b would be missing
 
 So a slow reader needs no queue of its own: it gets the newest change of each topic, or learns that it is too slow.
-Invariant: of two changes of a topic, the one with the higher revision stays. A change that is found late, when a newer
-one is here, is left out.
+Invariant: of two changes of a topic, the one with the higher revision stays. A late change is left out if a newer
+one of its topic is here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecentChanges:
         return len(self._by_topic)
 
     def add(self, change: StoredChange) -> bool:
-        """Add a change, unless a newer one of its topic, or itself, is here. Tell whether it was added."""
+        """Add a change, unless it or a newer one of its topic is here. Tell whether it was added."""
         known = self._by_topic.get(change.topic)
         if known is not None:
             index = bisect_left(self._positions, known)
@@ -85,7 +85,7 @@ class RecentChanges:
         return True
 
     def read(self, position: int, wanted: Callable[[str], bool], most_looked: int, most_bytes: int) -> Part | None:
-        """Return the changes after a position whose topics are wanted; None if some were dropped.
+        """Return the changes of wanted topics after a position; None if some were dropped.
 
         It looks at ``most_looked`` changes at most, and returns one at least.
         """

@@ -1,4 +1,4 @@
-"""Tokens: places in the order of changes that a client keeps, to go on from there.
+"""Tokens: places in the order of changes. A client keeps a token, and later continues from it.
 
 A token is opaque to clients: base64url of 33 bytes. It names one place in two ways:
 
@@ -44,7 +44,7 @@ NO_HEAD = Head()
 
 @frozen
 class Place:
-    """What a token says. Without a ``recording``, only the history knows the place."""
+    """The place in a token. Without a ``recording``, only the history knows the place."""
 
     recording: bytes = _NO_RECORDING
     position: int = 0
@@ -59,7 +59,7 @@ class Place:
 
 
 def place_of(token: str) -> Place:
-    """Return what a token says. Raises BadToken."""
+    """Return the place in a token. Raises BadToken."""
     if not token or len(token) > LONGEST_TOKEN:
         raise BadToken(f"a token has 1 to {LONGEST_TOKEN} characters")
     try:

@@ -167,7 +167,7 @@ class ChangeWatch(Service):
         self.changes.head = head
 
     def _forget(self) -> None:
-        """Let every follower begin anew."""
+        """Let every follower start again."""
         self.changes.forget()
 
     def _begin(self) -> Deferred[None]:

@@ -56,7 +56,7 @@ class LevelWalk:
         self._nodes: list[Node] = []
 
     def take(self, stops: Sequence[Stop], ended: bool) -> list[Node]:
-        """Take the next stops; ``ended`` tells that the level has no more. Returns the nodes that are complete."""
+        """Take the next stops; ``ended`` means that the level has no more. Return the complete nodes."""
         for stop in stops:
             self._pass(stop.topic)
             name, separator, _ = stop.topic[len(self._base) :].partition(_SEPARATOR)

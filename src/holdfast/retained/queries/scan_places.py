@@ -15,7 +15,7 @@ WAITING_OF_ONE = 8
 
 
 class TooManyScans(Exception):
-    """Too many scans wait already; the text says whose."""
+    """Too many scans wait already; the text names their callers."""
 
 
 @define(eq=False)

@@ -6,7 +6,7 @@ together at most ``PAGE_ROWS``: each node of a page of 100 gets 2000. A node wit
 rows, not exact, until :mod:`.known_tallies` has counted it. A page of a million topics takes less than a tenth of a
 second of the scanner's thread.
 
-A node is left out if no message is below it or at it, such as one whose messages have expired or were cleared.
+A node without a message at or below it is left out: its messages have expired or were cleared.
 """
 
 from __future__ import annotations

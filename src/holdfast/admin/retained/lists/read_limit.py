@@ -1,4 +1,4 @@
-"""How far one call reads while few entries match: then it answers with what it has, and with a cursor."""
+"""The limit of one call's reads while few entries match. At the limit, it answers with its matches and a cursor."""
 
 from __future__ import annotations
 

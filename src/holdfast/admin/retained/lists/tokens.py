@@ -1,4 +1,4 @@
-"""The tokens of lists: with one, a caller follows what changes after the list."""
+"""The tokens of lists: with a token, a caller follows the changes after its list."""
 
 from __future__ import annotations
 
