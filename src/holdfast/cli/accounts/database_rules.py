@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.accounts.pages import RULES as _PATH
+from holdfast.cli.accounts.pages import show_all
 from holdfast.cli.broker_options import broker_options, load_config
-from holdfast.cli.pages import RULES as _PATH
-from holdfast.cli.pages import show_all
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 
 if TYPE_CHECKING:

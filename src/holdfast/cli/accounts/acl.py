@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import database_rules
+from holdfast.cli.accounts import database_rules
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.failures import Failed
 from holdfast.cli.reporting import json_option, show, show_json
@@ -178,7 +178,7 @@ def _in_database(config: Config, username: str | None) -> tuple[tuple[Rule, ...]
         return rules, groups
     from holdfast.access.opening import access_to
     from holdfast.accounts.rule_rows import stored_rule
-    from holdfast.cli.pages import RULES, USERS, pages
+    from holdfast.cli.accounts.pages import RULES, USERS, pages
 
     with access_to(config) as access:
         if config.authorization.has_database:

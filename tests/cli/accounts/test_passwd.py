@@ -36,7 +36,7 @@ def test_a_user_is_added_and_gets_another_password(path: Path) -> None:
 
 
 def test_on_a_terminal_the_password_is_asked_for_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.cli.new_password.is_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.cli.accounts.new_password.is_terminal", lambda: True)
     result = run("add", path, "alice", typed="secret\nsecert\nsecret\nsecret\n")
     assert result.exit_code == 0
     assert "do not match" in result.output

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import click
 
+from holdfast.cli.accounts.new_password import read_password
+from holdfast.cli.accounts.pages import USERS as _PATH
+from holdfast.cli.accounts.pages import show_all
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.failures import Failed
-from holdfast.cli.new_password import read_password
-from holdfast.cli.pages import USERS as _PATH
-from holdfast.cli.pages import show_all
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 
 if TYPE_CHECKING:

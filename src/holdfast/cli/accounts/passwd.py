@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.accounts.new_password import read_password
 from holdfast.cli.failures import Failed
-from holdfast.cli.new_password import read_password
 from holdfast.cli.reporting import json_option, say, show, show_json
 from holdfast.exit_status import ExitStatus
 
