@@ -11,6 +11,8 @@ INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
 # Tests mostly wait for disks, brokers and Spark, so two processes take half the time.
 PYTEST := -m pytest -n 2 --dist loadgroup
+# Tests start hundreds of short processes. Where the environment forbids bytecode files, each would compile all modules.
+TESTING := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 TESTS ?= tests
 
 .PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit
@@ -60,16 +62,16 @@ needs: $(VENV)/dev
 # Only the tests that `make test` leaves out: the last -m prevails, and the first is in setup.cfg.
 nightly: PYTEST_ARGS += -m nightly
 nightly: needs
-	$(BIN)/python $(PYTEST) $(PYTEST_ARGS) $(TESTS)
+	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 
 test: needs
 ifdef COVERAGE
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run $(PYTEST) $(PYTEST_ARGS) $(TESTS)
+	$(TESTING) -m coverage run $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report
 else
-	$(BIN)/python $(PYTEST) $(PYTEST_ARGS) $(TESTS)
+	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 endif
 
 lint: $(VENV)/dev
