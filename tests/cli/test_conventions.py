@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -98,25 +100,34 @@ UNREADABLE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of one message, a backup, a configuration and a file of users."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with chdir(folder):
+        (folder / "data").mkdir(mode=0o700)
+        fresh_file(folder / "data", "holdfast.db")
+        (folder / "h.toml").write_text("[retainer.history]\nenable = true\n")
+        (folder / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
+        for command in (
+            ("retainer", "set", "a", "x", "--config", "h.toml"),
+            ("db", "backup", "good.db"),
+            ("scram", "set", "users", "alice", "--password-stdin"),
+            ("ban", "add", "192.0.2.7"),
+            ("user", "add", "alice"),
+            ("api-key", "add", "old", "--scope", "read", "--scope", "publish"),
+            ("acl", "add", "deny", "--action", "publish,retain", "--topic", "a/+", "--user", "alice"),
+            ("passwd", "add", "passwords", "alice"),
+        ):
+            assert run(*command).exit_code == 0
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a store of one message, a backup, a configuration and a file of users."""
+def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a copy of the prepared one, which each test may change."""
+    copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir(mode=0o700)
-    fresh_file(tmp_path / "data", "holdfast.db")
-    (tmp_path / "h.toml").write_text("[retainer.history]\nenable = true\n")
-    (tmp_path / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
-    for command in (
-        ("retainer", "set", "a", "x", "--config", "h.toml"),
-        ("db", "backup", "good.db"),
-        ("scram", "set", "users", "alice", "--password-stdin"),
-        ("ban", "add", "192.0.2.7"),
-        ("user", "add", "alice"),
-        ("api-key", "add", "old", "--scope", "read", "--scope", "publish"),
-        ("acl", "add", "deny", "--action", "publish,retain", "--topic", "a/+", "--user", "alice"),
-        ("passwd", "add", "passwords", "alice"),
-    ):
-        assert run(*command).exit_code == 0
     return tmp_path
 
 
