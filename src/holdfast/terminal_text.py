@@ -32,6 +32,17 @@ def printable_json(value: object) -> str:
     return "".join(json.dumps(one)[1:-1] if _is_hidden(one) else one for one in text)
 
 
+def safe_json(value: object, separators: tuple[str, str] | None = None) -> str:
+    """Return a value as JSON in one line, in ASCII if it has a character that a terminal obeys or does not show.
+
+    It costs twice the time of plain JSON at most, whatever the value has: answers of the broker are made so.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    if text.isprintable():
+        return text
+    return json.dumps(value, separators=separators).replace("\x7f", "\\u007f")  # the one control that JSON allows
+
+
 class _Shown(dict[int, str]):
     """What to write for each character. It learns: a table of all characters would delay each start."""
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from twisted.logger import LogEvent, LogLevel, formatEvent
 
+from holdfast.terminal_text import printable
+
 #: The levels by the names that the configuration has.
 LEVELS = {"debug": LogLevel.debug, "info": LogLevel.info, "warning": LogLevel.warn, "error": LogLevel.error}
 
@@ -69,7 +71,9 @@ class TextLines:
         if not text:
             return None
         moment = datetime.fromtimestamp(event.get("log_time") or time.time())  # the reader's own time
-        return f"{moment:%H:%M:%S} {self._label(_NAMES.get(level, 'info'))}{text.rstrip().replace(chr(10), _INDENT)}\n"
+        # Texts of clients are escaped where they are logged. Nothing that was forgotten there reaches the terminal.
+        shown = _INDENT.join(map(printable, text.rstrip().split("\n")))
+        return f"{moment:%H:%M:%S} {self._label(_NAMES.get(level, 'info'))}{shown}\n"
 
     def _label(self, name: str) -> str:
         """Return the name of a level that needs attention, "" for others."""

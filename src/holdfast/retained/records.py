@@ -13,6 +13,7 @@ from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.fields import LATEST, check_payload, checked_properties, fields_in
 from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.values import ListedMessage
+from holdfast.terminal_text import safe_json
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 #: The API shows payloads up to this size with a message, as EMQX does.
@@ -37,7 +38,7 @@ def record_of(message: RetainedMessage) -> dict[str, Any]:
 
 def line_of(message: RetainedMessage) -> bytes:
     """Return the record as a line."""
-    return json.dumps(record_of(message), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return safe_json(record_of(message), (",", ":")).encode() + b"\n"
 
 
 def summary_of(listed: ListedMessage) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from twisted.web import http
 
 from holdfast.admin.callers.caller import ANYONE, Caller
 from holdfast.admin.calls.head import Head
+from holdfast.terminal_text import safe_json
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -71,7 +71,7 @@ def answer(
     content_type: str = JSON,
 ) -> Answer:
     """Return an answer with JSON content."""
-    body = json.dumps(content, ensure_ascii=False).encode() + b"\n"
+    body = safe_json(content).encode() + b"\n"
     return Answer(status, body, content_type, headers, note=note or {})
 
 

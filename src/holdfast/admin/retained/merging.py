@@ -31,6 +31,7 @@ from holdfast.retained.importing.staging import (
     row_in,
 )
 from holdfast.retained.importing.verdicts import Merge
+from holdfast.terminal_text import safe_json
 from holdfast.tickets import StorageFailure
 
 #: The most lines of one call to import.
@@ -169,7 +170,7 @@ def _merge_of(arguments: Mapping[str, str]) -> Merge:
 
 
 def _line(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
+    return safe_json(content).encode() + b"\n"
 
 
 def _staging_of(body: bytes) -> Staging:
