@@ -9,6 +9,7 @@ import pytest
 from tests.dashboard.dashboard import AXE, Dashboard
 from tests.dashboard.fake_api import FakeAPI
 from tests.dashboard.hostile import HOSTILE
+from tests.hostile_strings import obeyed
 
 PLACES: list[tuple[str, dict[str, str]]] = [
     ("overview", {}),
@@ -69,7 +70,7 @@ def test_hostile_texts_stay_text_on_every_page(browser: Any, api: FakeAPI) -> No
             ("clients", {}),
             ("subscriptions", {}),
             ("retained/search", {"q": "#"}),
-            *(("retained/tree", {"topic": f"hostile/{name}"}) for name in HOSTILE),
+            *(("retained/tree", {"topic": f"hostile/{name}"}) for name in HOSTILE[::3]),
             *(("clients", {"id": name}) for name in HOSTILE[:4]),
             *(("retained/search", {"q": name, "publisher": name, "at": name}) for name in HOSTILE[:8]),
         ]
@@ -77,7 +78,7 @@ def test_hostile_texts_stay_text_on_every_page(browser: Any, api: FakeAPI) -> No
             dashboard.go(place, **params)
             assert dashboard.page.evaluate(elements) == before, (place, params)
             shown = dashboard.text
-            assert not set("\u202e\u200b\u2066\x1b\x07") & set(shown), (place, params)
+            assert obeyed(shown) <= {"\n", "\t"}, (place, params)
         assert dashboard.page.evaluate("[window.broken, ({}).polluted]") == [None, None]
         links = dashboard.page.evaluate("[...document.querySelectorAll('a')].map(each => new URL(each.href).origin)")
         assert set(links) == {api.origin}

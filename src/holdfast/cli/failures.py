@@ -31,6 +31,10 @@ def explained() -> Iterator[None]:
     except BrokenPipeError:  # the reader of standard output, such as head, has closed it
         sys.stdout = None  # else Python complains when it flushes stdout at its end
         raise SystemExit(ExitStatus.FAILED) from None
+    except UnicodeEncodeError as error:  # Python keeps the bytes of such arguments as surrogates
+        if error.reason != "surrogates not allowed":
+            raise
+        _fail(f"an argument has bytes that are not UTF-8: {os.fsencode(error.object[error.start : error.end])!r}")
     except OSError as error:
         reason = error.strerror or type(error).__name__
         name = error.filename
