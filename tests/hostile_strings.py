@@ -22,7 +22,7 @@ _MARKUP = (
     "data:text/html,<script>1</script>",
     "<!--",
     "]]><x>",
-    "&lt;b&gt; &amp;amp; &#x202e;",
+    "&lt;b&gt; &amp;amp;",
 )
 _TEMPLATES = (
     f"{{{{constructor.constructor('{RUN}')()}}}}",
@@ -35,7 +35,7 @@ _TEMPLATES = (
     "constructor",
 )
 _CELLS = (
-    '=HYPERLINK("http://evil.example")',
+    '=HYPERLINK("evil.example")',
     "+1+1",
     "-1+1",
     "@SUM(1+1)",

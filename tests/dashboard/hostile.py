@@ -10,7 +10,7 @@ _FIRST = (
     '"><svg onload="window.broken = 1">',
     "javascript:window.broken = 1",
     "{{constructor.constructor('window.broken = 1')()}}",
-    "&lt;b&gt; &amp;amp; &#x202e;",
+    "&lt;b&gt; &amp;amp;",
     "\u202egpj.exe",
 )
 
