@@ -27,9 +27,9 @@ export function Replays() {
   return html`<${PageHead} title="Replays" />
     <p class="intro">A replay sends retained messages to a client that has subscribed. Replays take turns, and a slow client delays only its own.</p>
     <${Loaded} from=${list}>${() => (rows.length ? html`<${Table} caption="Running replays" rows=${rows} keyOf=${(row) => row.id} columns=${[
-      { title: "Client", tight: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a>` },
-      { title: "Topic Filter", wide: true, cell: (row) => html`<${Text} text=${row.topic} mono />` },
-      { title: "Progress", tight: true, cell: (row) => html`<${Progress} row=${row} />` },
+      { title: "Client", named: true, cell: (row) => html`<a href=${clientLink(row.clientid)}><${Text} text=${row.clientid} mono empty="(empty)" /></a><div class="small only-phone"><${Text} text=${row.topic} mono /></div>` },
+      { title: "Topic Filter", wide: true, hide: "phone", cell: (row) => html`<${Text} text=${row.topic} mono />` },
+      { title: "Progress", cell: (row) => html`<${Progress} row=${row} />` },
       { title: "Rate", number: true, hide: "phone", cell: (row) => rate(row.rate ?? speeds.current.get(row.id)?.rate) },
       { title: "State", tight: true, hide: "phone", cell: (row) => STATES[row.state] ?? row.state },
       { title: "Runs for", number: true, hide: "narrow", cell: (row) => duration(row.age) },

@@ -24,7 +24,7 @@ function copyOld(text) {
   area.remove();
 }
 
-export const CopyButton = ({ text, what }) => html`<button class="plain" title=${`Copy ${what}`} aria-label=${`Copy ${what}`} onClick=${() => copy(text, what)}><${Icon} name="copy" /></button>`;
+export const CopyButton = ({ text, what, icon = "copy" }) => html`<button class="plain" title=${`Copy ${what}`} aria-label=${`Copy ${what}`} onClick=${() => copy(text, what)}><${Icon} name=${icon} /></button>`;
 
 /** Let the browser save text as a file. */
 export function save(name, type, text) {

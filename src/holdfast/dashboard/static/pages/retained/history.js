@@ -12,7 +12,7 @@ import { By, Op } from "./changes.js";
 import { Difference } from "./difference.js";
 import { Restore } from "./restoring.js";
 import { SaveShown } from "./saving.js";
-import { Timeline } from "./timeline.js";
+import { Timeline, number, useNumbers } from "./timeline.js";
 import { Payload } from "./topic.js";
 
 const LIMIT = 100;
@@ -40,21 +40,22 @@ export function History({ topic, turn, onChanged }) {
   }, [topic, turn]);
   const { rows, meta, error, loading } = pages;
   const entries = useMemo(() => (rows ?? []).map((row) => ({ row, bytes: row.payload ? bytesIn(row.payload) : null })), [rows]);
+  const numbers = useNumbers(entries);
   if (rows === null) return error ? (error.status === 404 || error.status === 409 ? html`<${Empty} title="No history is kept.">${error.detail}<//>` : html`<${ErrorBox} error=${error} again=${() => load()} />`) : html`<${Placeholder} lines=${6} />`;
   if (!rows.length) return html`<${Empty} title="The history has no change of this topic.">It may never have had a message, or its changes are older than the history.<//>`;
   const to = rows.find((row) => row.seq === picked.to) ?? rows[0];
   const from = rows.find((row) => row.seq === picked.from) ?? rows[rows.indexOf(to) + 1];
   const pick = (next) => setPicked({ from: from?.seq ?? null, to: to.seq, ...next });
   const show = (row) => { setPicked({ from: null, to: row.seq }); setTimeout(() => panel.current?.scrollIntoView({ block: "nearest" })); };
-  return html`<${Timeline} entries=${entries} onPick=${show} />
+  return html`${numbers && html`<${Timeline} entries=${entries} numbers=${numbers} onPick=${show} />`}
     <div class="bar"><span class="quiet">${count(rows.length)}${meta.hasnext ? "+" : ""} changes, the newest first</span><span class="spring"></span><${SaveShown} rows=${rows} name="history" history /></div>
     <div class="table revisions" tabindex="0" role="group" aria-label="Changes of this topic"><table><caption class="unseen">Changes of this topic</caption>
       <thead><tr><th scope="col" class="tight"><span class="unseen">Compare </span>From</th><th scope="col" class="tight">To</th><th scope="col" class="tight">Time</th><th scope="col">Value</th><th scope="col" class="number hide-medium">Size</th></tr></thead>
-      <tbody>${entries.map(({ row, bytes: payload }) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) show(row); }}>
+      <tbody>${entries.map(({ row, bytes: payload }, at) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) show(row); }}>
         <td class="tight"><input type="radio" name="from" checked=${row === from} aria-label=${`Compare from the change of ${row.changed_at}`} onChange=${() => pick({ from: row.seq })} /></td>
         <td class="tight"><input type="radio" name="to" checked=${row === to} aria-label=${`Show, and compare to, the change of ${row.changed_at}`} onChange=${() => pick({ to: row.seq })} /></td>
         <td class="tight"><${Ago} at=${row.changed_at} /></td>
-        <td class="grow clip">${row.op !== "set" ? html`<${Op} row=${row} /> <${By} row=${row} />` : payload ? html`<${Beginning} bytes=${payload} />` : html`<span class="quiet">too large to show</span>`}</td>
+        <td class="grow clip">${row.op !== "set" ? html`<${Op} row=${row} /> <${By} row=${row} />` : payload ? html`${(numbers?.values[at] ?? null) !== null && numbers.name !== "$" && html`<b>${number(numbers.values[at])}</b> `}<${Beginning} bytes=${payload} />` : html`<span class="quiet">too large to show</span>`}</td>
         <td class="number hide-medium">${row.op === "set" ? bytes(row.size) : ""}</td></tr>`)}</tbody></table></div>
     ${error && html`<${ErrorBox} error=${error} stale />`}
     ${meta.hasnext && html`<p><button disabled=${loading} onClick=${() => load(meta.cursor)}>${loading ? "Loading…" : "Older changes"}</button></p>`}

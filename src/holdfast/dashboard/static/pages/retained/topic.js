@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../../html.js";
 import { address, get } from "../../api.js";
 import { bytes, count, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
+import { href } from "../../router.js";
 import { bytesIn } from "../../payload.js";
 import { Text } from "../../text.js";
 import { Ago, Exact } from "../../time.js";
@@ -19,6 +20,9 @@ import { SetForm } from "./setting.js";
 import { forgetTree } from "./tree.js";
 
 const TABS = [["message", "Message"], ["history", "History"], ["below", "Below"]];
+
+/** A topic with more levels is shown as it is: each level would be a link with all levels above it. */
+const MOST_LINKS = 30;
 
 export const subtree = (topic) => `${topic}/#`;
 
@@ -40,7 +44,7 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
   const done = (changed) => { setDialog(null); if (changed) { message.reload(); below.reload(); forgetTree(); } };
   const others = below.data ? below.data.count - (message.data ? 1 : 0) : 0;
   return html`<div class="topic">
-    <div class="topic-head"><h2><${Text} text=${topic} mono empty="(empty level)" /></h2><${CopyButton} text=${topic} what="the topic" /></div>
+    <div class="topic-head"><h2><${Levels} topic=${topic} /></h2><${CopyButton} text=${topic} what="the topic" /><${CopyButton} icon="link" text=${`${location.origin}${location.pathname}${href(["retained", "tree"], { topic })}`} what="a link to the topic" /></div>
     <div class="bar">
       ${topic !== "" && !at && html`<${Check} label="Live" value=${following} onValue=${(on) => onFollow(on ? { filter: topic, token: token.current, from: "topic" } : null)} />`}<span class="spring"></span>
       ${write && html`${topic !== "" && html`<button onClick=${() => setDialog("set")}>Set…</button>`}
@@ -60,6 +64,14 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
     ${dialog === "clear-below" && html`<${Clear} filter=${subtree(topic)} onClose=${done} />`}
     ${dialog === "restore" && html`<${Restore} filter=${message.data && others === 0 ? topic : subtree(topic)} topic=${topic} onClose=${done} />`}
   </div>`;
+}
+
+/** The topic, whose levels above lead to them. */
+function Levels({ topic }) {
+  const names = topic.split("/");
+  if (topic === "" || names.length > MOST_LINKS) return html`<${Text} text=${topic} mono empty="(empty level)" />`;
+  return names.map((name, at) => (at === names.length - 1 ? html`<${Text} text=${name} mono empty="" />`
+    : html`<a class="level" href=${href(["retained", "tree"], { topic: names.slice(0, at + 1).join("/") })}><${Text} text=${name} mono empty="(empty level)" /></a><span class="quiet">/</span>`));
 }
 
 const absent = (error) => { if (error.status === 404) return null; throw error; };
