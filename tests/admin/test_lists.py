@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from base64 import b64decode
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -221,3 +222,17 @@ def test_expired_messages_are_cleared_quietly(desk: Desk) -> None:
     assert present.messages() == []
     assert desk.ask("DELETE", "/messages", topic="#", publisher="a")["count"] == 1
     assert [one[:2] for one in present.messages()] == [("s/1/t", b"")]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"topic": "s/#"}, {"sort": "size"}, {"min_size": "1"}, {"expired": "true"}])
+def test_messages_are_listed_with_the_beginnings_of_their_payloads(desk: Desk, arguments: dict[str, str]) -> None:
+    """In every kind of list, so that a table of many messages shows what they say without reading all of it."""
+    rows = desk.ask("GET", "/messages", beginning="2", **arguments)["data"]
+    assert rows
+    assert {b64decode(row["beginning"]) for row in rows} <= {b"xx", b"x"}
+    assert all(len(b64decode(row["beginning"])) == min(2, row["size"]) for row in rows)
+
+
+@pytest.mark.parametrize("given", ["0", "257", "x"])
+def test_beginnings_are_bounded(desk: Desk, given: str) -> None:
+    assert desk.refused("GET", "/messages", beginning=given)[2] == "beginning is a whole number from 1 to 256"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -356,9 +357,17 @@ class FakeAPI:
             topics = []
         elif not set("+#") & set(asked):
             topics = [asked] if self._is_retained(asked) else []
+        elif asked.endswith("/+"):
+            after = given.get("cursor", "")  # a topic, as for the real one
+            given = {**given, "cursor": "0"}
+            topics = [topic for topic in topics if topic.rpartition("/")[0] == asked[:-2] and topic > after]
         elif asked != "#":
             topics = [topic for topic in topics if topic.startswith(asked.rstrip("#"))]
         answer = paged([data.message(now, topic, 9 + 40 * at) for at, topic in enumerate(topics)], given)
+        if "beginning" in given:
+            for row in answer["data"]:
+                whole = data.payload_of(row["topic"])
+                row["beginning"] = b64encode(whole[: int(given["beginning"])]).decode()
         answer["meta"]["token"] = "1"
         return answer
 

@@ -56,6 +56,43 @@ def test_a_million_topics_open_level_by_level(dashboard: Dashboard, api: FakeAPI
     dashboard.sees("gateway-07")
 
 
+def test_values_are_shown_in_the_tree_and_in_the_search(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Their beginnings, of those in view, by one call for a level and none for the rows of the search."""
+    dashboard.go("retained/tree", topic="building/temperature")
+    value = dashboard.page.locator(".row.selected .value")
+    value.wait_for()
+    assert value.inner_text().startswith('{"volts"') or "{" in value.inner_text()
+    dashboard.go("retained/search", q="building/#")
+    dashboard.page.get_by_role("cell").filter(has_text="{").first.wait_for()
+
+
+def test_the_question_mark_lists_the_keys(dashboard: Dashboard) -> None:
+    """But not while the user writes."""
+    dashboard.go("clients")
+    dashboard.page.keyboard.press("?")
+    dashboard.page.get_by_role("dialog", name="Keys").wait_for()
+    assert dashboard.violations() == []
+    dashboard.page.keyboard.press("Escape")
+    dashboard.page.get_by_role("dialog").wait_for(state="detached")
+    dashboard.page.get_by_label("Search clients").press("?")
+    assert dashboard.page.get_by_role("dialog").count() == 0
+
+
+def test_a_topic_leads_to_the_levels_above_it(dashboard: Dashboard) -> None:
+    dashboard.go("retained/tree", topic="site/site-7/building-63/room-207")
+    dashboard.page.locator("h2").get_by_role("link", name="site-7", exact=True).click()
+    dashboard.page.wait_for_url("**topic=site%2Fsite-7")
+
+
+def test_a_topic_of_which_nothing_is_left_is_restored_with_all_below_it(dashboard: Dashboard, api: FakeAPI) -> None:
+    """That is what was lost; the topic alone can be chosen."""
+    dashboard.go("retained/tree", topic="none/left")
+    dashboard.click("Restore…")
+    dashboard.click("Dry run")
+    dashboard.settle()
+    assert api.called("POST", "/mqtt/retainer/restore")[-1][0]["topic"] == "none/left/#"
+
+
 def test_a_hundred_thousand_children_are_drawn_as_far_as_they_are_seen(dashboard: Dashboard, api: FakeAPI) -> None:
     """Few rows exist at a time; scrolling loads the next part; a jump to the end does not load everything."""
     dashboard.go("retained/tree")

@@ -166,6 +166,16 @@ class ScanContract:
             listed = result_of(scans.listed(search, among))
             assert [one.message.topic for one in listed] == [one.topic for one in expected]
 
+    def test_listed_messages_have_the_beginnings_of_their_payloads(self) -> None:
+        """As many bytes as asked for, none by default; the size is that of the whole payload."""
+        with self.opened() as store:
+            stored = put(store, "a", b"\x00\xff3")
+            for most, payload in ((0, b""), (2, b"\x00\xff"), (9, b"\x00\xff3")):
+                (one,) = result_of(store.scans.listed(Search("#", NOW), ["a", "b"], most))
+                assert one == ListedMessage(evolve(stored, payload=payload), 3)
+            (one,) = result_of(store.scans.listed(Search("#", NOW), ["a"]))
+            assert one == ListedMessage(evolve(stored, payload=b""), 3)
+
     def test_found_messages_have_payloads_only_if_asked_for(self) -> None:
         """The size is always there."""
         with self.opened() as store:

@@ -18,7 +18,7 @@ from holdfast.admin.retained.lists.listers import lister_of
 from holdfast.admin.retained.lists.read_limit import MOST_READS, ReadLimit
 from holdfast.admin.retained.lists.searches import PAGE_BYTES, SearchAnswers
 from holdfast.admin.retained.lists.tokens import Tokens
-from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, PAYLOAD, QUIET, SUMMARY
+from holdfast.admin.retained.parameters import AT, BEGINNING, CURSOR, FILTER, PAYLOAD, QUIET, SUMMARY
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import NOTHING, Content, Parameter, Route, in_path, query
 from holdfast.admin.routing.schemas import (
@@ -80,6 +80,7 @@ class MessageCalls:
                     CURSOR,
                     AT,
                     PAYLOAD,
+                    BEGINNING,
                     *SORTING,
                     *CONDITIONS,
                 ),
@@ -178,6 +179,8 @@ class MessageCalls:
             token = yield self._tokens.of_first_page(arguments)
             found: Answer = yield searching(call, search, token)
             return found
+        if "at" in arguments and "beginning" in arguments:
+            raise bad_request("beginning is not allowed together with at: ask for payload=true", "beginning", "nothing")
         limit = number_of(arguments, "limit", 100, MOST_LISTED)
         number = number_of(arguments, "page", 1, _MOST)
         after = cursor_of(arguments)
@@ -208,6 +211,7 @@ class MessageCalls:
                 allowed = f"a page among the first {MOST_READS * ROWS} messages; use cursor instead"
                 raise bad_request(f"page is {allowed}", "page", allowed)
             full, cursor = True, after  # few messages match: the caller goes on
+        rows = yield self._searches.begun(call, search, rows)
         meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
         if token is not None:
             meta["token"] = token

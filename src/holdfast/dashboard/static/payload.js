@@ -56,13 +56,13 @@ export function jsonText(value, indent = 0) {
   return longs.length ? text.replace(new RegExp(`"${mark}(\\d+)"`, "g"), (_whole, at) => longs[at]) : text;
 }
 
-/** Return the beginning of a payload as one line: text, or hexadecimal digits. */
-export function preview(bytes) {
+/** Return the beginning of a payload as one line: text, or hexadecimal digits. `size`: that of the whole payload. */
+export function preview(bytes, size = bytes.length) {
   const head = bytes.subarray(0, PREVIEW);
   let text = textIn(head);
-  for (let cut = 1; text === null && cut < 4 && bytes.length > PREVIEW; cut += 1) text = textIn(head.subarray(0, -cut));  // within a character
-  if (text === null) return { text: [...head.subarray(0, 32)].map(hexByte).join(" "), kind: "hex", cut: bytes.length > 32 };
-  return { text, kind: "text", cut: bytes.length > PREVIEW };
+  for (let cut = 1; text === null && cut < 4 && size > head.length; cut += 1) text = textIn(head.subarray(0, -cut));  // within a character
+  if (text === null) return { text: [...head.subarray(0, 32)].map(hexByte).join(" "), kind: "hex", cut: size > 32 };
+  return { text, kind: "text", cut: size > head.length };
 }
 
 export const hexByte = (byte) => byte.toString(16).padStart(2, "0");

@@ -122,6 +122,18 @@ class Searches:
         return SortedPage([found[topic] for topic in chosen if topic in found], scanned, last)
 
     @inlineCallbacks
+    def beginnings(
+        self, search: Search, topics: Sequence[str], most: int
+    ) -> Generator[Deferred[Any], Any, dict[str, bytes]]:
+        """Read the first ``most`` bytes of the payloads of topics. Topics without a message now are missing."""
+        found: dict[str, bytes] = {}
+        for first in range(0, len(topics), _LISTED):
+            listed = yield self._scans.listed(search, topics[first : first + _LISTED], most)
+            found.update((one.message.topic, one.message.payload) for one in listed)
+            yield self._pause()
+        return found
+
+    @inlineCallbacks
     def count(self, search: Search, exact: bool, caller: Hashable) -> Generator[Deferred[Any], Any, Count]:
         """Count the messages; unless they must be ``exact``, look at ``MOST_SCANNED`` rows at most.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +11,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.admin.calls.arguments import cursor_of, flag_of, number_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.parameters import MOST_BEGINNING
 from holdfast.retained.queries.searches import Searches
 from holdfast.retained.records import detail_of, summary_of
 from holdfast.retained.store.scans.values import Search, Sorting
@@ -34,6 +36,7 @@ class SearchAnswers:
         payloads = flag_of(call.arguments, "payload")
         page = yield self._searches.page(search, cursor_of(call.arguments), limit, PAGE_BYTES, payloads)
         rows = [detail_of(entry) if payloads else summary_of(entry) for entry in page.entries]
+        rows = yield self.begun(call, search, rows)
         return _page(rows, limit, None if page.done else page.after, page.scanned, token)
 
     @inlineCallbacks
@@ -46,7 +49,25 @@ class SearchAnswers:
         limit = number_of(call.arguments, "limit", 100, MOST_SORTED)
         page = yield self._searches.sorted(search, sorting, limit, call.caller)
         cursor = None if page.last is None else f"{page.last[0]}:{page.last[1]}"
-        return _page([summary_of(entry) for entry in page.entries], limit, cursor, page.scanned, token)
+        rows = yield self.begun(call, search, [summary_of(entry) for entry in page.entries])
+        return _page(rows, limit, cursor, page.scanned, token)
+
+    @inlineCallbacks
+    def begun(
+        self, call: Call, search: Search, rows: list[dict[str, Any]]
+    ) -> Generator[Deferred[Any], Any, list[dict[str, Any]]]:
+        """Return the rows with the beginnings of their payloads, as far as the call asks for them.
+
+        A message that is gone meanwhile has none.
+        """
+        most = number_of(call.arguments, "beginning", 0, MOST_BEGINNING)
+        if not most:
+            return rows
+        found = yield self._searches.beginnings(search, [row["topic"] for row in rows], most)
+        return [
+            {**row, "beginning": b64encode(found[row["topic"]]).decode()} if row["topic"] in found else row
+            for row in rows
+        ]
 
 
 def _page(rows: list[dict[str, Any]], limit: int, cursor: str | None, scanned: int, token: str | None) -> Answer:

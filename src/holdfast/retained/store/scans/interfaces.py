@@ -29,8 +29,11 @@ class IRetainedScans(Interface):
     def rank(search: Search, sorting: Sorting, after: str, rows: int, limit: int) -> Deferred[RankedPart]:
         """Find the first ``limit`` places among the matching messages."""
 
-    def listed(search: Search, topics: Sequence[str]) -> Deferred[Sequence[ListedMessage]]:
-        """Read messages of these topics without payloads, in topic order. The topics match the Topic Filter already."""
+    def listed(search: Search, topics: Sequence[str], beginning: int = 0) -> Deferred[Sequence[ListedMessage]]:
+        """Read messages of these topics in topic order, each with the first ``beginning`` bytes of its payload.
+
+        The topics match the Topic Filter already.
+        """
 
     def level(base: str, low: str, rows: int, now: int) -> Deferred[Sequence[Stop]]:
         """Walk through the level below ``base`` ("" or a topic with a separator at its end), from ``low`` on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
@@ -60,11 +61,13 @@ class MemoryScans:
         places = [(row.stored_at if sorting.by is Order.TIME else row.size, row.topic) for row in found]
         return succeed(RankedPart(first_places(places, sorting, limit), passed))
 
-    def listed(self, search: Search, topics: Sequence[str]) -> Deferred[Sequence[ListedMessage]]:
+    def listed(self, search: Search, topics: Sequence[str], beginning: int = 0) -> Deferred[Sequence[ListedMessage]]:
         """Read messages at once."""
         wanted = set(topics)
+        rows = [row.topic for row in self._rows() if row.topic in wanted and _is_wanted(row, search)]
+        whole = [self._listed(topic, True) for topic in rows]
         return succeed(
-            [self._listed(row.topic, False) for row in self._rows() if row.topic in wanted and _is_wanted(row, search)]
+            [evolve(one, message=evolve(one.message, payload=one.message.payload[:beginning])) for one in whole]
         )
 
     def level(self, base: str, low: str, rows: int, now: int) -> Deferred[Sequence[Stop]]:

@@ -123,7 +123,7 @@ class SQLScans:
             self._statements.begin_search(connection)
             cursor = connection.cursor()
             chosen = self._fitting(cursor, topics[:limit], max_bytes, payloads)
-            return chosen, self._entries(cursor, search, chosen, payloads)
+            return chosen, self._entries(cursor, search, chosen, None if payloads else 0)
 
         topics, passed = yield self._scan(find)
         if not topics:
@@ -156,12 +156,12 @@ class SQLScans:
 
         return self._scan(work)
 
-    def listed(self, search: Search, topics: Sequence[str]) -> Deferred[Sequence[ListedMessage]]:
+    def listed(self, search: Search, topics: Sequence[str], beginning: int = 0) -> Deferred[Sequence[ListedMessage]]:
         """Read the messages of topics."""
 
         def read(connection: Connection) -> list[ListedMessage]:
             self._statements.begin_search(connection)
-            return self._entries(connection.cursor(), search, topics, False)
+            return self._entries(connection.cursor(), search, topics, beginning)
 
         return self._parts.readers.read(read)
 
@@ -261,11 +261,16 @@ class SQLScans:
             chosen.append(topic)
         return chosen
 
-    def _entries(self, cursor: Cursor, search: Search, topics: Sequence[str], payloads: bool) -> list[ListedMessage]:
-        """Read messages that still match: between two statements they may change."""
+    def _entries(self, cursor: Cursor, search: Search, topics: Sequence[str], most: int | None) -> list[ListedMessage]:
+        """Read messages that still match: between two statements they may change.
+
+        Each has ``most`` bytes of its payload, None for all.
+        """
         wanted, bound = texts.wanted_of(self._fragments, search)
         bound["listed"] = self._statements.bound_list(topics)
-        cursor.execute(texts.entries(self._fragments, wanted, payloads), bound)
+        if most:
+            bound["most"] = most
+        cursor.execute(texts.entries(self._fragments, wanted, most), bound)
         return [listed_of(columns) for columns in cursor.fetchall()]
 
 

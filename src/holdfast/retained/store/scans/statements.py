@@ -43,6 +43,7 @@ _COMPARISONS = {
 }
 #: The values that a filter needs that SQL cannot check: Python compares each topic.
 ROW_NAMES = "topic, bytes, stored_at, size"
+_BEGINNING = "substr(payload, 1, :most)"
 
 
 def wanted_of(fragments: Fragments, search: Search) -> tuple[str, dict[str, Any]]:
@@ -97,11 +98,17 @@ def rank(fragments: Fragments, bounded: bool, wanted: str, by: Order, descending
     )
 
 
+def entries(fragments: Fragments, wanted: str, most: int | None) -> str:
+    """Select MESSAGE_COLUMNS and the size of wanted rows among the bound ``listed`` topics.
+
+    The payloads are cut to the bound ``most`` bytes, or empty if that is 0; None leaves them whole.
+    """
+    return _entries(fragments, wanted, "payload" if most is None else _BEGINNING if most else fragments.empty)
+
+
 @lru_cache
-def entries(fragments: Fragments, wanted: str, payloads: bool) -> str:
-    """Select MESSAGE_COLUMNS and the size of wanted rows among the bound ``listed`` topics."""
-    columns = ", ".join(MESSAGE_COLUMNS)
-    shown = columns if payloads else columns.replace("payload", fragments.empty)
+def _entries(fragments: Fragments, wanted: str, payload: str) -> str:
+    shown = ", ".join(MESSAGE_COLUMNS).replace("payload", payload)
     return f"SELECT {shown}, size FROM retained WHERE {_among(fragments)} AND {wanted} ORDER BY topic"
 
 

@@ -1,7 +1,9 @@
 // The nodes of the topic tree that were loaded, level by level. They outlive the page, so that it opens as it was left.
 import { Exactly, get } from "../../api.js";
+import { bytesIn, preview } from "../../payload.js";
 
 const PORTION = 500;
+const BEGINNING = 60;
 /** milliseconds until the first and before the last look for figures that the broker is still counting */
 const FIRST_LOOK = 400;
 const LAST_LOOK = 13_000;
@@ -59,6 +61,34 @@ export class Nodes {
       this.draw();
       this.countAgain(call, answer.data, node, 2 * wait);
     }, wait);
+  }
+
+  /** Load what the messages of these nodes begin with, once: they are those in view. */
+  async loadValues(nodes) {
+    const groups = new Map();
+    for (const node of nodes) {
+      if (!node.has_message || node.value !== undefined) continue;
+      node.value = null;  // asked for
+      groups.set(node.parent, [...(groups.get(node.parent) ?? []), node]);
+    }
+    for (const [parent, wanted] of groups) {
+      const first = parent.children.indexOf(wanted[0]);
+      const last = parent.children.indexOf(wanted.at(-1));
+      const limit = parent.children.slice(first, last + 1).filter((each) => each.has_message).length;
+      const topic = parent === this.root ? "+" : `${parent.topic}/+`;
+      let answer;
+      try {
+        answer = await get("/mqtt/retainer/messages", { topic, limit, cursor: parent.children[first - 1]?.topic, beginning: BEGINNING });
+      } catch {
+        continue;  // the tree is complete without values, and the topic itself tells what is wrong
+      }
+      const found = new Map(answer.data.map((each) => [each.topic, each]));
+      for (const node of wanted) {
+        const row = found.get(node.topic);
+        if (row?.beginning !== undefined) node.value = preview(bytesIn(row.beginning), row.size);
+      }
+      this.draw();
+    }
   }
 
   async open(node) {

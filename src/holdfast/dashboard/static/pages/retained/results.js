@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../../html.js";
 import { get, getPage } from "../../api.js";
 import { bytes, count, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
+import { bytesIn, preview } from "../../payload.js";
 import { Text } from "../../text.js";
 import { Ago, fromLocalInput, localInput } from "../../time.js";
 import { Check, Choice, Search, TextField } from "../../parts/fields.js";
@@ -14,6 +15,7 @@ import { SaveShown } from "./saving.js";
 import { allowed, useCaller } from "../../session.js";
 
 const LIMIT = 100;
+const BEGINNING = 120;
 const MORE = ["search", "publisher", "username", "older_than", "newer_than", "min_size", "max_size"];
 
 export function Results({ params, chosen, onChoose, onChange, news, follow, onFollow }) {
@@ -23,7 +25,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const search = { topic: params.q, at: params.at, sort, order: sort && params.order, ...Object.fromEntries(MORE.map((name) => [name, params.at ? undefined : params[name]])) };
   const key = JSON.stringify(search);
   const pages = usePages(key);
-  const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor }, signal), [key, pages.cursor]);
+  const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor, ...(params.at ? {} : { beginning: BEGINNING }) }, signal), [key, pages.cursor]);
   const [whole, setWhole] = useState("");
   const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", { ...conditions(params), exact: whole === key || undefined }, signal), [key, whole === key]);
   const [dialog, setDialog] = useState(null);
@@ -42,7 +44,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
       <${SaveShown} rows=${rows} name="retained" all=${params.at ? null : { topic: filter }} />
       ${write && html`<button onClick=${() => setDialog("restore")}>Restore…</button><button onClick=${() => setDialog("clear")} disabled=${Boolean(params.at)}>Clear…</button>`}</div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
-      <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose)} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
+      <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose, Boolean(params.at))} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
         sort=${{ by: sort ?? "topic", order: params.order ?? (sort && sort !== "topic" ? "desc" : "asc") }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
         empty=${params.q ? "No retained message matches this search." : "No messages are retained."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} messages on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
@@ -50,12 +52,20 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
     ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${Object.fromEntries(MORE.map((name) => [name, params[name]]))} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
 }
 
-const columns = (news, onChoose) => [
+const columns = (news, onChoose, past) => [
   { title: "Topic", sort: "topic", topic: true, wide: true, cell: (row) => html`<button class=${`link ${fresh(news, row) ? "fresh" : ""}`} onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button>` },
+  ...(past ? [] : [{ title: "Value", named: true, cell: (row) => html`<span class="clip"><${Beginning} row=${row} /></span>`, hide: "beside" }]),
   { title: "Time", sort: "time", tight: true, cell: (row) => html`<${Ago} at=${row.publish_at} />` },
   { title: "Size", sort: "size", number: true, cell: (row) => bytes(row.size) },
   { title: "Publisher", named: true, hide: "medium", cell: (row) => html`<${Text} text=${row.from_clientid} mono />` },
 ];
+
+/** What a message begins with. */
+function Beginning({ row }) {
+  if (row.beginning === undefined) return null;
+  const { text, cut } = preview(bytesIn(row.beginning), row.size);
+  return html`<span class="mono"><${Text} text=${text} empty="" />${cut && "…"}</span>`;
+}
 
 /** How many messages match. A list that is complete tells it; a count may have looked at a part of the messages only. */
 function foundIn(list, page, total) {

@@ -8,6 +8,7 @@ import { Icon } from "../../parts/icons.js";
 import { Nodes } from "./nodes.js";
 
 const ROW = 28;
+const CALM = 120;
 const AROUND = 12;
 const TYPED_FOR = 800;
 const INDENT = 14;
@@ -47,6 +48,11 @@ export function Tree({ chosen, onChoose }) {
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + AROUND);
   const part = rows.slice(first, last);
   useEffect(() => { for (const each of part) if (each.more && each.more.loaded && !each.more.error) nodes.load(each.more); }, [first, last, rows]);
+
+  useEffect(() => {  // a pause, since scrolling passes many
+    const timer = setTimeout(() => nodes.loadValues(part.flatMap((row) => row.node ?? [])), CALM);
+    return () => clearTimeout(timer);
+  }, [first, last, rows]);
 
   async function show(topic) {
     if (topic === undefined) return;
@@ -115,7 +121,7 @@ function Row({ row, at, now, active, chosen, onPick, onToggle }) {
   return html`<div id=${`row-${at}`} class=${`row ${active ? "active" : ""} ${chosen ? "selected" : ""}`} role="treeitem" style=${place} aria-level=${level} aria-posinset=${node.position} aria-setsize=${row.setsize}
       aria-expanded=${node.leaf ? undefined : node.open} aria-selected=${Boolean(chosen)} onClick=${onPick}>
     <span class="fold" onClick=${(event) => { if (!node.leaf) { event.stopPropagation(); onToggle(); } }}>${!node.leaf && html`<${Icon} name="chevron" />`}</span>
-    <span class=${`name ${node.has_message ? "holds" : ""}`} title=${name}><${Text} text=${node.name} empty="(empty level)" mono /></span>
+    <span class="label"><span class=${`name ${node.has_message ? "holds" : ""}`} title=${name}><${Text} text=${node.name} empty="(empty level)" mono /></span>${node.value && html`<span class="value"><${Text} text=${node.value.text} mono empty="(empty)" />${node.value.cut && "…"}</span>`}</span>
     <span class="number" title=${node.exact === false ? `at least ${count(node.count)}` : count(node.count)}>${node.leaf && node.count === 1 ? "" : html`${node.exact === false ? "≥ " : ""}${compact(node.count)}<span class="unseen"> messages</span>`}</span>
     <span class="number hide-narrow">${bytes(node.bytes)}</span>
     <span class="number when" title=${exact(node.newest)}><span class="unseen">newest </span>${newest.replace(" ago", "")}</span>
