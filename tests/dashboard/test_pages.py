@@ -93,6 +93,19 @@ def test_a_page_that_does_not_exist_becomes_the_overview(dashboard: Dashboard) -
     dashboard.page.wait_for_url("**/#/overview")
 
 
+def test_a_page_loads_by_itself_when_the_network_is_back(dashboard: Dashboard, api: FakeAPI) -> None:
+    """It says so in between, and nobody has to press a button."""
+    dashboard.expected += ["ERR_INTERNET_DISCONNECTED", "ERR_NETWORK"]
+    dashboard.go("alarms")
+    dashboard.live()
+    dashboard.page.context.set_offline(True)
+    dashboard.page.evaluate("() => { location.hash = '#/clients'; }")
+    dashboard.sees("The broker cannot be reached")
+    dashboard.page.context.set_offline(False)
+    dashboard.page.get_by_role("table").wait_for()
+    assert dashboard.page.get_by_text("The broker cannot be reached").count() == 0
+
+
 def test_a_failed_call_is_told_with_a_way_to_try_again(dashboard: Dashboard, api: FakeAPI) -> None:
     """The error has the broker's words, also about a field, and goes away when the call succeeds."""
     from tests.dashboard.fake_api import Refusal

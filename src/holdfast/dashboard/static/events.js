@@ -7,8 +7,12 @@ import { get } from "./api.js";
 
 const NAMES = ["retained", "client", "replay", "alarm", "monitor", "reset"];
 const FIRST_WAIT = 1000;
-const LAST_WAIT = 30_000;
+const LAST_WAIT = 10_000;
+const FACTOR = 1.5;
 const HIDDEN_FOR = 20_000;
+
+/** An event of the window: the broker can be reached, maybe again. */
+export const BACK = "broker-back";
 
 const parts = new Set();
 const watchers = new Set();
@@ -62,7 +66,7 @@ function open() {
   tell("connecting");
   source = new EventSource(address);
   const mine = source;
-  mine.onopen = () => { wait = FIRST_WAIT; tell("live"); };
+  mine.onopen = () => { wait = FIRST_WAIT; tell("live"); dispatchEvent(new Event(BACK)); };
   mine.onerror = () => { if (source === mine) failed(); };
   for (const name of NAMES) mine.addEventListener(name, (event) => take(name, event));
 }
@@ -79,7 +83,7 @@ function failed() {
     } catch { /* the next try tells more */ }
     open();
   }, wait);
-  wait = Math.min(LAST_WAIT, wait * 2);
+  wait = Math.min(LAST_WAIT, wait * FACTOR);
 }
 
 function take(name, event) {
@@ -95,6 +99,8 @@ function take(name, event) {
     if (its) part.take(name, data);
   }
 }
+
+addEventListener("online", () => { if (state === "broken") arrange(); else dispatchEvent(new Event(BACK)); });
 
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);

@@ -1,5 +1,6 @@
 // Answers of the API as the state of a component: what came last, whether more is coming, and what went wrong.
 import { html, useCallback, useEffect, useRef, useState } from "./html.js";
+import { BACK } from "./events.js";
 import { ErrorBox } from "./parts/notices.js";
 
 /**
@@ -25,6 +26,12 @@ export function useLoaded(load, inputs) {
     return () => control.abort();
   }, [...inputs, turn]);
   const reload = useCallback(() => setTurn((before) => before + 1), []);
+  const missed = state.error?.status === 0;
+  useEffect(() => {  // what the network has kept away comes by itself when the network is back
+    if (!missed) return undefined;
+    addEventListener(BACK, reload);
+    return () => removeEventListener(BACK, reload);
+  }, [missed]);
   const change = useCallback((next) => setState((before) => ({ ...before, data: next(before.data) })), []);
   return { ...state, reload, change };
 }

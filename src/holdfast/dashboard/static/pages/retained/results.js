@@ -27,14 +27,14 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const pages = usePages(key);
   const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor, ...(params.at ? {} : { beginning: BEGINNING }) }, signal), [key, pages.cursor]);
   const [whole, setWhole] = useState("");
-  const total = useLoaded(params.at ? null : (signal) => get("/mqtt/retainer/count", { ...conditions(params), exact: whole === key || undefined }, signal), [key, whole === key]);
+  const total = useLoaded(params.at ? null : async (signal) => ({ ...await get("/mqtt/retainer/count", { ...conditions(params), exact: whole === key || undefined }, signal), key }), [key, whole === key]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.from === "search" && follow.filter === filter;
   const token = list.data?.meta.token;
   useEffect(() => { if (following && news.turn) { list.reload(); total.reload(); } }, [news.turn, news.resets]);
   useEffect(() => { if (follow?.from === "search" && follow.filter !== filter) onFollow(null); }, [filter]);
   const rows = list.data?.data ?? [];
-  const found = foundIn(list.data, pages.number, total.data);
+  const found = foundIn(list.loading ? null : list.data, pages.number, total.data?.key === key ? total.data : null);
   const write = allowed(caller, "retained:write");
   return html`<${Form} params=${params} onChange=${onChange} />
     ${params.at && html`<${Note} kind="warning"><p>You see the messages as they were at <b><${Text} text=${localInput(params.at)?.replace("T", " ")} /></b>. <button class="link" onClick=${() => onChange({ at: "" })}>Back to now</button></p><//>`}
@@ -69,8 +69,9 @@ function Beginning({ row }) {
 
 /** How many messages match. A list that is complete tells it; a count may have looked at a part of the messages only. */
 function foundIn(list, page, total) {
-  if (total?.exact !== false) return total;
+  if (total?.exact) return total;
   if (list && page === 1 && !list.meta.hasnext) return { count: list.data.length, exact: true };
+  if (total === null) return null;
   return { ...total, count: Math.max(total.count, list?.data.length ?? 0) };
 }
 

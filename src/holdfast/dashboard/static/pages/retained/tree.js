@@ -117,13 +117,14 @@ function Row({ row, at, now, active, chosen, onPick, onToggle }) {
     return html`<div id=${`row-${at}`} class=${`row more ${active ? "active" : ""}`} role="treeitem" aria-level=${level} style=${place} onClick=${onPick}>${more.error ? `${more.error.title}. Load again` : "Loading…"}</div>`;
   }
   const newest = node.newest ? relative(node.newest, now) : "–";
+  const alone = node.leaf && node.count === 1;  // its value stands in place of numbers that say nothing
   const name = node.name === "" ? "(empty level)" : visible(node.name);
   return html`<div id=${`row-${at}`} class=${`row ${active ? "active" : ""} ${chosen ? "selected" : ""}`} role="treeitem" style=${place} aria-level=${level} aria-posinset=${node.position} aria-setsize=${row.setsize}
       aria-expanded=${node.leaf ? undefined : node.open} aria-selected=${Boolean(chosen)} onClick=${onPick}>
     <span class="fold" onClick=${(event) => { if (!node.leaf) { event.stopPropagation(); onToggle(); } }}>${!node.leaf && html`<${Icon} name="chevron" />`}</span>
-    <span class="label"><span class=${`name ${node.has_message ? "holds" : ""}`} title=${name}><${Text} text=${node.name} empty="(empty level)" mono /></span>${node.value && html`<span class="value"><${Text} text=${node.value.text} mono empty="(empty)" />${node.value.cut && "…"}</span>`}</span>
-    <span class="number" title=${node.exact === false ? `at least ${count(node.count)}` : count(node.count)}>${node.leaf && node.count === 1 ? "" : html`${node.exact === false ? "≥ " : ""}${compact(node.count)}<span class="unseen"> messages</span>`}</span>
-    <span class="number hide-narrow">${bytes(node.bytes)}</span>
+    <span class=${`label ${alone ? "wide" : ""}`}><span class=${`name ${node.has_message ? "holds" : ""}`} title=${name}><${Text} text=${node.name} empty="(empty level)" mono /></span>${node.value && html`<span class="value"><${Text} text=${node.value.text} mono empty="(empty)" />${node.value.cut && "…"}</span>`}</span>
+    ${!alone && html`<span class="number" title=${node.exact === false ? `at least ${count(node.count)}` : count(node.count)}>${node.exact === false ? "≥ " : ""}${compact(node.count)}<span class="unseen"> messages</span></span>
+    <span class="number hide-narrow">${bytes(node.bytes)}</span>`}
     <span class="number when" title=${exact(node.newest)}><span class="unseen">newest </span>${newest.replace(" ago", "")}</span>
   </div>`;
 }
