@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from holdfast.accounts.rules import Rules
 from holdfast.accounts.users import Changes, Users
 from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.loading import Sources
 from holdfast.authorization.present import PresentAuthorizer
 from holdfast.authorization.ruleset import RuleList
+from holdfast.authorization.sources.loading import Sources
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore

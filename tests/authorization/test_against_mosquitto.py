@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.auth.interfaces import Principal
 from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.ruleset import Ruleset
+from holdfast.authorization.sources.mosquitto_file import read_acl
 from holdfast.config.problems import ConfigError
 from holdfast.messages import ApplicationMessage
 from tests.authorization.mosquitto import ADMIN, PROGRAM, Mosquitto

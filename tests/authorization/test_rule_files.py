@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.auth.interfaces import Principal
 from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.rule import EVERY_ACTION, Action
-from holdfast.authorization.rule_file import read_rules
 from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.authorization.sources.mosquitto_file import read_acl
+from holdfast.authorization.sources.rule_file import read_rules
 from holdfast.config.problems import ConfigError
 
 RULE = '[[rule]]\ntopics = ["a"]\naction = ["publish"]\nallow = true\n'

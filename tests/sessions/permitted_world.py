@@ -21,10 +21,10 @@ from zope.interface import implementer
 from holdfast.auth.interfaces import Credentials, IAuthenticator, Principal
 from holdfast.authorization.authorizer import Authorizer, SourceCheck
 from holdfast.authorization.identity import Identity
-from holdfast.authorization.loading import sys_rules
 from holdfast.authorization.rule import EVERY_ACTION, Action, Conditions, Rule
-from holdfast.authorization.rule_file import read_rules
 from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.authorization.sources.loading import sys_rules
+from holdfast.authorization.sources.rule_file import read_rules
 from holdfast.config.sections.authorization import AuthorizationConfig
 from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.topics import matches, split_shared

@@ -29,7 +29,7 @@ from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.routing.route import Route
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.auth.passwords.hashes import new_hash
-from holdfast.authorization.loading import read_sources
+from holdfast.authorization.sources.loading import read_sources
 from holdfast.compose import compose_api, compose_retainer
 from holdfast.compose.accounts import compose_account_routes, hash_parameters_of
 from holdfast.config import Config

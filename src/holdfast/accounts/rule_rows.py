@@ -10,7 +10,7 @@ from attrs import frozen
 
 from holdfast.accounts.refusals import BadValue, Unknown
 from holdfast.authorization.rule import Rule
-from holdfast.authorization.rule_fields import read_fields, rule_of
+from holdfast.authorization.sources.rule_fields import read_fields, rule_of
 from holdfast.storage import layouts
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable

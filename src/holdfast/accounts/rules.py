@@ -23,9 +23,9 @@ from holdfast.accounts.rule_rows import AllRules, StoredRule, rules_in, stored_r
 from holdfast.accounts.store_access import read, read_now, write
 from holdfast.accounts.versions import LOST
 from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.loading import Sources, unknown_listeners
 from holdfast.authorization.present import PresentAuthorizer
 from holdfast.authorization.ruleset import Ruleset, TooManyFilters
+from holdfast.authorization.sources.loading import Sources, unknown_listeners
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.store import DurableStore, OpenStore

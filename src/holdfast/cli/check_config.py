@@ -50,7 +50,7 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
     """Return all problems, and the exit status that they mean."""
     from holdfast.auth.passwords import users as passwords
     from holdfast.auth.scram.users_file import UsersFile
-    from holdfast.authorization.loading import compiled, read_sources
+    from holdfast.authorization.sources.loading import compiled, read_sources
     from holdfast.config import ConfigError, load
     from holdfast.config.problems import FileUnreadable
 

@@ -20,8 +20,8 @@ from holdfast.admin.accounts.rules import RuleAPI
 from holdfast.admin.accounts.users import HashPassword, UserAPI
 from holdfast.admin.routing.route import Route
 from holdfast.auth.passwords.hashes import HashParameters
-from holdfast.authorization.loading import authorizer_of, read_sources
 from holdfast.authorization.present import PresentAuthorizer
+from holdfast.authorization.sources.loading import authorizer_of, read_sources
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.scheduling.gradual_freeing import GradualFreeing
 from holdfast.storage.store import DurableStore

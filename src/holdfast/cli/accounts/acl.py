@@ -109,8 +109,8 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     from holdfast.auth.interfaces import Grant
     from holdfast.authorization.authorizer import Authorizer
     from holdfast.authorization.explaining import Explanation, explain, explain_subscribe
-    from holdfast.authorization.loading import authorizer_of, read_sources
     from holdfast.authorization.rule import Action
+    from holdfast.authorization.sources.loading import authorizer_of, read_sources
     from holdfast.topics import is_sys, split_shared
 
     wanted = Action[action.upper()]

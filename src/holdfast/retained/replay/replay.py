@@ -43,7 +43,7 @@ The invariant: for every topic, the messages that leave for the client have risi
 be judged (:mod:`holdfast.retained.sources.source_check`). When the rules change, held messages are given up and read
 again, so the rest of a replay follows the new rules.
 
-**Expiry** is checked three times: by the statement that reads (``retained/store/dialects/statements.py``), here before
+**Expiry** is checked three times: by the statement that reads (``retained/store/dialects/texts.py``), here before
 a slice is delivered (``_has_expired``), and for each message when its packet is rewritten
 (``sessions/replays/replay_delivery.py``).
 

@@ -11,15 +11,9 @@ from itertools import chain
 from typing import Any
 
 from holdfast.retained.store.dialects.answers import Leap, Totals
-from holdfast.retained.store.dialects.statements import (
-    FIRST,
-    INSERTED,
-    ON_CONFLICT,
-    Fragments,
-    Statements,
-    below,
-    stored_size,
-)
+from holdfast.retained.store.dialects.fragments import Fragments, below, stored_size
+from holdfast.retained.store.dialects.statements import INSERTED, ON_CONFLICT, Statements
+from holdfast.retained.store.dialects.texts import FIRST
 from holdfast.retained.store.rows import COLUMNS, Row, longest_packet, stored_row_size
 from holdfast.retained.store.values import Usage
 from holdfast.retained.wildcards.plan import GLOB, Plan, plan

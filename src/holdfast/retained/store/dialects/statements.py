@@ -12,16 +12,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from attrs import frozen
-
 from holdfast.retained.store.dialects.answers import Condition, Leap, Totals
+from holdfast.retained.store.dialects.fragments import Fragments, below, stored_size
+from holdfast.retained.store.dialects.texts import (
+    conditions_text,
+    entries_text,
+    entry_columns,
+    message_weight,
+    numbers_text,
+    packet_length,
+    read_text,
+    survey_text,
+    topics_text,
+    walk_text,
+)
 from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Survey, Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
-from holdfast.sizes import STORED_ENTRY
 from holdfast.storage.driver import Connection, Cursor
 
 # Built from constants and counts alone: values are always bound.
@@ -32,8 +41,6 @@ ON_CONFLICT = (
     f"ON CONFLICT (topic) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in COLUMNS[1:])} "
     "WHERE excluded.revision > retained.revision"
 )
-#: The first topic of a range.
-FIRST = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 #: The totals of all nodes, and some expired messages. SQLite's index ends in the topic, so it is read in this order.
@@ -52,37 +59,6 @@ _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low{end} "
     "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never}) RETURNING topic"
 )
-
-
-@frozen(eq=False, kw_only=True)  # compared by identity: the cached texts below have it in their keys
-class Fragments:
-    """The pieces of SQL in which the dialects differ.
-
-    The braces of ``among`` and ``list_of`` take the name of a parameter or a column, those of ``tuple`` and ``tuples``
-    several names, those of ``separator_at`` a text, and those of ``for_each`` a subquery about ``item.value``.
-    """
-
-    empty: str  #: an empty byte string
-    topic_bytes: str  #: the topic as a part of a packet
-    topic_length: str  #: the length of the topic in bytes
-    length: str  #: the function for the length of a byte string
-    differs: str  #: the comparison that takes NULL for a value
-    greatest: str  #: the function for the greater one of two values
-    among: str  #: being in a bound list
-    list_of: str  #: all values of a column, as one value
-    packets: str  #: all packets of a subquery, concatenated
-    details: str  #: the QoS and the expiry of all messages of a subquery
-    tuple: str  #: some values as one value
-    tuples: str  #: some columns of all messages of a subquery, as one value
-    for_each: str  #: the tuples that a subquery returns for each of the bound ``topics``, as one value
-    contains: str  #: whether the topic has the bound text ``contains``
-    separator_at: str  #: the position of the first "/" in a text, 0 for none
-    lowest: str  #: the lowest character of a topic, U+0001
-    numbers: str  #: all lengths of a subquery, as one value
-    none_longer: str  #: the condition that no packet of the store is longer than ``longest``, where other nodes write
-    matches_pattern: str  #: comparing a topic with a pattern
-    lock: str  #: locks rows against other nodes, in the order of a column
-    lock_free: str  #: locks rows, but passes over rows that another node has locked
 
 
 class Statements(ABC):
@@ -185,7 +161,7 @@ class Statements(ABC):
 
         ``limited`` compares the length of a packet with ``max_packet_size``: "<=", ">", or "" for no condition.
         """
-        return _conditions(self.fragments, bounded, no_local, limited, queued, version5, check)
+        return conditions_text(self.fragments, bounded, no_local, limited, queued, version5, check)
 
     def count(self, cursor: Cursor, conditions: str, bound: dict[str, Any]) -> int:
         """Count rows."""
@@ -195,7 +171,7 @@ class Statements(ABC):
 
     def walk(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
         """Walk ``offset`` topics on from the first one of a range; return the topic there, None behind the end."""
-        cursor.execute(_walk(bounded), bound)
+        cursor.execute(walk_text(bounded), bound)
         end: str | None = cursor.fetchone()[0]
         return end
 
@@ -218,12 +194,12 @@ class Statements(ABC):
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """Read the topics of a range."""
-        cursor.execute(_topics(self.fragments, bounded), bound)
+        cursor.execute(topics_text(self.fragments, bounded), bound)
         return self.list_from(cursor.fetchone()[0])
 
     def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
         """Return the lengths of the packets that :meth:`read` would return. No payload is read."""
-        cursor.execute(_numbers(self.fragments, conditions, _packet_length(self.fragments, version5)), bound)
+        cursor.execute(numbers_text(self.fragments, conditions, packet_length(self.fragments, version5)), bound)
         return self.numbers_from(cursor.fetchone()[0])
 
     def read(
@@ -233,7 +209,7 @@ class Statements(ABC):
 
         Also returns None if another node has stored a packet longer than ``longest``.
         """
-        cursor.execute(_read(self.fragments, conditions, version5, detailed, publishers), bound)
+        cursor.execute(read_text(self.fragments, conditions, version5, detailed, publishers), bound)
         last, count, packets, soonest_expiry, *rest = cursor.fetchone()
         if not count:
             return None
@@ -245,23 +221,23 @@ class Statements(ABC):
     def survey(self, cursor: Cursor, after: str, limit: int, guests: bool, newer_than: int) -> Survey:
         """Return who published the messages of the ``limit`` topics after a topic; see ``IRetainedStore.survey``."""
         bound = {"after": after, "limit": limit, "newer_than": newer_than}
-        cursor.execute(_survey(self.fragments, guests), bound)
+        cursor.execute(survey_text(self.fragments, guests), bound)
         last, count, published = cursor.fetchone()
         return Survey(self.tuples_from(published), last if count == limit else None)
 
     def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
         """Return the approximate sizes, in bytes, of the rows that :meth:`entries` would return."""
-        cursor.execute(_numbers(self.fragments, conditions, _weight(self.fragments, payloads)), bound)
+        cursor.execute(numbers_text(self.fragments, conditions, message_weight(self.fragments, payloads)), bound)
         return self.numbers_from(cursor.fetchone()[0])
 
     def entries(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Read at most ``limit`` messages: MESSAGE_COLUMNS (the payload empty unless asked for) and the size."""
-        cursor.execute(_entries(self.fragments, conditions, payloads), bound)
+        cursor.execute(entries_text(self.fragments, conditions, payloads), bound)
         return list(cursor.fetchall())
 
     def topic_states(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
         """Read the rows of topics: MESSAGE_COLUMNS with an empty payload, the size, and the tombstone flag."""
-        columns, among = _entry(self.fragments, False), self.fragments.among.format("?")
+        columns, among = entry_columns(self.fragments, False), self.fragments.among.format("?")
         cursor.execute(f"SELECT {columns}, tombstone FROM retained WHERE topic {among}", (self.bound_list(topics),))
         return list(cursor.fetchall())
 
@@ -370,110 +346,3 @@ class Statements(ABC):
             (before, limit),
         )
         return cursor.rowcount
-
-
-def stored_size(fragments: Fragments) -> str:
-    """Return the expression for the bytes of a message that totals and quotas count. No payload is read."""
-    return f"(size + {fragments.topic_length} + {fragments.length}(properties5) + {STORED_ENTRY})"
-
-
-def below(bounded: bool) -> str:
-    """Return the condition for the end of a range."""
-    return " AND topic < :high" if bounded else ""
-
-
-@lru_cache
-def _walk(bounded: bool) -> str:
-    return f"SELECT ({FIRST} OFFSET :offset)".format(high=below(bounded))
-
-
-@lru_cache
-def _topics(fragments: Fragments, bounded: bool) -> str:
-    return (
-        f"SELECT {fragments.list_of.format('topic')} FROM "
-        f"(SELECT topic FROM retained WHERE topic >= :low{below(bounded)} AND tombstone = 0 ORDER BY topic) AS found"
-    )
-
-
-@lru_cache(maxsize=256)
-def _conditions(
-    fragments: Fragments, bounded: bool, no_local: bool, limited: str, queued: bool, version5: bool, check: str
-) -> str:
-    # The check comes first: most of the scanned topics fail it.
-    parts = [
-        f"topic >= :low{below(bounded)}{check}",
-        "tombstone = 0",
-        "(expires_at IS NULL OR expires_at > :now)",
-        "(revision <= :not_after OR revision & 255 <> :node)",
-    ]
-    if queued:
-        parts.append(
-            "(revision <= :queued_above OR revision > :queued_until OR qos < :queued_qos OR revision & 255 <> :node)"
-        )
-    if no_local:
-        parts.append(f"client_id {fragments.differs} :except_client")
-    if limited:
-        parts.append(f"{_packet_length(fragments, version5)} {limited} :max_packet_size")
-    return " AND ".join(parts)
-
-
-@lru_cache(maxsize=256)
-def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool, publishers: bool) -> str:
-    """Select last topic, count, packets, soonest expiry; if asked for, QoS and expiry of all, and their publishers."""
-    packet = (
-        f"prefix5 || {fragments.topic_bytes} || properties5 || payload"
-        if version5
-        else f"prefix3 || {fragments.topic_bytes} || payload"
-    )
-    return (
-        f"SELECT max(topic), count(*), {fragments.packets}, coalesce(min(expires_at), 0)"
-        f"{', ' + fragments.details if detailed else ''}"
-        f"{', ' + fragments.tuples.format('username, client_id') if publishers else ''} "
-        f"FROM (SELECT topic, {packet} AS packet, "
-        f"expires_at{', qos' if detailed else ''}{', username, client_id' if publishers else ''} "
-        f"FROM retained WHERE {conditions}{fragments.none_longer} "
-        "ORDER BY topic LIMIT :limit) AS found"
-    )
-
-
-@lru_cache
-def _survey(fragments: Fragments, guests: bool) -> str:
-    return (
-        f"SELECT max(topic), count(*), {fragments.tuples.format('topic, username, client_id')} "
-        f"FILTER (WHERE tombstone = 0 AND revision > :newer_than{'' if guests else ' AND username IS NOT NULL'}) "
-        "FROM (SELECT topic, username, client_id, tombstone, revision FROM retained WHERE topic > :after "
-        "ORDER BY topic LIMIT :limit) AS found"
-    )
-
-
-@lru_cache(maxsize=256)
-def _numbers(fragments: Fragments, conditions: str, length: str) -> str:
-    return (
-        f"SELECT {fragments.numbers} FROM (SELECT topic, {length} AS length FROM retained "
-        f"WHERE {conditions} ORDER BY topic LIMIT :limit) AS found"
-    )
-
-
-@lru_cache(maxsize=64)
-def _entries(fragments: Fragments, conditions: str, payloads: bool) -> str:
-    columns = _entry(fragments, payloads)
-    return f"SELECT {columns} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit"
-
-
-def _entry(fragments: Fragments, payloads: bool) -> str:
-    columns = ", ".join(MESSAGE_COLUMNS)
-    return (columns if payloads else columns.replace("payload", fragments.empty)) + ", size"
-
-
-def _packet_length(fragments: Fragments, version5: bool) -> str:
-    """Return an expression that needs no payload: the column ``size`` has the payload's length."""
-    length, topic = fragments.length, fragments.topic_length
-    if version5:
-        return f"{length}(prefix5) + {topic} + {length}(properties5) + size"
-    return f"{length}(prefix3) + {topic} + size"
-
-
-def _weight(fragments: Fragments, payloads: bool) -> str:
-    if payloads:
-        return _packet_length(fragments, True)
-    return f"{fragments.topic_length} + {fragments.length}(properties5)"

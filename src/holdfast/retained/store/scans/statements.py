@@ -22,7 +22,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from holdfast.retained.store.dialects.statements import Fragments, below, stored_size
+from holdfast.retained.store.dialects.fragments import Fragments, below, stored_size
 from holdfast.retained.store.rows import MESSAGE_COLUMNS
 from holdfast.retained.store.scans.values import Order, Search, Sorting
 from holdfast.retained.wildcards.plan import AFTER_SEPARATOR

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.authorization.rule import Rule
-from holdfast.authorization.rule_fields import KINDS, Names, read_fields, rule_of
 from holdfast.authorization.ruleset import RuleList
-from holdfast.authorization.source_file import LARGEST, check_mode
+from holdfast.authorization.sources.rule_fields import KINDS, Names, read_fields, rule_of
+from holdfast.authorization.sources.source_file import LARGEST, check_mode
 from holdfast.config import unknown_keys
 from holdfast.config.kinds import InvalidValue, invalid_value
 from holdfast.config.problems import ConfigError, ConfigProblem

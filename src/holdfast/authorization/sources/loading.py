@@ -15,10 +15,10 @@ from attrs import frozen
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.authorization.authorizer import Authorizer, Free, GroupsOf, SourceCheck, at_once, no_digest, no_groups
-from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.rule import Action, Rule
-from holdfast.authorization.rule_file import read_rules
 from holdfast.authorization.ruleset import RuleList, Ruleset, TooManyFilters
+from holdfast.authorization.sources.mosquitto_file import read_acl
+from holdfast.authorization.sources.rule_file import read_rules
 from holdfast.config import Config
 from holdfast.config.problems import ConfigError, ConfigProblem, FileUnreadable
 from holdfast.config.sections.authorization import (

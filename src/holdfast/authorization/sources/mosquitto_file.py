@@ -19,7 +19,7 @@ from attrs import field, frozen
 from holdfast.authorization.identity import PLACEHOLDER
 from holdfast.authorization.rule import GUEST, Action, Conditions, Rule
 from holdfast.authorization.ruleset import RuleList
-from holdfast.authorization.source_file import LARGEST, check_mode
+from holdfast.authorization.sources.source_file import LARGEST, check_mode
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.file import display_name, text_of
 from holdfast.config.toml.text import literal
