@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.dashboard.conftest import CHROMIUM
+from tests.hostile_strings import NAMES, obeyed
 from tests.processes import PATIENCE, BrokerProcess, unmeasured
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -24,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="chro
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker with the dashboard on a free port, and with a history."""
     config = tmp_path / "holdfast.toml"
-    config.write_text("[retainer.history]\nenable = true\n")
+    config.write_text('[mqtt]\ncontrol_characters = "accept"\n[retainer.history]\nenable = true\n')
     made = BrokerProcess(tmp_path, "--config", str(config), admin="tcp:0:interface=127.0.0.1").start()
     yield made
     made.end()
@@ -91,9 +94,36 @@ def test_an_operator_publishes_finds_clears_and_restores(page: Any, broker: Brok
     page.get_by_role("tab", name="Message").click()
     page.get_by_role("button", name="20.5").wait_for()
 
+    check_hostile_texts(page, broker)
+
     page.get_by_role("button", name="Sign out").click()
     page.get_by_text("You have signed out.").wait_for()
     broker.wait_for("is gone")
+
+
+def check_hostile_texts(page: Any, broker: BrokerProcess) -> None:
+    """Whatever clients have written, the browser shows it as text, and what it would obey as escapes."""
+    elements = "document.querySelectorAll('script, img, iframe, [onload], [onerror], [onfocus]').length"
+    before = page.evaluate(elements)
+    records = [
+        {"topic": name, "payload": b64encode(name.encode()).decode(), "client_id": name, "username": name,
+         "properties": {"user_properties": [[name, name]], "content_type": name}}
+        for name in NAMES
+    ]  # fmt: skip
+    (broker.directory / "hostile").write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = [HOLDFAST, "retainer", "import", "hostile", "--data-dir", "data"]
+    subprocess.run(command, cwd=broker.directory, capture_output=True, timeout=PATIENCE, check=True, env=unmeasured())
+    for place, seen in (
+        ("#/retained/search?q=%23", "__proto__"),
+        ("#/retained/changes", "__proto__"),
+        ("#/retained/tree", "; touch owned"),
+        (f"#/retained/tree?topic={quote(NAMES[0], safe='')}", NAMES[0]),
+    ):
+        go(page, place)
+        page.get_by_text(seen).first.wait_for()
+        assert page.evaluate(elements) == before, place
+        assert obeyed(page.evaluate("document.body.innerText")) <= {"\n", "\t"}, place
+    assert page.evaluate("window.broken") is None
 
 
 def test_a_console_without_a_session_is_refused(broker: BrokerProcess) -> None:
