@@ -22,7 +22,7 @@ from holdfast.wire import ReasonCode
 #: the path of the console, and the name of its listener in logs, which no listener of the configuration has
 PATH, LISTENER = "/mqtt", "admin/mqtt"
 #: seconds until a console notices that the session of its operator is over
-_LOOKS = 5.0
+_LOOKS = 1.0
 _OVER = "the session at the dashboard is over"
 
 ConnectOperator = Callable[[INetworkConnection, Limits, str, str, bool], Connection]
