@@ -29,7 +29,7 @@ export function Alarms({ params }) {
     ...(past ? [{ title: "Lasted", hide: "phone", cell: (row) => duration(row.duration / 1000) }] : []),
   ];
   return html`<${PageHead} title="Alarms"><${Segments} label="Which alarms" value=${past ? "past" : "now"} onValue=${(show) => go("alarms", { show: show === "past" ? show : "" }, true)} options=${[["now", "Active"], ["past", "Past"]]} />
-      ${past && allowed(caller, "admin") && html`<button disabled=${!list.data?.data.length} onClick=${() => setClearing(true)}>Clear the past…</button>`}<//>
+      ${past && allowed(caller, "admin") && html`<button disabled=${!list.data?.data.length} onClick=${() => setClearing(true)}>Forget past alarms…</button>`}<//>
     <${Loaded} from=${list}>${(answer) => html`<${Table} caption=${past ? "Past alarms" : "Active alarms"} rows=${answer.data} keyOf=${(row) => `${row.name}${row.activated_at}`} columns=${columns} empty=${past ? "No alarm is remembered." : "No alarm is active."} />
       ${answer.meta.hasnext && html`<p class="pager quiet">There are more: these are ${count(answer.data.length)}.</p>`}`}<//>
     ${clearing && html`<${Confirm} title="Forget the past alarms?" action="Forget them" onClose=${() => setClearing(false)} work=${async () => { await del("/alarms"); toast("Forgot the past alarms"); list.reload(); }}><p>The list of past alarms becomes empty. Active alarms stay, and the log keeps its lines.</p><//>`}`;

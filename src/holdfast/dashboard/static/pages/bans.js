@@ -47,7 +47,7 @@ export function BanForm({ kind: given = "clientid", who: known = "", onClose }) 
     toast(`Banned ${visible(shortened(who, 60))}`);
   };
   return html`<${Confirm} title="Ban" action="Ban" work=${work} onClose=${onClose} disabled=${!who || (lasting === "date" && !date)}>
-    <p>Present connections of it end at once, and new ones are refused.</p>
+    <p>Its present connections end at once, and the broker refuses new ones.</p>
     <${Choice} label="As" value=${kind} onValue=${setKind} options=${KINDS} />
     <${TextField} label="Who" value=${who} onValue=${setWho} hint=${kind === "peerhost" ? "an IPv4 or IPv6 address, such as 192.0.2.7" : undefined} />
     <${Choice} label="For" value=${lasting} onValue=${setLasting} options=${LASTING} />

@@ -65,7 +65,7 @@ function Editor({ name, text, onApplied }) {
   return html`<div class="columns edit"><div>
       <${Field} label="Configuration file" hint=${name}>${(id, described) => html`<textarea id=${id} aria-describedby=${described} class="mono" rows="24" spellcheck="false" value=${toml} onInput=${(event) => setTOML(event.target.value)}></textarea>`}<//>
       <div class="buttons"><button class=${ready ? "" : "primary"} disabled=${busy || toml === text} onClick=${() => send(true)}>Try</button><button class="danger" disabled=${busy || !ready} onClick=${() => send(false)}>Save ${ready ? plural(tried.differences.length, "change") : ""}</button></div>
-      <p class="quiet">Saving writes the file and reloads it. The file of before stays beside it, with the ending .bak, and comes back if the reload fails.</p></div>
+      <p class="quiet">Saving writes the file and reloads it. The previous file stays beside it, with the ending .bak, and is put back if the reload fails.</p></div>
     <div aria-live="polite">${error && html`<${ErrorBox} error=${error} />`}
       ${tried?.answer.warnings?.map((each) => html`<${Note} kind="warning"><p><${Text} text=${each} /></p><//>`)}
       ${tried && (tried.differences.length ? html`<${Table} caption="Differences" rows=${tried.differences} keyOf=${(row) => row.key} columns=${[
@@ -73,6 +73,6 @@ function Editor({ name, text, onApplied }) {
         { title: "Now", cell: (row) => html`<del><${Shown} value=${row.old} /></del>` },
         { title: "Then", wide: true, cell: (row) => html`<ins><${Shown} value=${row.new} /></ins>` },
         { title: "Effect", hide: "phone", cell: (row) => row.takes_effect },
-      ]} />` : html`<${Note}><p>No option would get another value.</p><//>`)}
+      ]} />` : html`<${Note}><p>This text changes no option.</p><//>`)}
       ${!tried && !error && html`<${Empty} title="Try the change first.">The broker checks the file and lists the differences. Nothing changes until you save.<//>`}</div></div>`;
 }
