@@ -11,6 +11,7 @@ from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.calls.problems import PROBLEM
+from holdfast.admin.jobs.jobs import Jobs
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.compose import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
@@ -56,6 +57,7 @@ class Desk:
             self.broker.retained, self.broker.store, self.broker.now, self._pause, self.publisher
         )
         self.history = _no_history() if history is None else history
+        self.jobs = Jobs(self.broker.now)
         self.api = compose_api(
             config or RetainerConfig(),
             administration=self.administration,
@@ -65,6 +67,7 @@ class Desk:
             can_change=True,
             location="memory",
             merger=self._merger(),
+            jobs=self.jobs,
         )
         self.table = RoutingTable(self.api.routes)
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.admin.jobs.jobs import State
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
 from holdfast.times import BadTime, moment_of
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
+from tests.admin.test_long_work import begin, job_of
 from tests.doubles import START
 from tests.postgres import synchronous
 from tests.retained.history.recorded import RecordedBroker
@@ -130,6 +132,20 @@ def test_a_restore_works_in_parts(desk: Desk) -> None:
     assert (told, rounds) == ({"restored": 240, "unchanged": 10, "kept": 1, "refused": 0}, 3)
     assert [message[:2] for message in watcher.messages()] == [("t/000", b"then")]
     assert len(desk.topics(topic="t/#", limit="1000")) == 251
+
+
+def test_a_job_restores_all_topics(desk: Desk) -> None:
+    """It works past the default size of a part of the call; its result has the numbers of all parts."""
+    for number in range(1100):
+        desk.broker.client("c", 5).publish(f"t/{number}", b"old", 1, True)
+    at = desk.broker.now()
+    desk.broker.advance(1)
+    desk.ask("DELETE", "/messages", topic="t/#")
+    job = job_of(desk, begin(desk, "POST", "/restore", topic="t/#", at=str(at)))
+    desk.broker.settle()
+    assert (job.kind, job.state, job.done, job.result["restored"]) == ("restore", State.DONE, 1100, 1100)
+    assert job.result["meta"] == {"hasnext": False, "cursor": None}
+    assert desk.ask("GET", "/info")["count"] == 1100
 
 
 def test_a_restore_that_cannot_be_done_is_refused(desk: Desk) -> None:

@@ -41,7 +41,7 @@ from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.broker import BrokerService
 from holdfast.compose.accounts import compose_account_routes, compose_accounts, hash_parameters_of
 from holdfast.compose.admin import compose_admin_listener, compose_callers
-from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
+from holdfast.compose.audit import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.clients import compose_client_routes
 from holdfast.compose.configs import compose_config_routes
@@ -170,6 +170,7 @@ def compose_api(
     health: Callable[[], Mapping[str, object]] = dict,
     merger: Merger | None = None,
     changes: IChangesSince | None = None,
+    jobs: Jobs | None = None,
 ) -> RetainerAPI:
     """Build the API for operators.
 
@@ -183,6 +184,7 @@ def compose_api(
         revisions=RevisionReader(history),
         settings=Settings(config, partial(apply_settings, retained) if can_change else None),
         store=location,
+        jobs=jobs or Jobs(administration.now),
         health=health,
         merger=merger,
         changes=changes,
@@ -281,7 +283,8 @@ def compose_broker(
         tls=tls,
     )
     changes = ChangeWatch(parts.store, PastChanges(parts.history), reactor)
-    api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness, changes)
+    jobs = Jobs(now, end_of_jobs_of(audit))
+    api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness, changes, jobs)
     broker: BrokerService | None = None
     monitoring = compose_monitoring(
         config, reactor=reactor, now=now, durable=durable, retained=parts.retained, history=parts.history,
@@ -325,7 +328,6 @@ def compose_broker(
         now=now,
         banned=bans.has_peer,
     )
-    jobs = Jobs(now)
     routes = [
         *callers.logins.routes, *JobCalls(jobs).routes,
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
@@ -404,6 +406,7 @@ def _retainer_api(
     router: Router,
     health: Callable[[], Mapping[str, object]],
     changes: IChangesSince,
+    jobs: Jobs,
 ) -> RetainerAPI:
     """Return the API about retained messages of the running broker."""
 
@@ -422,6 +425,7 @@ def _retainer_api(
         health=health,
         merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
         changes=changes,
+        jobs=jobs,
     )
 
 

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web import http
 
 from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.jobs.jobs import Job, note_of
 from holdfast.admin.routing.table import UNANSWERED, Witness
 from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, LONGEST, OPERATED, Audit, IAudit
 from holdfast.audit.sinks import FileSink, JournalSink, Sink
@@ -104,6 +105,15 @@ def witness_of(audit: IAudit) -> Witness:
         audit.tell(OPERATED, call.caller.name if refused else None, fields)
 
     return witness
+
+
+def end_of_jobs_of(audit: IAudit) -> Callable[[Job], None]:
+    """Return the function that tells the audit log of the end of each job."""
+
+    def ended(job: Job) -> None:
+        audit.tell(OPERATED, None, _cut({"operator": job.by, "about": job.about, **note_of(job)}))
+
+    return ended
 
 
 def _cut(fields: Mapping[str, object]) -> dict[str, object]:

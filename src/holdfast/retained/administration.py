@@ -141,12 +141,14 @@ class Administration:
         dry_run: bool = False,
         quiet: bool = False,
         search: Search | None = None,
+        progress: Callable[[Cleared], None] = lambda _: None,
     ) -> Generator[Deferred[Any], Any, Cleared]:
         """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
         With a ``search``, only the messages that it selects beside the Topic Filter. Expired messages are cleared
         quietly: for subscribers they have gone already. Messages published from now on stay. With ``rows`` it ends
-        early if subscribers are slow or matches are rare. Fails with :class:`StorageFailure`.
+        early if subscribers are slow or matches are rare. ``progress`` is told what is cleared after
+        each part. Fails with :class:`StorageFailure`.
         """
         if dry_run and rows is None and not after:
             counted = yield from self._countable(search or Search(topic_filter, self.now()))
@@ -178,6 +180,7 @@ class Administration:
                     yield _durable(tickets)
                     self.counts["cleared"] += len(tickets)
                     count += len(tickets)
+                progress(Cleared(count, after, done))
                 yield self.pause()
         finally:
             self._retained.feed.forget(listening)

@@ -36,6 +36,11 @@ class Call:
     head: Head | None = None
     is_current: Callable[[], bool] = field(default=lambda: True, eq=False)
 
+    @property
+    def prefers_job(self) -> bool:
+        """Whether the caller asks for a job in place of a late answer."""
+        return self.head is not None and self.head.prefers_job
+
 
 @frozen
 class Answer:

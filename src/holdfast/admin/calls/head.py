@@ -40,11 +40,19 @@ class Head:
     etags: str | None = None
     #: Last-Event-ID: where a stream of events broke off
     last_event: str | None = None
+    #: Prefer (RFC 7240)
+    prefer: str | None = None
 
     @property
     def changes(self) -> bool:
         """Whether the call may change something."""
         return self.method not in ("GET", "HEAD", "OPTIONS")
+
+    @property
+    def prefers_job(self) -> bool:
+        """Whether the caller wants a job at once rather than the result later: ``Prefer: respond-async``."""
+        wanted = (self.prefer or "").lower().split(",")
+        return any(each.partition(";")[0].strip() == "respond-async" for each in wanted)
 
 
 #: Returns who calls, from the transport and the head. Raises RefusedCall.
@@ -82,4 +90,5 @@ def head_of(request: Any, method: bytes) -> Head:
         encodings=header(b"accept-encoding"),
         etags=header(b"if-none-match"),
         last_event=header(b"last-event-id"),
+        prefer=header(b"prefer"),
     )

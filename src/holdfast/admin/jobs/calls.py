@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.web import http
 
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
-from holdfast.admin.calls.problems import not_found
+from holdfast.admin.calls.problems import RefusedCall, not_found
 from holdfast.admin.jobs.jobs import JOBS_PATH, Job, Jobs, State
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path
-from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, nullable, record
+from holdfast.admin.routing.schemas import INTEGER, NUMBER, STRING, TIME, array, nullable, record
 
 #: what a call that begins a job answers with
 JOB = record(
     {
         "id": STRING,
         "kind": STRING,
+        "about": STRING,
         "by": STRING,
         "state": {"type": "string", "enum": [state.value for state in State]},
-        "progress": record({"done": INTEGER, "total": nullable(INTEGER)}),
+        "progress": record({"done": INTEGER, "total": nullable(INTEGER), "rate": NUMBER}),
         "began_at": TIME,
         "ended_at": nullable(TIME),
         "result": {},
@@ -55,8 +57,8 @@ class JobCalls:
                 method="DELETE",
                 path=f"{JOBS_PATH}/{{id}}",
                 handler=self.cancel,
-                scope=Scope.ADMIN,
-                summary="Cancel a running job, or forget an ended one",
+                scope=Scope.RETAINED_WRITE,
+                summary="Cancel a running job, or forget an ended one: your own, or with the scope admin any",
                 parameters=(_NUMBER,),
                 answers={204: NOTHING},
             ),
@@ -71,8 +73,11 @@ class JobCalls:
         return succeed(answer(self._job(call).shown()))
 
     def cancel(self, call: Call) -> Deferred[Answer]:
-        """Cancel a job."""
-        self._jobs.cancel(self._job(call))
+        """Cancel a job. Without the scope admin, only a job that this caller has begun."""
+        job, caller = self._job(call), call.caller
+        if not (caller.may(Scope.ADMIN) or job.by == str(caller)):
+            raise RefusedCall(http.FORBIDDEN, "FORBIDDEN", f"this job of {job.by} needs the scope admin")
+        self._jobs.cancel(job)
         return succeed(DONE)
 
     def _job(self, call: Call) -> Job:

@@ -6,7 +6,8 @@ A handler begins one and answers with :func:`accepted`:
     return succeed(accepted(job))
 
 The work is given the job, and tells its progress there: ``job.done = 7``. Its Deferred fires with the result, which
-must be JSON; it is cancelled if an operator cancels the job.
+must be JSON; it is cancelled if an operator cancels the job. A cancelled or failed job keeps the ``job.result`` that
+the work has set so far.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from twisted.python.failure import Failure
 from twisted.web import http
 
 from holdfast.admin.calls.call import Answer, answer
-from holdfast.admin.calls.problems import RefusedCall, unavailable
+from holdfast.admin.calls.problems import Refusals, RefusedCall, unavailable
+from holdfast.storage.errors import StoreUnusable
+from holdfast.tickets import StorageFailure
 from holdfast.times import text_of
 
 JOBS_PATH = "/api/v5/jobs"
@@ -44,11 +47,16 @@ class State(Enum):
 
 @define(eq=False)
 class Job:
-    """A job. ``done`` of ``total`` (None: not known) is its progress; times are milliseconds since the epoch."""
+    """A job. ``done`` of ``total`` (None: not known) is its progress; times are milliseconds since the epoch.
+
+    ``now`` returns such a time. ``about`` says what the job works on, such as a Topic Filter.
+    """
 
     kind: str
     by: str
     began: int
+    now: Callable[[], int]
+    about: str = ""
     number: str = field(factory=lambda: secrets.token_hex(8))
     state: State = State.RUNNING
     done: int = 0
@@ -57,14 +65,21 @@ class Job:
     result: Any = None
     problem: str | None = None
 
+    @property
+    def rate(self) -> float:
+        """What was done in a second, on average."""
+        elapsed = max(1, (self.now() if self.ended is None else self.ended) - self.began)
+        return round(1000 * self.done / elapsed, 1)
+
     def shown(self) -> dict[str, Any]:
         """Return the job as JSON."""
         return {
             "id": self.number,
             "kind": self.kind,
+            "about": self.about,
             "by": self.by,
             "state": self.state.value,
-            "progress": {"done": self.done, "total": self.total},
+            "progress": {"done": self.done, "total": self.total, "rate": self.rate},
             "began_at": text_of(self.began),
             "ended_at": None if self.ended is None else text_of(self.ended),
             "result": self.result,
@@ -72,30 +87,36 @@ class Job:
         }
 
 
+_NO_REFUSALS: Refusals = {}
+
 #: Does the job. It may fail with RefusedCall, whose text is then the problem of the job.
 Work = Callable[[Job], Deferred[Any]]
 
 
 class Jobs:
-    """The jobs by their numbers, the oldest first. ``now`` returns milliseconds since the epoch."""
+    """The jobs by their numbers, the oldest first.
+
+    ``now`` returns milliseconds since the epoch. ``ended`` is called with each job that has ended.
+    """
 
     _log = Logger()
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], ended: Callable[[Job], None] = lambda _: None) -> None:
         self._now = now
+        self._ended = ended
         self._jobs: dict[str, Job] = {}
         self._work: dict[str, Deferred[Any]] = {}
 
-    def begin(self, kind: str, by: str, work: Work) -> Job:
-        """Begin a job. Raises RefusedCall if too many run."""
+    def begin(self, kind: str, by: str, work: Work, about: str = "", refusals: Refusals = _NO_REFUSALS) -> Job:
+        """Begin a job. Raises RefusedCall if too many run. ``refusals`` are those of the call that begins it."""
         self._forget()
         if len(self._work) >= MOST_RUNNING:
             raise unavailable(f"{MOST_RUNNING} jobs run already; wait until one ends, or cancel one")
-        job = Job(kind=kind, by=by, began=self._now())
+        job = Job(kind=kind, by=by, began=self._now(), now=self._now, about=about)
         self._jobs[job.number] = job
         doing = maybeDeferred(work, job)
         self._work[job.number] = doing
-        doing.addCallbacks(self._succeeded, self._failed, callbackArgs=(job,), errbackArgs=(job,))
+        doing.addCallbacks(self._succeeded, self._failed, callbackArgs=(job,), errbackArgs=(job, refusals))
         return job
 
     def all(self) -> list[Job]:
@@ -118,27 +139,36 @@ class Jobs:
 
     def stop(self) -> None:
         """Cancel all jobs, because the broker stops."""
-        for doing in tuple(self._work.values()):
+        for number, doing in tuple(self._work.items()):
+            job = self._jobs[number]
+            self._log.info(
+                "the job {number} ({kind} {about}) ends because the broker stops; it has done {done} of {total}",
+                number=number, kind=job.kind, about=job.about,
+                done=job.done, total="an unknown number" if job.total is None else job.total,
+            )  # fmt: skip
             doing.cancel()
 
     def _succeeded(self, result: Any, job: Job) -> None:
         job.result = result
         self._end(job, State.DONE)
 
-    def _failed(self, failure: Failure, job: Job) -> None:
+    def _failed(self, failure: Failure, job: Job, refusals: Refusals) -> None:
         if failure.check(CancelledError):
             self._end(job, State.CANCELLED)
             return
-        job.problem = "this is a fault of the broker; see its log"
-        if isinstance(failure.value, RefusedCall):
-            job.problem = str(failure.value)
+        error = failure.value
+        refused = next((make(error) for kind, make in refusals.items() if isinstance(error, kind)), error)
+        if isinstance(refused, RefusedCall | StorageFailure | StoreUnusable):
+            job.problem = str(refused)
         else:
+            job.problem = "this is a fault of the broker; see its log"
             self._log.failure("a job failed", failure)
         self._end(job, State.FAILED)
 
     def _end(self, job: Job, state: State) -> None:
         job.state, job.ended = state, self._now()
         self._work.pop(job.number, None)
+        self._ended(job)
 
     def _forget(self) -> None:
         now = self._now()
@@ -152,4 +182,9 @@ class Jobs:
 def accepted(job: Job) -> Answer:
     """Return the answer to a call that has begun a job."""
     headers = (("Location", f"{JOBS_PATH}/{job.number}"),)
-    return answer(job.shown(), http.ACCEPTED, headers, note={"job": job.number, "kind": job.kind})
+    return answer(job.shown(), http.ACCEPTED, headers, note=note_of(job))
+
+
+def note_of(job: Job) -> dict[str, object]:
+    """Return what the audit log says about a job."""
+    return {"job": job.number, "kind": job.kind, "state": job.state.value, "done": job.done, "total": job.total}

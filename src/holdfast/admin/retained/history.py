@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from attrs import asdict
@@ -25,6 +26,8 @@ from holdfast.admin.calls.arguments import (
 )
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.jobs.calls import JOB
+from holdfast.admin.jobs.jobs import Job, Jobs, accepted
 from holdfast.admin.retained.lists.read_limit import ReadLimit
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
@@ -45,7 +48,7 @@ from holdfast.admin.routing.schemas import (
 )
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import IRetainedHistory
-from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.records import LARGEST_SHOWN, date_of, properties_of
 from holdfast.topics import EVERY_TOPIC
 
@@ -87,7 +90,9 @@ class HistoryCalls:
         restorer: Restorer,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
+        jobs: Jobs,
     ) -> None:
+        self._jobs = jobs
         self._history = history
         self._restorer = restorer
         self._now = now
@@ -134,7 +139,10 @@ class HistoryCalls:
                     query("limit", whole(1, _MOST, _TOPICS), "the most topics of this call"),
                     CURSOR,
                 ),
-                answers={200: Content({"type": "object"}, "the numbers of topics")},
+                answers={
+                    200: Content({"type": "object"}, "the numbers of topics"),
+                    202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
+                },
                 refusals=REFUSALS,
             ),
         )
@@ -167,7 +175,10 @@ class HistoryCalls:
 
     @inlineCallbacks
     def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Restore the retained messages of a moment, for the next topics after a cursor."""
+        """Restore the retained messages of a moment, for the next topics after a cursor.
+
+        With ``Prefer: respond-async`` a job restores all topics; a dry run, or a call with a limit, ignores that.
+        """
         arguments = call.arguments
         topic_filter = filter_of(arguments)
         at = time_of(arguments, "at", self._now())
@@ -175,16 +186,39 @@ class HistoryCalls:
             raise bad_request("name a time: ?at=...", "at")
         dry_run, clear = flag_of(arguments, "dry_run"), flag_of(arguments, "clear")
         most = number_of(arguments, "limit", _TOPICS, _MOST)
-        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, cursor_of(arguments), most)
-        told = asdict(counts)
-        after, done = told.pop("after"), told.pop("done")
+        after = cursor_of(arguments)
+        if call.prefers_job and "limit" not in arguments and not dry_run:
+            work = partial(self._restore_all, topic_filter=topic_filter, at=at, clear=clear, after=after)
+            return accepted(self._jobs.begin("restore", str(call.caller), work, topic_filter, REFUSALS))
+        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, after, most)
+        self._log_restored(counts, topic_filter, at, dry_run)
+        return answer(_told(counts, at, dry_run))
+
+    @inlineCallbacks
+    def _restore_all(
+        self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str
+    ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
+        def told(counts: Restored) -> None:
+            job.done, job.result = counts.topics, _told(counts, at, False)
+
+        counts = yield self._restorer.restore(topic_filter, at, False, clear, after, progress=told)
+        self._log_restored(counts, topic_filter, at, False)
+        return _told(counts, at, False)
+
+    def _log_restored(self, counts: Restored, topic_filter: str, at: int, dry_run: bool) -> None:
         if counts.topics and not dry_run:
             self._log.info(
                 "{count} retained messages were restored as of {at}: {filter}",
                 count=counts.topics, at=date_of(at), filter=topic_filter,
             )  # fmt: skip
-        meta = {"hasnext": not done, "cursor": None if done else after}
-        return answer({**told, "at": date_of(at), "dry_run": dry_run, "meta": meta})
+
+
+def _told(counts: Restored, at: int, dry_run: bool) -> dict[str, Any]:
+    """Return the numbers of a restore as JSON."""
+    told = asdict(counts)
+    after, done = told.pop("after"), told.pop("done")
+    meta = {"hasnext": not done, "cursor": None if done else after}
+    return {**told, "at": date_of(at), "dry_run": dry_run, "meta": meta}
 
 
 def _seq_in(body: bytes) -> int:

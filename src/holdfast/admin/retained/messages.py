@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,8 @@ from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.arguments import cursor_of, filter_of, flag_of, number_of
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request, not_found
+from holdfast.admin.jobs.calls import JOB
+from holdfast.admin.jobs.jobs import Job, Jobs, accepted
 from holdfast.admin.retained.lists.conditions import CONDITIONS, SORTING, search_of, sorting_of
 from holdfast.admin.retained.lists.listers import lister_of
 from holdfast.admin.retained.lists.read_limit import MOST_READS, ReadLimit
@@ -34,9 +37,11 @@ from holdfast.admin.routing.schemas import (
     request,
     whole,
 )
-from holdfast.retained.administration import BYTES, ROWS, Administration
+from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
 from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.queries.scan_places import TooManyScans
 from holdfast.retained.records import detail_of, request_of, summary_of
+from holdfast.retained.store.scans.values import Search
 from holdfast.topics import EVERY_TOPIC
 
 #: The most messages of a page, as in EMQX.
@@ -61,8 +66,9 @@ _CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "objec
 class MessageCalls:
     """Answers calls about the retained messages of now or of a moment."""
 
-    def __init__(self, administration: Administration, history: IRetainedHistory, tokens: Tokens) -> None:
+    def __init__(self, administration: Administration, history: IRetainedHistory, tokens: Tokens, jobs: Jobs) -> None:
         self._administration = administration
+        self._jobs = jobs
         self._history = history
         self._tokens = tokens
         self._searches = SearchAnswers(administration.searches)
@@ -128,7 +134,11 @@ class MessageCalls:
                     QUIET,
                     *CONDITIONS,
                 ),
-                answers={200: Content(_CLEARED, "the number of messages"), 204: NOTHING},
+                answers={
+                    200: Content(_CLEARED, "the number of messages"),
+                    202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
+                    204: NOTHING,
+                },
                 refusals=REFUSALS,
             ),
             *self._message_routes(
@@ -231,10 +241,13 @@ class MessageCalls:
     def clear(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Clear the matching messages, or count them. Without a filter, clear all messages, and answer like EMQX.
 
-        Present subscribers get each clear as an empty message, unless the call is quiet.
+        Present subscribers get each clear as an empty message, unless the call is quiet. With ``Prefer: respond-async``
+        a job clears them; a dry run, or a call with a limit, is short and ignores that.
         """
         arguments = call.arguments
         quiet = flag_of(arguments, "quiet")
+        if call.prefers_job and "limit" not in arguments and not flag_of(arguments, "dry_run"):
+            return self._begin_clear(call)
         if not arguments.keys() - {"quiet"}:
             yield self._administration.clear(EVERY_TOPIC, quiet=quiet)
             return DONE
@@ -246,6 +259,33 @@ class MessageCalls:
         cleared = yield self._administration.clear(topic_filter, after, rows, dry_run, quiet, search)
         meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
         return answer({"count": cleared.count, "dry_run": dry_run, "meta": meta})
+
+    def _begin_clear(self, call: Call) -> Answer:
+        everything = not call.arguments.keys() - {"quiet"}
+        topic_filter = EVERY_TOPIC if everything else filter_of(call.arguments)
+        search = search_of(call.arguments, topic_filter, self._administration.now())
+        after, quiet = cursor_of(call.arguments), flag_of(call.arguments, "quiet")
+        work = partial(self._clear_all, topic_filter=topic_filter, search=search, after=after, quiet=quiet)
+        return accepted(self._jobs.begin("clear", str(call.caller), work, topic_filter or "all topics", REFUSALS))
+
+    @inlineCallbacks
+    def _clear_all(
+        self, job: Job, *, topic_filter: str, search: Search, after: str, quiet: bool
+    ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
+        """Clear the messages that are there now: one job, so later messages stay. First count them."""
+
+        def told(cleared: Cleared) -> None:
+            meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
+            job.done, job.result = cleared.count, {"count": cleared.count, "dry_run": False, "meta": meta}
+
+        if not after:
+            with suppress(TooManyScans):  # then the total stays unknown
+                counted = yield self._administration.clear(topic_filter, dry_run=True, search=search)
+                job.total = counted.count
+        cleared = yield self._administration.clear(topic_filter, after, quiet=quiet, search=search, progress=told)
+        told(cleared)
+        result: dict[str, Any] = job.result
+        return result
 
     @inlineCallbacks
     def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.jobs.jobs import Jobs
 from holdfast.admin.retained.history import HistoryCalls
 from holdfast.admin.retained.lists.export import ExportCalls
 from holdfast.admin.retained.lists.tokens import Tokens
@@ -61,6 +62,7 @@ class RetainerAPI:
         revisions: RevisionReader,
         settings: Settings,
         store: str,
+        jobs: Jobs,
         health: Callable[[], Mapping[str, object]] = dict,
         merger: Merger | None = None,
         changes: IChangesSince | None = None,
@@ -82,11 +84,11 @@ class RetainerAPI:
                 answers={200: Content(_INFO, "the numbers")},
                 refusals=REFUSALS,
             ),
-            *MessageCalls(administration, history, tokens).routes,
+            *MessageCalls(administration, history, tokens, jobs).routes,
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
             *RevisionCalls(revisions, administration.now, administration.pause).routes,
-            *HistoryCalls(history, restorer, administration.now, administration.pause).routes,
+            *HistoryCalls(history, restorer, administration.now, administration.pause, jobs).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
         )
 

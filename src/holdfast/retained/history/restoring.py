@@ -98,14 +98,15 @@ class Restorer:
         clear: bool = False,
         after: str = "",
         most: int | None = None,
+        progress: Callable[[Restored], None] = lambda _: None,
     ) -> Generator[Deferred[Any], Any, Restored]:
         """Publish the retained messages of a time (milliseconds since the epoch) that match a Topic Filter again.
 
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
-        ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end). Fails
-        with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a failure
-        stay restored, and the restore may be repeated.
+        ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end).
+        ``progress`` is told the numbers after each part. Fails with HistoryUnavailable, NotRetained if the retainer is
+        off, or StorageFailure. Topics restored before a failure stay restored, and the restore may be repeated.
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
@@ -132,6 +133,7 @@ class Restorer:
                     if ticket.failure is not None:
                         raise ticket.failure
                 counts.after, counts.done = after, done
+                progress(counts)
                 looked_at += max(len(steps), _TOPICS // 10)  # a read takes time even if it finds no topic
                 yield self._history.turn()
         finally:
