@@ -61,7 +61,7 @@ def test_messages_published_while_a_job_clears_stay() -> None:
         turns.append(Deferred())
         return turns[-1]
 
-    desk.administration.pause = pause
+    unpaused, desk.administration.pause = desk.administration.pause, pause
     job = job_of(desk, begin(desk, "DELETE", "/messages", topic="t/#"))
     desk.broker.settle()
     assert (job.state, job.done) == (State.RUNNING, 500)
@@ -70,6 +70,7 @@ def test_messages_published_while_a_job_clears_stay() -> None:
     desk.broker.settle()
     desk.jobs.cancel(job)
     assert job.state is State.CANCELLED
+    desk.administration.pause = unpaused
     assert (job.done, job.result["meta"]) == (1000, {"hasnext": True, "cursor": "t/1000"})
     assert desk.topics(limit="3") == ["t/0900", "t/1001", "t/1002"]
 

@@ -60,7 +60,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/api/v5/configs/toml"): ADMIN,
     ("POST", "/api/v5/dashboard/link"): CONTROL,
     ("GET", "/api/v5/jobs"): READ,
-    ("DELETE", "/api/v5/jobs/{id}"): ADMIN,
+    ("DELETE", "/api/v5/jobs/{id}"): RETAINED_WRITE,
     ("GET", "/api/v5/jobs/{id}"): READ,
     ("GET", "/api/v5/listeners"): READ,
     ("POST", "/api/v5/login"): OPEN,
