@@ -48,7 +48,9 @@ class Reactor(Clock):
 
 
 def control(directory: Path, reactor: Any) -> ControlSocket:
-    return ControlSocket(reactor, directory, APISite(lambda _: succeed(answer({})), 1000, reactor))
+    return ControlSocket(
+        reactor, directory, APISite(lambda _: succeed(answer({})), lambda _method, _path: 1000, reactor)
+    )
 
 
 def test_it_is_private_from_the_first_moment(tmp_path: Path) -> None:

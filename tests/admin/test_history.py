@@ -227,15 +227,12 @@ def test_an_archive_confirms_its_last_change(desk: Desk) -> None:
     assert refused[:2] == (400, "HISTORY_UNAVAILABLE")
     assert refused[2].startswith(f"the history ends at event {last}:")
     assert told(str(last)) == str(last)
-    for wrong in (
-        b"",
-        b"7",
-        b'{"seq": 7}',
-        b'{"seq": "-1"}',
-        b'{"seq": "7", "x": 1}',
-        b'{"seq": "' + b"9" * 19 + b'"}',
-    ):
-        assert desk.refused("POST", "/history/archived", body=wrong)[2].startswith('the body is {"seq": "123"}')
+    for wrong in (b"7", b'{"seq": 7}', b'{"seq": "-1"}', b'{"seq": "' + b"9" * 19 + b'"}', b"{}"):
+        assert desk.refused("POST", "/history/archived", body=wrong)[2].startswith(
+            ('the body is {"seq": "123"}', "the body is a JSON object")
+        )
+    for wrong in (b"", b'{"seq": "7", "x": 1}', b'{"seq": "7", "seq": "8"}'):
+        assert desk.refused("POST", "/history/archived", body=wrong)[:2] == (400, "BAD_REQUEST")
 
 
 def test_the_difference_of_two_revisions_is_told(desk: Desk) -> None:

@@ -44,7 +44,7 @@ class HTTPClient:
 
     def __init__(self, answering: Callable[[Call], Deferred[Answer]], most_bytes: int = 1000) -> None:
         self.clock = Clock()
-        self.site = APISite(answering, most_bytes, self.clock)
+        self.site = APISite(answering, lambda _method, _path: most_bytes, self.clock)
         self.transport, self.channel = self.connect()
 
     def connect(self) -> tuple[Any, Any]:
@@ -115,7 +115,7 @@ def test_a_body_that_is_too_long_is_refused_while_it_comes_in(announced: bool) -
         line.send("POST / HTTP/1.1", "Transfer-Encoding: chunked", body=b"3e9\r\n" + b"x" * 1001 + b"\r\n")
     status, _, body = line.answered()
     assert status == 413
-    assert json.loads(body)["message"] == "a body has at most 1000 bytes; send it in parts"
+    assert json.loads(body)["message"] == "the body of this call has at most 1000 bytes"
     line.channel.dataReceived(b"x" * 1001 if announced else b"0\r\n\r\n")
     assert line.transport.disconnecting
     assert calls == []

@@ -19,6 +19,7 @@ from attrs import asdict, evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThreadPool
 
 from holdfast.admin.broker.reload import ReloadAPI
 from holdfast.admin.broker.tracing import TraceAPI
@@ -99,6 +100,7 @@ from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
+from holdfast.strict_json import read_long_json
 from holdfast.tickets import CommitTicket
 from holdfast.transports.configured import ComposedTLS
 from holdfast.version import version
@@ -341,8 +343,13 @@ def compose_broker(
             reactor=reactor, now=now,
         ),
     ]  # fmt: skip
-    table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
-    most_bytes = longest_body(config.retainer.max_payload_size)
+    longest = longest_body(config.retainer.max_payload_size)
+    table = RoutingTable(
+        [*routes, OpenAPI(routes, version(), longest).route],
+        witness_of(audit),
+        lambda body: deferToThreadPool(reactor, reactor.getThreadPool(), read_long_json, body),
+        longest,
+    )
     consoles = Consoles(
         sessions.connect_operator, connections=connections, limits=lambda: listeners.limits_of(CONSOLES), clock=reactor
     )
@@ -352,7 +359,7 @@ def compose_broker(
         identify=callers.identities.identify,
         goes_on=callers.identities.goes_on,
         unwrap=callers.forwarding.unwrap,
-        most_bytes=most_bytes,
+        most_bytes=table.longest_body,
         reactor=reactor,
         process=process,
         refused=refused,
@@ -378,7 +385,7 @@ def compose_broker(
         reloads=reloads,
         memory=sessions.memory,
         stop_jobs=jobs.stop,
-        control=ControlSocket(reactor, config.data_dir, APISite(table.answer, most_bytes, reactor)),
+        control=ControlSocket(reactor, config.data_dir, APISite(table.answer, table.longest_body, reactor)),
         admin=admin,
         dashboard_link=callers.logins.new_link,
         description=(

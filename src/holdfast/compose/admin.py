@@ -18,7 +18,7 @@ from holdfast.admin.http.forwarding import Forwarding
 from holdfast.admin.http.guards import Guards
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
-from holdfast.admin.http.site import Answering
+from holdfast.admin.http.site import Answering, MostBytes
 from holdfast.admin.http.upgrade import MakeProtocol, Upgrade
 from holdfast.admin.logins.logins import LoginAPI, VerifyUser
 from holdfast.audit.audit import REFUSED, IAudit
@@ -108,7 +108,7 @@ def compose_admin_listener(
     identify: Identify,
     goes_on: GoesOn,
     unwrap: Unwrap,
-    most_bytes: int,
+    most_bytes: MostBytes,
     reactor: Any,
     process: ProcessConnections,
     refused: RefusedConnections,

@@ -6,11 +6,11 @@ The API, ``holdfast retainer import`` and the pipeline's sink use these rules, s
 from __future__ import annotations
 
 import binascii
-import json
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.strict_json import BadJSON, read_json
 from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name, is_sys
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import Properties
@@ -167,9 +167,14 @@ class Fields:
 def fields_in(source: bytes, prefix: str = "") -> Fields:
     """Return the fields of a JSON object. Raises :class:`BadRecord`."""
     try:
-        found = json.loads(source)
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(f"this is not JSON: {str(error)[:100]}") from error
+        found = read_json(source)
+    except BadJSON as error:
+        raise BadRecord(f"{prefix if error.field else ''}{error}", error.field) from error
+    return fields_of(found, prefix)
+
+
+def fields_of(found: object, prefix: str = "") -> Fields:
+    """Return the fields of an object that was read from JSON. Raises :class:`BadRecord` if it is something else."""
     if not isinstance(found, dict):
         raise BadRecord("this is not a JSON object")
     return Fields(found, prefix)

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from holdfast.messages import ApplicationMessage, RetainedMessage
-from holdfast.retained.fields import LATEST, check_payload, checked_properties, fields_in
+from holdfast.retained.fields import LATEST, check_payload, checked_properties, fields_in, fields_of
 from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.values import ListedMessage
 from holdfast.terminal_text import safe_json
@@ -96,12 +96,12 @@ class RetainRequest:
     quiet: bool
 
 
-def request_of(body: bytes, now: int) -> RetainRequest:
-    """Return the request in a body. Its shape is that of EMQX's requests to publish.
+def request_of(found: object, now: int) -> RetainRequest:
+    """Return the request in a JSON object. Its shape is that of EMQX's requests to publish.
 
     Raises :class:`BadRecord`.
     """
-    fields = fields_in(body)
+    fields = fields_of(found)
     topic = fields.topic()
     encoding = fields.text("payload_encoding") or "plain"
     if encoding == "base64":

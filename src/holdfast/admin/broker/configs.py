@@ -100,7 +100,11 @@ class ConfigCalls:
                 handler=self.put,
                 scope=Scope.ADMIN,
                 summary="Replace the configuration file and reload it; with dry_run, only list the differences",
-                body=Content(request({"toml": STRING, "dry_run": FLAG}, required=("toml",)), "the whole new text"),
+                body=Content(
+                    request({"toml": STRING, "dry_run": FLAG}, required=("toml",)),
+                    "the whole new text",
+                    most_bytes=4 * _MOST_BYTES,
+                ),
                 answers={200: Content(_OUTCOME, "what was changed, or would be")},
                 refusals=refusals,
                 finishes=True,

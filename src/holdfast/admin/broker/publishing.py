@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.web import http
 
 from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.bodies import json_of, object_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.commits import committed
 from holdfast.admin.calls.problems import Refusals, RefusedCall, bad_request
@@ -100,7 +100,7 @@ class PublishCalls:
                 handler=self.publish,
                 scope=Scope.PUBLISH,
                 summary="Publish a message; the answer comes when the message is stored",
-                body=Content(_MESSAGE, "the message"),
+                body=Content(_MESSAGE, "the message", most_bytes=None),
                 answers={
                     200: Content(_PUBLISHED, "it had subscribers"),
                     202: Content(_UNMATCHED, "nobody subscribes to its topic"),
@@ -114,7 +114,7 @@ class PublishCalls:
                 handler=self.publish_bulk,
                 scope=Scope.PUBLISH,
                 summary="Publish up to 1000 messages in their order; if one of them is invalid, none is published",
-                body=Content({**array(_MESSAGE), "maxItems": MOST_MESSAGES}, "the messages"),
+                body=Content({**array(_MESSAGE), "maxItems": MOST_MESSAGES}, "the messages", most_bytes=MOST_BYTES),
                 answers={
                     200: Content(array(_PUBLISHED), "all had subscribers"),
                     202: Content(array(ANYTHING), "some had no subscribers, or could not be retained"),
@@ -127,10 +127,7 @@ class PublishCalls:
     @inlineCallbacks
     def publish(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Publish a message."""
-        found = _json(call.body)
-        if not isinstance(found, dict):
-            raise bad_request(f"the body is a JSON object such as {_EXAMPLE}")
-        message = self._message(found, "")
+        message = self._message(object_of(call, _EXAMPLE), "")
         ticket, matched = yield self._messages.publish(message)
         yield committed(ticket)
         result = _result(matched)
@@ -140,11 +137,7 @@ class PublishCalls:
     @inlineCallbacks
     def publish_bulk(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Publish messages, one after the other."""
-        if len(call.body) > MOST_BYTES:
-            raise RefusedCall(
-                http.REQUEST_ENTITY_TOO_LARGE, "TOO_LARGE", f"the body of a bulk has at most {MOST_BYTES} bytes"
-            )
-        found = _json(call.body)
+        found = json_of(call)
         if not isinstance(found, list) or len(found) > MOST_MESSAGES:
             allowed = f"a JSON list of at most {MOST_MESSAGES} messages"
             raise bad_request(f"the body is {allowed}, such as [{_EXAMPLE}]", allowed=allowed)
@@ -223,13 +216,6 @@ def _as_pairs(properties: object) -> Mapping[str, Any]:
     if not isinstance(user_properties, dict):
         return properties
     return {**properties, "user_properties": [list(pair) for pair in user_properties.items()]}
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _result(matched: bool) -> dict[str, Any]:

@@ -1,32 +1,39 @@
-"""The JSON object in the body of a call."""
+"""The JSON in the body of a call. It is read strictly: what is ambiguous is refused, with the path of the value."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import Any
 
-from holdfast.admin.calls.call import Call
-from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.calls.call import UNREAD, Call
+from holdfast.admin.calls.problems import RefusedCall, bad_request
+from holdfast.strict_json import BadJSON, read_json
+
+#: Bytes of a body that is read at once. A thread reads longer ones.
+SHORT = 1 << 16
+
+
+def json_of(call: Call) -> Any:
+    """Return the JSON in the body."""
+    if call.parsed is not UNREAD:
+        return call.parsed
+    try:
+        return read_json(call.body)
+    except BadJSON as error:
+        raise not_json(error) from None
+
+
+def not_json(error: BadJSON) -> RefusedCall:
+    """Return the refusal of a body that is not JSON."""
+    return bad_request(f"the body: {error}", error.field or None, error.allowed)
 
 
 def object_of(call: Call, example: str) -> dict[str, Any]:
     """Return the JSON object in the body."""
-    try:
-        fields = json.loads(call.body)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise bad_request(f"the body is a JSON object such as {example}")
-    return fields
-
-
-def check_text(fields: dict[str, Any]) -> None:
-    """Refuse text with lone surrogates: JSON can escape them, but no answer could show them."""
-    try:
-        json.dumps(fields, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise bad_request("the body has text that is not valid Unicode: a surrogate without its other half") from None
+    found = json_of(call)
+    if not isinstance(found, dict):
+        raise bad_request(f"the body is a JSON object such as {example}", allowed="a JSON object")
+    return found
 
 
 def check_fields(fields: dict[str, Any], known: Collection[str]) -> None:

@@ -18,13 +18,18 @@ NDJSON = "application/x-ndjson"
 CSV = "text/csv; charset=utf-8"
 
 
+#: stands for JSON that is not read yet
+UNREAD = object()
+
+
 @frozen
 class Call:
     """A call: its method, its path (still percent-encoded), its arguments, and its body.
 
     The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
     this name; ``head`` has what else the request says, if it came over HTTP. ``is_current`` tells whether the caller
-    may still make calls: a long answer ends with the caller's key or session.
+    may still make calls: a long answer ends with the caller's key or session. ``parsed`` is the JSON in a long body,
+    which a thread has read.
     """
 
     method: str
@@ -35,6 +40,7 @@ class Call:
     accept: str = ""
     head: Head | None = None
     is_current: Callable[[], bool] = field(default=lambda: True, eq=False)
+    parsed: Any = field(default=UNREAD, eq=False, repr=False)
 
     @property
     def prefers_job(self) -> bool:

@@ -11,7 +11,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
-from holdfast.admin.http.site import Answering, APISite, CountedChannel
+from holdfast.admin.http.site import Answering, APISite, CountedChannel, MostBytes
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import peer_of
 
@@ -25,7 +25,7 @@ class ListenerSite(APISite):
     def __init__(
         self,
         answering: Answering,
-        most_bytes: int,
+        most_bytes: MostBytes,
         reactor: Any,
         identify: Identify,
         most_connections: int,

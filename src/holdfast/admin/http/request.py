@@ -44,7 +44,7 @@ class LimitedRequest(Request):
         except RefusedCall as refused:
             self.refused = refused
         if self._may_change:
-            self.most_bytes = channel.site.most_bytes
+            self.most_bytes = channel.site.most_bytes(channel.method.decode("ascii", "replace"), channel.path)
         if length is not None and length > self.most_bytes:
             self._refuse()
             length = 0
@@ -74,9 +74,10 @@ class LimitedRequest(Request):
             return
         self.is_too_long = True
         who = "" if self._may_change else " of a caller who may only read, or without an API key or a login,"
-        message = f"a body{who} has at most {self.most_bytes} bytes; send it in parts"
+        most = f"{self.most_bytes} bytes"
+        message = f"the body of this call{who} has at most {most}"
         channel: Any = self.channel
-        channel.refuse_early(RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message))
+        channel.refuse_early(RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message, allowed=most))
 
 
 def call_of(request: Any) -> Call:

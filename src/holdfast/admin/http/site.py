@@ -41,6 +41,9 @@ _MOST_DIGITS = 18
 
 Answering = Callable[[Call], Deferred[Answer]]
 
+#: returns the most bytes of a body, from the method and the path of its call
+MostBytes = Callable[[str, str], int]
+
 #: headers of every answer that has no other of the same name
 _HEADERS = (
     (b"cache-control", b"no-store"),
@@ -126,6 +129,11 @@ class CountedChannel(http.HTTPChannel):
         """The method of the request whose headers have arrived."""
         method: bytes = self._command
         return method
+
+    @property
+    def path(self) -> str:
+        """The path of the request whose headers have arrived, still percent-encoded."""
+        return self._path.partition(b"?")[0].decode("ascii", "replace")
 
     def connectionMade(self) -> None:
         """Accept the connection, unless there are too many already."""
@@ -273,7 +281,7 @@ class CountedChannel(http.HTTPChannel):
 
 
 class APISite(Site):
-    """A site of the API. It limits the number of connections; ``most_bytes`` limits the body of a request.
+    """A site of the API. It limits the number of connections; ``most_bytes`` limits bodies.
 
     ``identify`` returns the caller of a request; by default, the local user behind the control socket. ``goes_on``
     tells whether that caller may still make the call. ``unwrap`` finds the client behind a proxy.
@@ -285,7 +293,7 @@ class APISite(Site):
     def __init__(
         self,
         answering: Answering,
-        most_bytes: int,
+        most_bytes: MostBytes,
         reactor: Any,
         identify: Identify | None = None,
         most_connections: int = _MOST_CONNECTIONS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Callable, Generator
 from functools import partial
@@ -24,6 +23,7 @@ from holdfast.admin.calls.arguments import (
     position_of,
     time_of,
 )
+from holdfast.admin.calls.bodies import check_fields, object_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.jobs.calls import JOB
@@ -57,6 +57,7 @@ MOST_EVENTS = 1000
 #: The topics that one call restores by default: few enough for a short commit.
 _TOPICS = 1000
 _MOST = 2**53
+_EXAMPLE = '{"seq": "123"}'
 _ORDERS = ("oldest", "newest")
 _EVENT = record(
     {
@@ -170,7 +171,7 @@ class HistoryCalls:
     @inlineCallbacks
     def archived(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Record the last change that an archive has: later changes are not pruned."""
-        recorded = yield self._history.archived(_seq_in(call.body))
+        recorded = yield self._history.archived(_seq_in(call))
         return answer({"seq": str(recorded)})
 
     @inlineCallbacks
@@ -221,15 +222,17 @@ def _told(counts: Restored, at: int, dry_run: bool) -> dict[str, Any]:
     return {**told, "at": date_of(at), "dry_run": dry_run, "meta": meta}
 
 
-def _seq_in(body: bytes) -> int:
+def _seq_in(call: Call) -> int:
     """Return the number in ``{"seq": "..."}``; no other key is allowed."""
-    try:
-        match json.loads(body):
-            case {"seq": str(text), **rest} if not rest and (seq := digits_of(text)) is not None:
-                return seq
-    except (ValueError, RecursionError):
-        pass  # the same answer as for other JSON
-    raise bad_request('the body is {"seq": "123"}: the number of the last change that the archive has')
+    fields = object_of(call, _EXAMPLE)
+    check_fields(fields, ("seq",))
+    text = fields.get("seq")
+    seq = digits_of(text) if isinstance(text, str) else None
+    if seq is None:
+        raise bad_request(
+            f"the body is {_EXAMPLE}: the number of the last change that the archive has", "seq", "digits in a string"
+        )
+    return seq
 
 
 def record_of(event: HistoryEvent) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.arguments import choice_of, number_of
+from holdfast.admin.calls.bodies import not_json
 from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.refusals import REFUSALS
@@ -31,6 +32,7 @@ from holdfast.retained.importing.staging import (
     row_in,
 )
 from holdfast.retained.importing.verdicts import Merge
+from holdfast.strict_json import BadJSON, read_json
 from holdfast.terminal_text import safe_json
 from holdfast.tickets import StorageFailure
 
@@ -68,7 +70,7 @@ class MergeCalls:
                     _RULE,
                     query("rejected", whole(1, _MOST), "the rows that were rejected before"),
                 ),
-                body=Content(_STAGING, "the staging area"),
+                body=Content(_STAGING, "the staging area", most_bytes=None),
                 answers={200: Content(STRING, "the progress", NDJSON)},
                 refusals=REFUSALS,
             ),
@@ -79,7 +81,7 @@ class MergeCalls:
                 scope=Scope.RETAINED_WRITE,
                 summary="Import the lines of an export",
                 parameters=(_RULE,),
-                body=Content(STRING, "the lines", NDJSON, required=False),
+                body=Content(STRING, "the lines", NDJSON, required=False, most_bytes=None),
                 answers={200: Content(record({"rejects": array({"type": "object"})}), "the numbers of messages")},
                 refusals=REFUSALS,
             ),
@@ -179,9 +181,9 @@ def _staging_of(body: bytes) -> Staging:
     It is ``{"files": [path, ...]}``, or ``{"table": name, "attempts": [number, ...]}``.
     """
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        said = None
+        said = read_json(body)
+    except BadJSON as error:
+        raise not_json(error) from None
     match said:
         case {"files": [*files]} if all(isinstance(path, str) for path in files) and len(said) == 1:
             return StagedFiles(files)

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.arguments import cursor_of, filter_of, flag_of, number_of
+from holdfast.admin.calls.bodies import json_of
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request, not_found
 from holdfast.admin.jobs.calls import JOB
@@ -116,7 +117,7 @@ class MessageCalls:
                 scope=Scope.RETAINED_WRITE,
                 summary="Retain a message, and send it to present subscribers unless quiet is true",
                 parameters=(QUIET,),
-                body=Content(_REQUEST, "the message"),
+                body=Content(_REQUEST, "the message", most_bytes=None),
                 answers={204: NOTHING},
                 refusals=REFUSALS,
             ),
@@ -233,7 +234,7 @@ class MessageCalls:
     @inlineCallbacks
     def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Retain a message. Present subscribers get it, unless the request is quiet."""
-        request = request_of(call.body, self._administration.now())
+        request = request_of(json_of(call), self._administration.now())
         yield self._administration.set(request.message, request.quiet or flag_of(call.arguments, "quiet"))
         return DONE
 

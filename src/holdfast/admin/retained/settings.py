@@ -15,6 +15,7 @@ from holdfast.admin.retained.settings_view import CHANGEABLE, UNTIL_RESTART, opt
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.fields import ascii_only
+from holdfast.strict_json import BadJSON, read_json
 
 _OLD_NAME, _NAME = "deliver_rate", "delivery_rate"
 
@@ -85,9 +86,9 @@ class Settings:
 
 def _given(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise _refused([f"this is not JSON: {str(error)[:100]}"]) from None
+        given = read_json(body)
+    except BadJSON as error:
+        raise _refused([str(error)]) from None
     if not isinstance(given, dict):
         raise _refused(["this is not a JSON object with keys of [retainer]"])
     given.pop(UNTIL_RESTART, None)

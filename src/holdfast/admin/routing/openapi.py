@@ -12,7 +12,7 @@ from twisted.web import http
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.calls.problems import PROBLEM
-from holdfast.admin.routing.route import Content, Parameter, Route
+from holdfast.admin.routing.route import LONGEST, Content, Parameter, Route
 from holdfast.admin.routing.schemas import PROBLEM_SCHEMA, STRING, record
 
 OPENAPI_PATH = "/openapi.json"
@@ -24,7 +24,7 @@ _REFUSED: Mapping[str, Any] = {"$ref": "#/components/responses/Refused"}
 class OpenAPI:
     """Answers with the document about these routes, and about its own."""
 
-    def __init__(self, routes: Iterable[Route], version: str) -> None:
+    def __init__(self, routes: Iterable[Route], version: str, longest: int = LONGEST) -> None:
         self.route = Route(
             method="GET",
             path=OPENAPI_PATH,
@@ -36,22 +36,25 @@ class OpenAPI:
         )
         self._routes = (*routes, self.route)
         self._version = version
+        self._longest = longest
         self._body = b""
 
     def document(self, _call: Call) -> Deferred[Answer]:
         """Answer with the document."""
         if not self._body:
-            self._body = json.dumps(document_of(self._routes, self._version), ensure_ascii=False).encode() + b"\n"
+            self._body = (
+                json.dumps(document_of(self._routes, self._version, self._longest), ensure_ascii=False).encode() + b"\n"
+            )
         return succeed(Answer(body=self._body))
 
 
-def document_of(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """Return the document."""
+def document_of(routes: Iterable[Route], version: str, longest: int = LONGEST) -> dict[str, Any]:
+    """Return the document. A body with the largest message has ``longest`` bytes at most."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.control_only:
             continue
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, longest)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -77,7 +80,7 @@ def document_of(routes: Iterable[Route], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, longest: int) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _name_of(route),
         "tags": [_tag_of(route)],
@@ -94,7 +97,13 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["parameters"] = [_parameter(each) for each in route.parameters]
     if route.body is not None:
         content = {route.body.content_type: {"schema": dict(route.body.schema)}}
-        operation["requestBody"] = {"required": route.body.required, "content": content}
+        most = longest if route.body.most_bytes is None else route.body.most_bytes
+        operation["requestBody"] = {
+            "description": f"{route.body.description}, of at most {most} bytes",
+            "required": route.body.required,
+            "content": content,
+            "x-max-bytes": most,
+        }
     return operation
 
 

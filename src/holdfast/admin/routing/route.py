@@ -44,15 +44,25 @@ def in_path(name: str, schema: Schema, description: str, *, rest: bool = False) 
     )  # fmt: skip
 
 
+#: bytes of the longest body, unless a call says otherwise
+USUAL_BODY = 1 << 16
+#: bytes of a body with the largest message, unless the configuration says otherwise
+LONGEST = 1 << 24
+
+
 @frozen
 class Content:
-    """The content of a body or an answer. An answer may have one of the types ``also`` instead."""
+    """The content of a body or an answer. An answer may have one of the types ``also`` instead.
+
+    A body has at most ``most_bytes``; None: as many as the largest message needs.
+    """
 
     schema: Schema = ANYTHING
     description: str = "done"
     content_type: str = JSON
     required: bool = True
     also: tuple[str, ...] = ()
+    most_bytes: int | None = USUAL_BODY
 
 
 #: an answer of status 204

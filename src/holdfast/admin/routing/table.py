@@ -12,13 +12,18 @@ from twisted.python.failure import Failure
 from twisted.web import http
 
 from holdfast.admin.callers.caller import Via
-from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.bodies import SHORT, not_json
+from holdfast.admin.calls.call import JSON, Answer, Call
 from holdfast.admin.calls.problems import RefusedCall, bad_request, not_allowed, not_found, refusal_of, unauthorized
 from holdfast.admin.routing.paths import Paths
-from holdfast.admin.routing.route import Route
+from holdfast.admin.routing.route import LONGEST, USUAL_BODY, Route
+from holdfast.strict_json import BadJSON, read_long_json
 
 #: is told of each answered call that may change something
 Witness = Callable[[Call, Answer], None]
+
+#: Reads the JSON in a long body. Fails with BadJSON.
+ReadLong = Callable[[bytes], Deferred[Any]]
 
 #: The status that is told of a call whose caller left before its answer. What it had begun may be done.
 UNANSWERED = 499
@@ -30,20 +35,50 @@ def _tell_nobody(_call: Call, _answer: Answer) -> None:
     """Tell nobody."""
 
 
+def _read_now(body: bytes) -> Deferred[Any]:
+    return maybeDeferred(read_long_json, body)
+
+
+def _refuse_json(failure: Failure) -> Failure:
+    return Failure(not_json(failure.value)) if isinstance(failure.value, BadJSON) else failure
+
+
 class RoutingTable:
     """Answers calls by their routes.
 
     The ``witness`` is told of every call that has a route, except reads, with its answer. A caller that leaves is told
     of, too: else whoever hangs up could hide a change. What is refused to a stranger is not told: strangers could
     write as many lines as they like.
+
+    ``read_long`` reads the JSON in a long body outside of the reactor's thread; by default, at once. A body with the
+    largest message has ``longest`` bytes at most.
     """
 
     _log = Logger()
 
-    def __init__(self, routes: Iterable[Route], witness: Witness = _tell_nobody) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        witness: Witness = _tell_nobody,
+        read_long: ReadLong = _read_now,
+        longest: int = LONGEST,
+    ) -> None:
         self.routes = tuple(routes)
         self._paths = Paths(self.routes)
         self._witness = witness
+        self._read_long = read_long
+        self._longest = longest
+
+    def longest_body(self, method: str, path: str) -> int:
+        """Return the most bytes that the body of a call may have, also of one that is refused later."""
+        try:
+            found = self._paths.find(path)
+        except RefusedCall:
+            return USUAL_BODY
+        route = None if found is None else found[0].get(method)
+        if route is None or route.body is None:
+            return USUAL_BODY
+        return self._longest if route.body.most_bytes is None else route.body.most_bytes
 
     def answer(self, call: Call) -> Deferred[Answer]:
         """Answer any call. The Deferred fails only with CancelledError, if the caller cancels it."""
@@ -58,7 +93,7 @@ class RoutingTable:
         except RefusedCall as refused:
             return succeed(refused.answer())
         filled = evolve(call, arguments={**call.arguments, **values})
-        answering = maybeDeferred(_run, route, call, filled)
+        answering = maybeDeferred(_run, route, call, filled, self._read_long)
         answering.addErrback(refusal_of, route.refusals, self._log)
         if call.method not in _READS:
             told = evolve(call, arguments=_declared(route, call))
@@ -75,7 +110,7 @@ class RoutingTable:
         return failure
 
 
-def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
+def _run(route: Route, call: Call, filled: Call, read_long: ReadLong) -> Deferred[Answer]:
     """Run the handler of a route. Raises RefusedCall if this call may not be made, or not with these arguments."""
     _check_caller(route, call)
     names = [each.name for each in route.in_query]
@@ -86,7 +121,10 @@ def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
     for each in route.in_query:
         if each.required and each.name not in call.arguments:
             raise bad_request(f"the argument {each.name} is missing: {each.description}", each.name, each.description)
-    return route.handler(filled)
+    if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT:
+        return route.handler(filled)
+    reading = read_long(call.body).addErrback(_refuse_json)
+    return reading.addCallback(lambda found: route.handler(evolve(filled, parsed=found)))
 
 
 def _declared(route: Route, call: Call) -> dict[str, str]:
