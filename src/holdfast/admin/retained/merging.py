@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Mapping
 from typing import Any
 from uuid import uuid4
