@@ -139,6 +139,9 @@ class Walk:
                 page.locator("[role=tree][aria-busy=false]").wait_for()
             page.get_by_role("treeitem", name=re.compile("north")).first.wait_for()
 
+        with self._step("tree counted") as page:
+            page.wait_for_function("() => !document.querySelector('[role=tree]').textContent.includes('≥')")
+
     def see_who_cleared_the_floor(self) -> None:
         """The changes of the subtree name the client and the user."""
         with self._step("changes") as page:

@@ -195,16 +195,18 @@ class RetainedHistory(Service):
             passed = high + 1 if newest_first else low
             found = next_positions(reading, topic_filter, low, high, _ENTRIES, newest_first)
             chosen: list[int] = []
-            left = _BYTES
-            for seq, topic, size in found:
+            left, done = _BYTES, found.done
+            for seq, topic, size in found.entries:
                 if matches_filter(topic_filter, topic):
                     if len(chosen) == limit or (chosen and size > left):
+                        done = False
                         break
                     chosen.append(seq)
                     left -= size
                 passed = seq
+            else:
+                passed = found.passed
             events = fetch(reading, chosen)
-            done = len(found) < _ENTRIES and (not found or passed == found[-1][0])
             return EventPage([events[seq] for seq in chosen if seq in events], passed, done)
 
         page: EventPage = yield self.read(work)

@@ -44,6 +44,10 @@ from holdfast.topics import EVERY_TOPIC, matches
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
+#: The positions that one read of events visits, and the wildcards and characters of its pattern.
+_VISITED = 10_000
+_MOST_WILDCARDS = 2
+_LONGEST_PATTERN = 1000
 #: The most rows of one statement.
 _MOST_ROWS = 200
 _COLUMNS = ", ".join(Entry._fields)
@@ -203,19 +207,76 @@ def matches_filter(topic_filter: str, topic: str) -> bool:
     return topic_filter == EVERY_TOPIC or matches(topic_filter, topic)
 
 
+@frozen
+class Positions:
+    """Position, topic and payload size of entries in their order. ``passed`` is the last position that was visited.
+
+    ``done`` says that no entry is left.
+    """
+
+    entries: Sequence[tuple[int, str, int]]
+    passed: int
+    done: bool
+
+
 def next_positions(
     cursor: Cursor, topic_filter: str, after: int, upto: int, entries: int, newest_first: bool = False
-) -> list[tuple[int, str, int]]:
-    """Return position, topic and payload size of the next entries after ``after`` and up to ``upto``.
+) -> Positions:
+    """Return the next entries after ``after`` and up to ``upto``, at most ``entries`` of them.
 
-    There are at most ``entries`` of them. They match the filter if it is a Topic Name; other filters are not checked.
+    They match the filter if it is a Topic Name. Of other filters, the database leaves out most entries that do not
+    match, and visits ``_VISITED`` positions at most: the caller checks each topic.
     """
     order = " DESC" if newest_first else ""
+    low, high, topic, pattern = after, upto, "", []
     if plan(topic_filter).single:
-        cursor.execute(_EVENTS.format(topic="topic = ? AND ", order=order), (topic_filter, after, upto, entries))
+        topic, pattern = "topic = ? AND ", [topic_filter]
     else:
-        cursor.execute(_EVENTS.format(topic="", order=order), (after, upto, entries))
-    return list(cursor.fetchall())
+        cursor.execute(_EVENTS.format(topic="", order=order), (after, upto, 1))
+        first = cursor.fetchall()
+        if not first:
+            return Positions((), upto + 1 if newest_first else after, True)
+        if newest_first:
+            low = max(after, first[0][0] - _VISITED)
+        else:
+            high = min(upto, first[0][0] - 1 + _VISITED)
+        if like := like_pattern(topic_filter):
+            topic, pattern = "topic LIKE ? ESCAPE '!' AND ", [like]
+    cursor.execute(_EVENTS.format(topic=topic, order=order), (*pattern, low, high, entries))
+    found = list(cursor.fetchall())
+    if len(found) == entries:
+        return Positions(found, found[-1][0], False)
+    if newest_first:
+        return Positions(found, low + 1, low == after)
+    return Positions(found, max(after, high), high == upto)
+
+
+def like_pattern(topic_filter: str) -> str | None:
+    """Return a pattern of LIKE for all topics that a Topic Filter matches, and some others; None for all topics.
+
+    It has few wildcards, since each multiplies the time of a comparison: it ends with the last of them.
+    """
+    levels = topic_filter.split("/")
+    if topic_filter == EVERY_TOPIC or len(topic_filter) > _LONGEST_PATTERN:
+        return None
+    if levels[-1] == "#":
+        levels = levels[:-1]
+        open_end = "%"
+    else:
+        open_end = ""
+    pattern, wildcards = "", 0
+    for number, level in enumerate(levels):
+        if level == "+":
+            wildcards += 1
+        pattern += ("/" if number else "") + ("%" if level == "+" else _escaped(level))
+        if wildcards == _MOST_WILDCARDS:
+            return pattern
+    pattern += open_end
+    return None if pattern.strip("%/") == "" else pattern
+
+
+def _escaped(level: str) -> str:
+    return level.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def _earliest(periods: Sequence[Period]) -> int | None:
