@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: The reads of one call; each visits up to 1000 entries.
+#: The reads of one call; each visits up to 1000 messages, or 10,000 positions of the history.
 MOST_READS = 200
 #: Milliseconds after which a call begins no further read.
 MOST_TIME = 5000
