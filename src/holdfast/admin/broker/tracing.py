@@ -11,7 +11,7 @@ from holdfast.admin.broker.paths import TRACE_PATH
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.arguments import number_of
 from holdfast.admin.calls.call import NDJSON, Answer, Call
-from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.calls.problems import RefusedCall, bad_request
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import ANYTHING, STRING, whole
 
@@ -64,6 +64,8 @@ class TraceAPI:
     def trace(self, call: Call) -> Deferred[Answer]:
         """Answer with the lines of a trace. It ends after its time, or when the caller leaves."""
         client_id = call.arguments["clientid"]
+        if not client_id:
+            raise bad_request("clientid is empty", "clientid", "a Client Identifier")
         seconds = number_of(call.arguments, "seconds", USUAL_TRACE, LONGEST_TRACE)
         shown = call.arguments.get("payload_bytes", str(USUAL_PAYLOAD))
         payload_bytes = 0 if shown == "0" else number_of(call.arguments, "payload_bytes", USUAL_PAYLOAD, MOST_PAYLOAD)
