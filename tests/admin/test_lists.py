@@ -182,6 +182,25 @@ def test_an_export_has_the_messages_that_conditions_select(desk: Desk) -> None:
     assert desk.refused("GET", "/export", publisher="b", at="1h")[0] == 400
 
 
+@pytest.mark.parametrize(("form", "most"), [("ndjson", 100), ("csv", 50)])
+def test_an_export_is_written_in_pieces_of_few_lines(form: str, most: int) -> None:
+    """So that each piece takes the reactor about 2 ms; large payloads make pieces smaller."""
+    desk = Desk()
+    for number in range(130):
+        desk.retain(f"s/{number:03}")
+    for number in range(4):
+        desk.retain(f"t/{number}", b"x" * 150_000)
+    more = desk.answer("GET", "/export", format=form).more
+    assert more is not None
+    pieces = []
+    while piece := result_of(more()):
+        pieces.append(piece)
+    whole = desk.export(format=form)
+    assert b"".join(pieces) == whole
+    assert max(piece.count(b"\n") for piece in pieces) == most
+    assert max(map(len, pieces)) < 250_000
+
+
 def test_an_export_as_csv_has_a_line_of_names_and_inert_cells(desk: Desk) -> None:
     """It is saved as a file, not shown."""
     desk.retain("=cmd", b"-1.5")

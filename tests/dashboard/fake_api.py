@@ -58,6 +58,8 @@ class FakeAPI:
         """Forget all calls and changes."""
         self.calls: list[tuple[str, str, Arguments, Any]] = []
         self.fail: dict[str, Refusal] = {}
+        self.job: dict[str, Any] = {}
+        self.jobs_last = False
         self.scopes = list(SCOPES)
         self.signed_in = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
@@ -140,7 +142,9 @@ class FakeAPI:
 
     # --- calls
 
-    def answer(self, method: str, path: str, given: Arguments, body: Any) -> tuple[int, Any]:
+    def answer(
+        self, method: str, path: str, given: Arguments, body: Any, *, prefers_job: bool = False
+    ) -> tuple[int, Any]:
         """Answer a call below /api/v5."""
         self.calls.append((method, path, given, body))
         for prefix, refusal in self.fail.items():
@@ -154,7 +158,23 @@ class FakeAPI:
         if found is None:
             raise Refusal(404, "there is no such path")
         answered = found(given, body, *names[1:])
+        if prefers_job and "dry_run=true" not in [f"{name}={value}" for name, value in given.items()]:
+            return 202, self.begin_job(answered)
         return (204, None) if answered is None else (200, answered)
+
+    def begin_job(self, result: Any) -> Any:
+        """Begin a job. It runs until it is cancelled if ``jobs_last``, else until it is asked for."""
+        count = result.get("count", result.get("restored", 0))
+        self.job = {"id": "1f", "state": "running", "progress": {"done": count // 3, "total": count}, "result": result}
+        return dict(self.job)
+
+    def get_jobs(self, _given: Arguments, _body: Any, _number: str) -> Any:
+        if self.job["state"] == "running" and not self.jobs_last:
+            self.job["state"] = "done"
+        return dict(self.job)
+
+    def delete_jobs(self, _given: Arguments, _body: Any, _number: str) -> None:
+        self.job["state"] = "cancelled"
 
     def session(self) -> Any:
         return {
@@ -489,7 +509,9 @@ class Handler(BaseHTTPRequestHandler):
             self._respond(401, {"title": "Unauthorized", "detail": "there is no session"})
             return
         try:
-            status, content = self.api.answer(method, path, given, body)
+            status, content = self.api.answer(
+                method, path, given, body, prefers_job=self.headers.get("Prefer") == "respond-async"
+            )
         except Refusal as refusal:
             self._respond(refusal.status, {"title": "Refused", "detail": str(refusal), **refusal.more})
         else:

@@ -212,6 +212,7 @@ def test_a_restore_counts_first_and_then_changes_that_much(dashboard: Dashboard,
     dashboard.sees("Restored 4 topics")
     calls = [given for given, _ in api.called("POST", "/mqtt/retainer/restore")]
     assert [given["dry_run"] for given in calls] == ["true"] * 4 + ["false"] * 2
+    assert ["limit" in given for given in calls] == [True] * 4 + [False] * 2
     assert {given["topic"] for given in calls} == {"building/#"}
     assert calls[-1]["clear"] == "true"
 
@@ -234,6 +235,19 @@ def test_clearing_names_what_and_how_many(dashboard: Dashboard, api: FakeAPI) ->
     assert button.is_enabled()
     dashboard.page.keyboard.press("Escape")
     assert len(api.called("DELETE", "/mqtt/retainer/messages")) == 3
+
+
+def test_a_job_shows_its_progress_and_can_be_stopped(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Stop cancels the job at the broker, and what it has done is told."""
+    api.jobs_last = True
+    dashboard.go("retained/tree", topic="building/temperature")
+    dashboard.click("Clear…")
+    dashboard.click("Clear 3 messages")
+    dashboard.sees("1 of 3 cleared")
+    assert dashboard.page.get_by_role("progressbar", name="Cleared messages").get_attribute("value") == "1"
+    dashboard.click("Stop")
+    dashboard.sees("Stopped: 1 message cleared")
+    assert len(api.called("DELETE", "/jobs/1f")) == 1
 
 
 def test_a_message_is_set_with_its_properties(dashboard: Dashboard, api: FakeAPI) -> None:

@@ -28,9 +28,9 @@ export class Problem extends Error {
 }
 
 export const get = (path, params, signal) => call("GET", path, { params, signal });
-export const post = (path, body, params, signal) => call("POST", path, { body: body ?? {}, params, signal });
+export const post = (path, body, params, signal, job) => call("POST", path, { body: body ?? {}, params, signal, job });
 export const put = (path, body, params) => call("PUT", path, { body, params });
-export const del = (path, params, signal) => call("DELETE", path, { params, signal });
+export const del = (path, params, signal, job) => call("DELETE", path, { params, signal, job });
 
 /** Load a page. A search may look at many rows without a match: then go on, up to some pages, before it is shown. */
 export async function getPage(path, params, signal) {
@@ -44,11 +44,12 @@ export async function getPage(path, params, signal) {
 /** The address of a call, for downloads. */
 export const address = (path, params) => BASE + path + query(params);
 
-/** Call the API. Raises Problem, or AbortError if `signal` is aborted. */
-export async function call(method, path, { params, body, signal } = {}) {
+/** Call the API; with `job`, prefer a job to a late answer. Raises Problem, or AbortError if `signal` is aborted. */
+export async function call(method, path, { params, body, signal, job = false } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET") headers["X-CSRF-Token"] = csrf;
+  if (job) headers.Prefer = "respond-async";
   const patience = AbortSignal.timeout(PATIENCE);
   let response;
   let text;
@@ -105,15 +106,23 @@ function problemIn(response, text) {
 /** A problem of a configuration file as a field and what is wrong with it. */
 const located = (each) => ({ field: each.key ?? "", detail: `${each.line ? `line ${each.line}: ` : ""}${each.message}` });
 
-/** Follow a job to its end; `progress` gets each state. Raises Problem if it failed. `signal` ends only the waiting. */
+/** Follow a job to its end; `progress` gets each state. Raises Problem if it failed. `signal` cancels the job. */
 export async function finished(job, progress = () => {}, signal = undefined) {
   let wait = FIRST_LOOK;
   let state = job;
-  while (["queued", "pending", "running"].includes(state.state)) {
-    progress(state);
-    await pause(wait, signal);
-    wait = Math.min(LAST_LOOK, wait * 1.5);
-    state = await get(`/jobs/${encodeURIComponent(job.id)}`, {}, signal);
+  const path = `/jobs/${encodeURIComponent(job.id)}`;
+  try {
+    while (["queued", "pending", "running"].includes(state.state)) {
+      progress(state);
+      await pause(wait, signal);
+      wait = Math.min(LAST_LOOK, wait * 1.5);
+      state = await get(path, {}, signal);
+    }
+  } catch (error) {
+    if (!signal?.aborted) throw error;
+    await del(path); // what it has done stays done
+    progress(await get(path));
+    throw error;
   }
   progress(state);
   if (state.state !== "done") throw new Problem("The work did not finish", visible(state.detail ?? state.message ?? state.error ?? `its state is ${state.state}`));

@@ -1,4 +1,4 @@
-// Clearing messages: the dialog counts them first, and clears them part by part.
+// Clearing messages: the dialog counts them first; a job of the broker clears them.
 import { html, useEffect, useRef, useState } from "../../html.js";
 import { del, finished } from "../../api.js";
 import { count, plural } from "../../format.js";
@@ -8,7 +8,6 @@ import { Check, TextField } from "../../parts/fields.js";
 import { ErrorBox, toast } from "../../parts/notices.js";
 import { forgetTree } from "./tree.js";
 
-const PORTION = 5000;
 const MANY = 1000;
 
 /** `narrowed`: further conditions: {publisher, older_than}. */
@@ -22,7 +21,7 @@ export function Clear({ filter, narrowed = {}, onClose }) {
     let sum = 0;
     let cursor;
     do {
-      let answer = await del("/mqtt/retainer/messages", { ...params, dry_run: dryRun || undefined, quiet: quiet || undefined, limit: dryRun ? undefined : PORTION, cursor }, stop.current.signal);
+      let answer = await del("/mqtt/retainer/messages", { ...params, dry_run: dryRun || undefined, quiet: quiet || undefined, cursor }, stop.current.signal, !dryRun);
       if (answer?.accepted) answer = await finished(answer, (job) => told(sum + (job.progress?.done ?? job.progress?.count ?? 0)), stop.current.signal);
       sum += answer?.count ?? 0;
       told(sum);

@@ -1,4 +1,4 @@
-// Restoring the messages of an earlier time: first a dry run that counts, then the work, part by part.
+// Restoring the messages of an earlier time: first a dry run that counts, part by part, then a job of the broker.
 import { html, useRef, useState } from "../../html.js";
 import { finished, post } from "../../api.js";
 import { count, plural } from "../../format.js";
@@ -33,12 +33,13 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
     const control = stop.current = new AbortController();
     setState((before) => ({ step: dryRun ? "trying" : "working", counts: dryRun ? null : before.counts, done: null, error: null }));
     let sum = {};
+    let part = {};
     try {
       let cursor;
       do {
-        const params = { topic: filter, at: chosen, dry_run: dryRun, clear, limit: PORTION, cursor };
-        let answer = await post("/mqtt/retainer/restore", {}, params, control.signal);
-        if (answer.accepted) answer = await finished(answer, (job) => setState((before) => ({ ...before, done: sumOf(sum, job.progress ?? {}) })), control.signal);
+        const params = { topic: filter, at: chosen, dry_run: dryRun, clear, limit: dryRun ? PORTION : undefined, cursor };
+        let answer = await post("/mqtt/retainer/restore", {}, params, control.signal, !dryRun);
+        if (answer.accepted) answer = await finished(answer, (job) => { part = job.result ?? {}; setState((before) => ({ ...before, done: part, worked: job.progress?.done ?? 0 })); }, control.signal);
         sum = sumOf(sum, answer);
         const done = sum;
         setState((before) => ({ ...before, done }));
@@ -49,14 +50,14 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
       forgetTree();
       onClose(true);
     } catch (error) {
-      if (control.signal.aborted) setState({ step: "ask", counts: null, error: { title: "Stopped", detail: `${count(sum.restored ?? 0)} topics were restored before.` } });
+      if (control.signal.aborted) setState({ step: "ask", counts: null, error: { title: "Stopped", detail: `${count(part.restored ?? 0)} topics were restored before.` } });
       else setState({ step: "ask", counts: null, error });
     }
   };
   const { step, counts, done, error } = state;
   const busy = step === "trying" || step === "working";
   const changes = (counts?.restored ?? 0) + (counts?.cleared ?? 0);
-  const shown = counts ?? done;
+  const shown = step === "working" ? null : counts ?? done;
   return html`<${Dialog} title="Restore earlier messages" onClose=${() => { stop.current?.abort(); onClose(false); }}>
     <div class="body">
       ${topic !== "" && html`<${Choice} label="Restore" value=${filter} onValue=${again(setFilter)} options=${[[`${topic}/#`, "this topic and all below it"], [topic, "this topic only"]]} />`}
@@ -67,7 +68,7 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
       <div aria-live="polite" class="counts">
         ${shown && html`<dl class="facts">${COUNTS.filter(([name]) => shown[name]).map(([name, title]) => html`<div key=${name}><dt>${count(shown[name])}</dt><dd>topics ${title}</dd></div>`)}</dl>`}
         ${step === "tried" && !changes && html`<p>Nothing would change.</p>`}
-        ${busy && html`<p class="quiet">${step === "trying" ? "Counting…" : "Restoring…"}</p>`}
+        ${busy && html`<p class="quiet">${step === "trying" ? "Counting…" : html`<progress max=${changes} value=${state.worked ?? 0} aria-label="Restored topics"></progress> ${count(state.worked ?? 0)} of ${count(changes)} changed`}</p>`}
       </div>
       ${error && html`<${ErrorBox} error=${error} />`}
     </div>
