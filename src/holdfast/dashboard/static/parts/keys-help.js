@@ -4,7 +4,7 @@ import { Dialog } from "./dialog.js";
 
 const KEYS = [
   ["Everywhere", [[["/"], "go to the search of the page"], [["?"], "show this list"], [["Tab"], "go to the next link, button or field"], [["Esc"], "close a dialog or a menu; empty a search"]]],
-  ["In the topic tree", [[["↑", "↓"], "go to the topic above or below"], [["→"], "open a level, or go to its first topic"], [["←"], "close a level, or go to its parent"], [["Home", "End", "Page Up", "Page Down"], "go far"], [["a", "b", "…"], "go to the next name that begins so"], [["Enter"], "show the topic"]]],
+  ["In the topic tree", [[["↑", "↓"], "go to the topic above or below"], [["→"], "open a level, or go to its first topic"], [["←"], "close a level, or go to its parent"], [["Home", "End", "Page Up", "Page Down"], "go to the first or last, or a page on"], [["a", "b", "…"], "go to the next name that begins so"], [["Enter"], "show the topic"]]],
   ["In tabs and choices", [[["←", "→"], "choose the neighbour"]]],
 ];
 
