@@ -22,10 +22,15 @@ HOLDFAST_RUN = (str(Path(sys.executable).parent / "holdfast"), "run")
 #: seconds any single step of a process may take on a slow machine
 PATIENCE = 60.0
 
+#: Coverage's variables begin so. A process that has them is measured.
+COVERAGE = "COVERAGE_PROCESS"
+#: These variables, which ``conftest.py`` moves here from the environment of the tests.
+MEASURED: dict[str, str] = {}
+
 
 def unmeasured() -> dict[str, str]:
     """Return this environment without coverage's variables, for processes that it would disturb."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(COVERAGE)}
 
 
 class BrokerProcess:

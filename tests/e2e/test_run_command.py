@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.paho import PahoClient
-from tests.processes import HOLDFAST_RUN, BrokerProcess
+from tests.processes import HOLDFAST_RUN, MEASURED, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -27,8 +27,9 @@ def run_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     brokers: list[BrokerProcess] = []
 
     def prepare(*options: str, program: tuple[str, ...] = HOLDFAST_RUN, listen: bool = True) -> BrokerProcess:
-        brokers.append(BrokerProcess(tmp_path, *options, program=program, listen=listen))
-        return brokers[-1]
+        broker = BrokerProcess(tmp_path, *options, program=program, listen=listen, environment=MEASURED)
+        brokers.append(broker)
+        return broker
 
     yield prepare
     for broker in brokers:
