@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.admin.callers.caller import Caller
 from holdfast.admin.calls.call import DONE, Answer, Call
+from holdfast.admin.jobs.jobs import Jobs
 from holdfast.audit.audit import CONNECTED, KINDS, OPERATED, REFUSED, REJECTED, Audit
 from holdfast.audit.limits import WINDOW
 from holdfast.auth.interfaces import Credentials, Denied, IAuthenticator, Principal
-from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
+from holdfast.compose.audit import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
 from holdfast.config import ConfigError, default
 from holdfast.config.sections.audit import AuditConfig
 from holdfast.peers.address import Peer
@@ -238,6 +240,19 @@ def test_an_operators_change_names_the_operator() -> None:
     (event,) = book.written()
     assert (event["operator"], event["uid"], event["status"]) == ("root", 0, 204)
     assert "secret" not in str(event)
+
+
+def test_the_end_of_a_job_names_its_operator_and_what_it_has_done() -> None:
+    """Also of a job that was cancelled."""
+    book = Book()
+    jobs = Jobs(lambda: 1_800_000_000_000, end_of_jobs_of(book.audit))
+    job = jobs.begin("clear", "alice", lambda _: Deferred(), "plant/#")
+    job.done, job.total = 500, 800
+    jobs.cancel(job)
+    (event,) = book.written()
+    assert (event["event"], event["operator"], event["about"]) == ("operated", "alice", "plant/#")
+    assert (event["job"], event["kind"], event["state"]) == (job.number, "clear", "cancelled")
+    assert (event["done"], event["total"]) == (500, 800)
 
 
 def test_refused_calls_of_one_operator_are_limited_and_cut() -> None:

@@ -53,6 +53,17 @@ class Place:
         finally:
             connection.close()
 
+    def job(self, method: str, path: str, **headers: str) -> Any:
+        """Make a call that begins a job; return the job after its end."""
+        status, job, _ = self.ask(method, path, **headers)
+        assert status == 202
+        deadline = time.monotonic() + PATIENCE
+        while job["state"] == "running" and time.monotonic() < deadline:
+            time.sleep(0.05)
+            job = self.ask("GET", f"/api/v5/jobs/{job['id']}", **headers)[1]
+        assert job["state"] == "done", job
+        return job
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
@@ -89,15 +100,12 @@ def test_a_real_broker_shows_itself_publishes_and_backs_its_database_up(place: P
     status, content, _ = place.ask("PUT", "/api/v5/configs", {"toml": ""}, **header)
     assert (status, content["code"]) == (409, "NOT_WRITABLE")
     assert place.ask("GET", "/api/v5/configs", **header)[1]["file"] is None
-    status, job, _ = place.ask("POST", "/api/v5/backup", **header)
-    assert status == 202
-    deadline = time.monotonic() + PATIENCE
-    while job["state"] == "running" and time.monotonic() < deadline:
-        time.sleep(0.05)
-        job = place.ask("GET", f"/api/v5/jobs/{job['id']}", **header)[1]
-    assert job["state"] == "done", job
+    place.job("POST", "/api/v5/backup", **header)
     (backup,) = place.ask("GET", "/api/v5/backups", **header)[1]["data"]
     assert (place.folder / "data" / "backups" / backup["name"]).stat().st_size == backup["size"]
+    cleared = place.job("DELETE", "/api/v5/mqtt/retainer/messages?topic=c", Prefer="respond-async", **header)
+    assert (cleared["by"], cleared["about"], cleared["result"]["count"]) == ("key looker", "c", 1)
+    assert cleared["progress"]["total"] == 1
 
 
 def test_the_link_of_the_dashboard_command_logs_in(place: Place) -> None:
