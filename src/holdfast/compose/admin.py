@@ -129,7 +129,7 @@ def compose_admin_listener(
         answering, most_bytes, reactor, identify, section.max_connections, goes_on=goes_on, unwrap=unwrap
     )
     site.upgrades[CONSOLE_PATH.encode()] = Upgrade(console, site.released, reactor)
-    factory = ListenerFactory(site, acceptance, tls.admin_connection)
+    factory = ListenerFactory(site, acceptance, tls.admin_connection, tls.line_up)
     return AdminListener(section, reactor, factory, site)
 
 

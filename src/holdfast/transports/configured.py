@@ -16,7 +16,7 @@ from holdfast.transports.layers import Layer, MakeLayers
 if TYPE_CHECKING:
     from OpenSSL import SSL
 
-    from holdfast.transports.tls.handshake_turns import HandshakeTurns
+    from holdfast.transports.tls.handshake_turns import HandshakeStep, HandshakeTurns
     from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded
     from holdfast.transports.tls.reloading import CertificateReloads
 
@@ -41,6 +41,11 @@ class ComposedTLS(Service):
             if listener.is_admin:
                 return listener.new_connection()
         return None
+
+    def line_up(self, handshake: HandshakeStep) -> None:
+        """Let the handshake of a connection to the API take a turn among those of all listeners."""
+        assert self._turns is not None, "a handshake needs a context, and contexts come with turns"
+        self._turns.line_up(handshake)
 
     def ends(self) -> dict[str, float]:
         """Return when the first certificate of each listener expires, in seconds since the epoch."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from twisted.internet.interfaces import IAddress, IOpenSSLServerConnectionCreator
 from twisted.internet.protocol import Factory, Protocol
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
+from holdfast.admin.http.handshakes import LineUp, TurnsFactory
 from holdfast.admin.http.site import Answering, APISite, CountedChannel, MostBytes
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import peer_of
@@ -66,12 +66,11 @@ class ListenerFactory(Factory):
 
     noisy = False
 
-    def __init__(self, site: ListenerSite, acceptance: Acceptance, new_tls: NewTLS) -> None:
+    def __init__(self, site: ListenerSite, acceptance: Acceptance, new_tls: NewTLS, line_up: LineUp) -> None:
         self._site = site
         self._acceptance = acceptance
         self._creator = _Creator(new_tls)
-        self._tls = TLSMemoryBIOFactory(self._creator, False, site)
-        self._tls.noisy = False
+        self._tls = TurnsFactory(self._creator, site, line_up)
 
     def doStart(self) -> None:
         """Start the site."""
