@@ -38,7 +38,7 @@ class _Connection:
     """A client of the factory, and the two ends of its connection."""
 
     def __init__(self, factory: TurnsFactory) -> None:
-        self.protocol: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
+        self.protocol: Any = factory.buildProtocol(None)
         self.transport = StringTransport()
         self.protocol.makeConnection(self.transport)
         self.client = SSL.Connection(SSL.Context(SSL.TLS_METHOD), None)
@@ -119,8 +119,10 @@ def test_a_connection_that_is_lost_in_the_line_takes_no_step(
     connection = connect()
     connection.sends()
     connection.protocol.connectionLost(Failure(ConnectionLost()))
+    connection.transport.clear()
     line.pop().step()
     assert connection.transport.value() == b""
+    assert connection.transport.producerState == "paused"
 
 
 def test_bytes_that_are_not_tls_end_the_connection(connect: Callable[[], _Connection], line: list[Any]) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
 
 #: lines an object up whose ``step`` takes the next step of a handshake
 LineUp = Callable[[Any], None]
@@ -27,7 +29,7 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Decrypt bytes, or keep them for the next step of the handshake."""
         if self._handshakeDone:
-            super().dataReceived(data)
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
             return
         waits = bool(self._arrived)
         self._arrived += data
@@ -42,16 +44,16 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
             return
         try:
             self.transport.resumeProducing()  # type: ignore[union-attr]
-            super().dataReceived(data)
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - the connections after this one must go on
             _log.failure("unexpected error in TLS of the API")
-            self.abortConnection()
+            self.abortConnection()  # type: ignore[no-untyped-call]
 
-    def connectionLost(self, reason: Any) -> None:
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Forget the bytes that wait."""
         self._ended = True
         self._arrived = b""
-        super().connectionLost(reason)
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 
 class TurnsFactory(TLSMemoryBIOFactory):
