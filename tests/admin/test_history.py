@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.jobs.jobs import State
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
@@ -62,6 +63,22 @@ def test_an_event_names_the_publisher_and_the_change(desk: Desk) -> None:
         "changed_at": "2027-01-15T08:00:00.000Z", "op": "set", "origin": "publish", "topic": "a/b", "qos": 1, "size": 2,
         "from_clientid": "c", "from_username": "u", "expiry_at": None, "properties": {}, "payload": "AP8=",
     }  # fmt: skip
+
+
+def test_the_history_names_the_operator_of_a_clear(desk: Desk) -> None:
+    """Of clears by filter and by topic, in one part or in several, and of clears by a restore."""
+    operator, before = str(this_operator()), desk.broker.now()
+    desk.broker.advance(1)
+    for topic, method, path, arguments in (
+        ("a", "DELETE", "/messages", {"topic": "a/#"}),
+        ("b", "DELETE", "/message", {"topic": "b"}),
+        ("c", "POST", "/restore", {"topic": "c", "at": str(before), "clear": "true"}),
+        ("d", "DELETE", "/messages", {"topic": "d", "limit": "5"}),
+    ):
+        change(desk, topic, b"1")
+        desk.ask(method, path, **arguments)
+        (event,) = desk.ask("GET", "/history", topic=topic, first="newest", limit="1")["data"]
+        assert (event["op"], event["from_clientid"], event["from_username"]) == ("clear", None, operator)
 
 
 @pytest.mark.parametrize("limit", ["1", "2", "1000"])

@@ -142,13 +142,14 @@ class Administration:
         quiet: bool = False,
         search: Search | None = None,
         progress: Callable[[Cleared], None] = lambda _: None,
+        operator: str | None = None,
     ) -> Generator[Deferred[Any], Any, Cleared]:
         """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
         With a ``search``, only the messages that it selects beside the Topic Filter. Expired messages are cleared
         quietly: for subscribers they have gone already. Messages published from now on stay. With ``rows`` it ends
         early if subscribers are slow or matches are rare. ``progress`` is told what is cleared after
-        each part. Fails with :class:`StorageFailure`.
+        each part. The history shows the ``operator`` as the user of the clears. Fails with :class:`StorageFailure`.
         """
         if dry_run and rows is None and not after:
             counted = yield from self._countable(search or Search(topic_filter, self.now()))
@@ -174,7 +175,7 @@ class Administration:
                     count += len(topics)
                 else:
                     tickets: list[CommitTicket] = []
-                    passed = yield from self._clear(topics, publisher, meanwhile, ends_at, tickets)
+                    passed = yield from self._clear(topics, publisher, meanwhile, ends_at, tickets, operator)
                     if passed < len(topics):
                         after, done = topics[passed - 1], False
                     yield _durable(tickets)
@@ -203,6 +204,7 @@ class Administration:
         meanwhile: Container[str],
         ends_at: int | None,
         tickets: list[CommitTicket],
+        operator: str | None,
     ) -> Generator[Deferred[Any], Any, int]:
         """Clear topics that nobody has changed ``meanwhile``, until it is late; return how many topics were passed."""
         for passed, topic in enumerate(topics, 1):
@@ -210,7 +212,7 @@ class Administration:
             if waiting is not None:
                 yield waiting
             if topic not in meanwhile:
-                clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True)
+                clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True, username=operator)
                 tickets.append(publisher.publish(clear, ChangeOrigin.API))
             if self._is_late(ends_at):
                 return passed

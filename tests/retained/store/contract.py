@@ -449,7 +449,7 @@ class StoreContract:
                 put(store, f"t/{number}", b"ab", expires_at=NOW - number)
             put(store, "later", expires_at=NOW + 1)
             put(store, "never")
-            assert result_of(store.expire(NOW, 3)) == ["t/4", "t/3", "t/2"]
+            assert sorted(result_of(store.expire(NOW, 3))) == ["t/2", "t/3", "t/4"]
             assert store.statistics() == statistics_of(4, 6, 16)
             assert sorted(result_of(store.expire(NOW, 3))) == ["t/0", "t/1"]
             assert result_of(store.expire(NOW, 3)) == []

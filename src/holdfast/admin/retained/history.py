@@ -189,20 +189,23 @@ class HistoryCalls:
         most = number_of(arguments, "limit", _TOPICS, _MOST)
         after = cursor_of(arguments)
         if call.prefers_job and "limit" not in arguments and not dry_run:
-            work = partial(self._restore_all, topic_filter=topic_filter, at=at, clear=clear, after=after)
+            work = partial(
+                self._restore_all, topic_filter=topic_filter, at=at, clear=clear, after=after,
+                operator=str(call.caller),
+            )  # fmt: skip
             return accepted(self._jobs.begin("restore", str(call.caller), work, topic_filter, REFUSALS))
-        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, after, most)
+        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, after, most, operator=str(call.caller))
         self._log_restored(counts, topic_filter, at, dry_run)
         return answer(_told(counts, at, dry_run))
 
     @inlineCallbacks
     def _restore_all(
-        self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str
+        self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str, operator: str
     ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
         def told(counts: Restored) -> None:
             job.done, job.result = counts.topics, _told(counts, at, False)
 
-        counts = yield self._restorer.restore(topic_filter, at, False, clear, after, progress=told)
+        counts = yield self._restorer.restore(topic_filter, at, False, clear, after, progress=told, operator=operator)
         self._log_restored(counts, topic_filter, at, False)
         return _told(counts, at, False)
 

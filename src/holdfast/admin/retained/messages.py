@@ -250,14 +250,16 @@ class MessageCalls:
         if call.prefers_job and "limit" not in arguments and not flag_of(arguments, "dry_run"):
             return self._begin_clear(call)
         if not arguments.keys() - {"quiet"}:
-            yield self._administration.clear(EVERY_TOPIC, quiet=quiet)
+            yield self._administration.clear(EVERY_TOPIC, quiet=quiet, operator=str(call.caller))
             return DONE
         dry_run = flag_of(arguments, "dry_run")
         rows = number_of(arguments, "limit", 0, _MOST) or None
         topic_filter = filter_of(arguments)
         search = search_of(arguments, topic_filter, self._administration.now())
         after = cursor_of(arguments)
-        cleared = yield self._administration.clear(topic_filter, after, rows, dry_run, quiet, search)
+        cleared = yield self._administration.clear(
+            topic_filter, after, rows, dry_run, quiet, search, operator=str(call.caller)
+        )
         meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
         return answer({"count": cleared.count, "dry_run": dry_run, "meta": meta})
 
@@ -266,12 +268,15 @@ class MessageCalls:
         topic_filter = EVERY_TOPIC if everything else filter_of(call.arguments)
         search = search_of(call.arguments, topic_filter, self._administration.now())
         after, quiet = cursor_of(call.arguments), flag_of(call.arguments, "quiet")
-        work = partial(self._clear_all, topic_filter=topic_filter, search=search, after=after, quiet=quiet)
-        return accepted(self._jobs.begin("clear", str(call.caller), work, topic_filter or "all topics", REFUSALS))
+        operator = str(call.caller)
+        work = partial(
+            self._clear_all, topic_filter=topic_filter, search=search, after=after, quiet=quiet, operator=operator
+        )
+        return accepted(self._jobs.begin("clear", operator, work, topic_filter or "all topics", REFUSALS))
 
     @inlineCallbacks
     def _clear_all(
-        self, job: Job, *, topic_filter: str, search: Search, after: str, quiet: bool
+        self, job: Job, *, topic_filter: str, search: Search, after: str, quiet: bool, operator: str
     ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
         """Clear the messages that are there now: one job, so later messages stay. First count them."""
 
@@ -283,7 +288,9 @@ class MessageCalls:
             with suppress(TooManyScans):  # then the total stays unknown
                 counted = yield self._administration.clear(topic_filter, dry_run=True, search=search)
                 job.total = counted.count
-        cleared = yield self._administration.clear(topic_filter, after, quiet=quiet, search=search, progress=told)
+        cleared = yield self._administration.clear(
+            topic_filter, after, quiet=quiet, search=search, progress=told, operator=operator
+        )
         told(cleared)
         result: dict[str, Any] = job.result
         return result
@@ -302,7 +309,7 @@ class MessageCalls:
     def clear_message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Clear a topic, or all topics that match a filter."""
         quiet = flag_of(call.arguments, "quiet")
-        cleared = yield self._administration.clear(filter_of(call.arguments), quiet=quiet)
+        cleared = yield self._administration.clear(filter_of(call.arguments), quiet=quiet, operator=str(call.caller))
         if not cleared.count:
             raise not_found("Viewed message doesn't exist")
         return DONE

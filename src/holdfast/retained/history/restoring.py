@@ -99,14 +99,16 @@ class Restorer:
         after: str = "",
         most: int | None = None,
         progress: Callable[[Restored], None] = lambda _: None,
+        operator: str | None = None,
     ) -> Generator[Deferred[Any], Any, Restored]:
         """Publish the retained messages of a time (milliseconds since the epoch) that match a Topic Filter again.
 
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
         ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end).
-        ``progress`` is told the numbers after each part. Fails with HistoryUnavailable, NotRetained if the retainer is
-        off, or StorageFailure. Topics restored before a failure stay restored, and the restore may be repeated.
+        ``progress`` is told the numbers after each part. The history shows the ``operator`` as the user of clears.
+        Fails with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a
+        failure stay restored, and the restore may be repeated.
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
@@ -124,7 +126,7 @@ class Restorer:
                 steps, after, done = yield self._history.read(read)
                 tickets: list[CommitTicket] = []
                 for step in steps:
-                    yield from self._take(step, counts, dry_run, clear, meanwhile, tickets)
+                    yield from self._take(step, counts, dry_run, clear, meanwhile, tickets, operator)
                     if self._is_late(ends_at) and step is not steps[-1]:
                         after, done = step.topic, False
                         break
@@ -178,6 +180,7 @@ class Restorer:
         clear: bool,
         meanwhile: set[str],
         tickets: list[CommitTicket],
+        operator: str | None,
     ) -> Generator[Deferred[Any], Any, None]:
         """Count a topic, and publish the change that it needs, if any."""
         message: ApplicationMessage | None = None
@@ -192,7 +195,8 @@ class Restorer:
         else:
             counts.expired += then is not None
             if step.present and clear:
-                message = ApplicationMessage(step.topic, b"", 1, retain=True)  # with QoS 1: see Administration.clear
+                # with QoS 1: see Administration.clear
+                message = ApplicationMessage(step.topic, b"", 1, retain=True, username=operator)
             elif step.present and then is None:
                 counts.kept += 1
         if message is None:

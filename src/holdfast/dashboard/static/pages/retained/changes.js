@@ -14,10 +14,10 @@ const LIMIT = 100;
 const ORIGINS = { publish: "published", will: "a Will", api: "the API", import: "an import", expiry: "expired", restore: "a restore", override: "a shorter expiry", baseline: "from before the history" };
 
 export const originText = (origin) => ORIGINS[origin] ?? origin;
-/** The client of a change, and its user; or what else has made it. */
+/** The client of a change, and its user; or what else has made it, and its operator. */
 export function By({ row }) {
-  const user = row.from_username && html`, user <${Text} text=${row.from_username} />`;
-  if (!row.from_clientid) return html`<span class="quiet" title=${row.origin === "api" || row.origin === "restore" ? "The audit log names the operator" : undefined}>by ${originText(row.origin)}</span>${user}`;
+  const user = row.from_username && html`, ${row.from_clientid ? "user" : "operator"} <${Text} text=${row.from_username} />`;
+  if (!row.from_clientid) return html`<span class="quiet">by ${originText(row.origin)}</span>${user}`;
   return html`<span class="quiet">by</span> <${Text} text=${row.from_clientid} mono />${user}${row.origin !== "publish" && html` <span class="quiet">(${originText(row.origin)})</span>`}`;
 }
 
