@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -42,9 +42,10 @@ class Events:
                 found = ""
 
     def ends(self) -> bool:
-        """Read on; tell whether the stream ends."""
-        while self._response.readline():
-            pass
+        """Read on; tell whether the stream ends. A stream that the broker breaks off may end with a reset."""
+        with suppress(ConnectionResetError):
+            while self._response.readline():
+                pass
         return True
 
 
