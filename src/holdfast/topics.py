@@ -10,6 +10,8 @@ SHARED_PREFIX = "$share/"
 SYS_PREFIX = "$SYS/"
 #: mosquitto's bridges tell their state there, to the brokers on both sides
 BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
+#: markers of the ends of replays, for Clients that subscribe to it
+REPLAY_END = "$replay/end"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 #: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.
@@ -89,6 +91,16 @@ def overlap(first: str, second: str) -> bool:
 def is_sys(topic: str) -> bool:
     """Tell whether a Topic Name or Topic Filter is ``$SYS`` or below it: the broker's own topics."""
     return topic.startswith(SYS_PREFIX) or topic == "$SYS"
+
+
+def is_of_broker(topic: str) -> bool:
+    """Tell whether only the broker publishes to a Topic Name: ``$SYS``, ``$replay``, or below them."""
+    return is_sys(topic) or topic.startswith("$replay/") or topic == "$replay"
+
+
+def is_granted_to_all(topic_filter: str) -> bool:
+    """Tell whether every Client may subscribe to a Topic Filter, since it gets nothing of others there."""
+    return topic_filter == REPLAY_END
 
 
 def is_bridge_state(topic: str) -> bool:

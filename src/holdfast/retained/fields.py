@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.strict_json import BadJSON, read_json
-from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name, is_sys
+from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name, is_of_broker
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
@@ -58,8 +58,8 @@ class Fields:
             check_topic_name(topic, MOST_LEVELS)
         except InvalidTopicName as error:
             raise self.bad("topic", str(error)) from error
-        if is_sys(topic):
-            raise self.bad("topic", "those below $SYS are the broker's own")
+        if is_of_broker(topic):
+            raise self.bad("topic", f"those below {topic.partition('/')[0]} are the broker's own")
         return topic
 
     def qos(self) -> int:

@@ -115,7 +115,8 @@ sessions = Table(
 
 #: Subscriptions, by the Topic Filter of the SUBSCRIBE. ``replay_after`` is NULL if the replay is complete; otherwise it
 #: is the topic up to which all messages are acknowledged ("" for none yet). Changes with a revision above
-#: ``replay_cut`` (NULL: unknown) concern the Client as live messages.
+#: ``replay_cut`` (NULL: unknown) concern the Client as live messages. ``replay_marker`` is the marker that is due at
+#: the end of the replay (NULL: none).
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -128,6 +129,7 @@ session_subscriptions = Table(
     Column("identifier", Integer),
     Column("replay_after", TopicName),
     Column("replay_cut", BigInteger),
+    Column("replay_marker", Text),
     sqlite_with_rowid=False,
 )
 

@@ -64,6 +64,9 @@ class IDelivery(Interface):
     def left_out(count: int) -> None:
         """Take note that messages are longer than the form's ``max_packet_size`` and so are not delivered."""
 
+    def conclude() -> bool:
+        """Send what follows the last message. Return False if there is no room for it yet (see :meth:`room`)."""
+
     def finished() -> None:
         """Take note that all messages have been delivered."""
 

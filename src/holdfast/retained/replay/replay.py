@@ -266,6 +266,8 @@ class Replay:
             # Both wait for a commit, not for room. The delivery or included() wakes the replay then.
             return self._rest() if self._would_overtake() or self._would_leave_late() else self._deliver(room, now)
         if self.held.is_complete:
+            if not self._delivery.conclude():
+                return self._rest()
             self.stop()
             self._delivery.finished()
             return False

@@ -70,8 +70,9 @@ class IClientLink(Protocol):
     """One Client's Network Connection.
 
     Lines about the Client are logged through ``client_log``. ``bridge`` tells that the Client announced itself as a
-    bridge. Answers that promise durable changes go through ``acknowledgements``. Timers and other late calls
-    that act for the Client enter the ``guard``: an unexpected error then ends this connection.
+    bridge, ``participant`` that it takes part in what the broker offers beyond MQTT. Answers that promise durable
+    changes go through ``acknowledgements``. Timers and other late calls that act for the Client enter the ``guard``: an
+    unexpected error then ends this connection.
     """
 
     client_log: ConnectionLog
@@ -80,6 +81,7 @@ class IClientLink(Protocol):
     protocol_version: int
     maximum_packet_size: int | None
     bridge: bool
+    participant: bool
     explanations: Explanations
     acknowledgements: Acknowledgements
     guard: ErrorGuard

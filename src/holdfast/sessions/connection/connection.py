@@ -74,6 +74,8 @@ class Connection:
 
     #: sees all that comes and goes; most connections have none
     _observer: IObserver | None = None
+    #: whether the Client takes part in what the broker offers beyond MQTT; most do not
+    participant = False
 
     def __init__(
         self,

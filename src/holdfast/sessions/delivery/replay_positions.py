@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from holdfast.sessions.delivery.inflight import OVER, Inflight
+from holdfast.sessions.state.pending_marker import PendingMarker
 from holdfast.sessions.state.subscription import ReplayProgress
 
 #: the number of a connection to an earlier process
@@ -34,13 +35,14 @@ RESTORED = -1
 class ReplayPosition:
     """The position of one replay. ``connection`` is the number of the connection on which it was asked for."""
 
-    __slots__ = ("_acknowledged", "_unacknowledged", "connection", "cursor", "cut", "delivered", "saved")
+    __slots__ = ("_acknowledged", "_unacknowledged", "connection", "cursor", "cut", "delivered", "marker", "saved")
 
     def __init__(self, cut: int = 0, connection: int = RESTORED, acknowledged: str = "") -> None:
         self.connection = connection
         self.cut = cut  #: 0: void
         self.cursor = acknowledged  #: the last topic sent before the replay was interrupted
         self.delivered = False  #: whether the replay has delivered its last message
+        self.marker: PendingMarker | None = None  #: due when everything has been delivered
         self.saved: str | None = acknowledged  #: the stored position; None: stored as over
         self._acknowledged = acknowledged
         self._unacknowledged: deque[tuple[Inflight, str]] | None = None  # most replays wait, and need none
@@ -48,7 +50,15 @@ class ReplayPosition:
     @property
     def progress(self) -> ReplayProgress | None:
         """The values to store, None for a replay that is over."""
-        return None if self.saved is None else ReplayProgress(self.saved, self.cut)
+        if self.saved is None:
+            return None
+        return ReplayProgress(self.saved, self.cut, None if self.marker is None else self.marker.text())
+
+    @property
+    def awaits_acknowledgements(self) -> bool:
+        """Whether the Client has yet to acknowledge a message without a stored delivery."""
+        self._take_acknowledged()
+        return bool(self._unacknowledged)
 
     def sent(self, entry: Inflight, topic: str) -> None:
         """Note that a message of this topic was sent, and that no delivery is stored for it."""
@@ -58,15 +68,18 @@ class ReplayPosition:
 
     def present(self, cursor: str) -> str | None:
         """Return the position; ``cursor`` is the last topic delivered. None: the replay is over and acknowledged."""
-        waiting = self._unacknowledged
-        while waiting and waiting[0][0].state is OVER:
-            self._acknowledged = waiting.popleft()[1]
-        if not waiting:
+        self._take_acknowledged()
+        if not self._unacknowledged:
             if self.delivered:
                 return None
             # Messages with QoS 0, and messages with a stored delivery, need no acknowledgement here.
             self._acknowledged = max(self._acknowledged, cursor)
         return self._acknowledged
+
+    def _take_acknowledged(self) -> None:
+        waiting = self._unacknowledged
+        while waiting and waiting[0][0].state is OVER:
+            self._acknowledged = waiting.popleft()[1]
 
 
 class ReplayPositions:
@@ -117,6 +130,13 @@ class ReplayPositions:
             position.delivered = True
             self._delivered[topic_filter] = position
 
+    def again(self, topic_filter: str) -> None:
+        """Let a replay that has delivered its last message wait once more, since a marker is due."""
+        position = self._delivered.pop(topic_filter, None)
+        if position is not None:
+            position.delivered = False
+            self.waiting[topic_filter] = position
+
     def forget(self, topic_filter: str) -> None:
         """Forget the replay of a subscription that is removed or replaced."""
         for positions in (self._running, self.waiting, self._delivered):
@@ -126,6 +146,8 @@ class ReplayPositions:
         """Let the running replays wait, before all others. ``cursor_of`` returns the last topic delivered."""
         for topic_filter, position in self._running.items():
             position.cursor = cursor_of(topic_filter)
+            if position.marker is not None:
+                position.marker.resumed = True
         self.waiting = {**self._running, **self.waiting}
         self._running = {}
 

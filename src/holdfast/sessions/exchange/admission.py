@@ -34,7 +34,7 @@ from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
 from holdfast.sessions.registry.ownership import NotTheOwner
 from holdfast.tickets import StorageFailure
-from holdfast.topics import is_sys
+from holdfast.topics import is_of_broker
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Connect
 
@@ -73,6 +73,8 @@ def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
         reject(parts, link, refused.reason, str(refused), str(refused))
         return
     link.client_log.client_id = handshake.client_id
+    if handshake.participates:
+        link.participant = True
     if parts.bans.has_client(handshake.client_id):
         reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned", "its Client Identifier is banned")
         return
@@ -129,7 +131,7 @@ class _Admission:
         if will is None:
             self._admit(answer)
             return
-        if is_sys(will.topic):  # only the broker publishes there
+        if is_of_broker(will.topic):  # only the broker publishes there
             self._will_decided(False, answer)
             return
         allowed = self._parts.authorizer.may_publish(

@@ -10,6 +10,8 @@ import secrets
 
 import attrs
 
+from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.participation import ANSWER, takes_part
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
@@ -60,6 +62,13 @@ class Handshake:
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 f"a Keep Alive is from 1 to {limits.max_keepalive} seconds here, not {packet.keep_alive}",
             )
+        #: whether the Client takes part in what the broker offers beyond MQTT
+        self.participates = False
+        if packet.properties.user_properties:
+            try:
+                self.participates = takes_part(packet.properties)
+            except BadRequest as refused:
+                raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(refused)) from None
         will = packet.will
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
@@ -80,6 +89,8 @@ class Handshake:
                 dropped = limits.retained_messages_mode is RetainMode.DROP
                 self.packet = attrs.evolve(packet, will=None if dropped else attrs.evolve(will, retain=False))
         maximum = packet.properties.maximum_packet_size
+        if self.participates and maximum is not None and len(self._accepted(False, "")) > maximum:
+            self.participates = False  # CONNACK has no room to tell it so [MQTT5-3.2.2-20]
         if maximum is not None and len(self._accepted(False, "")) > maximum:  # [MQTT5-3.1.2-24]
             raise ConnectRefused(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {maximum} bytes"
@@ -149,5 +160,6 @@ class Handshake:
             subscription_identifier_available=None if limits.subscription_identifiers else 0,
             server_keep_alive=self.keep_alive if told_keep_alive else None,  # [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]
             response_information=response_information or None,
+            user_properties=(ANSWER,) if self.participates else (),
         )
         return encode(Connack(session_present, ReasonCode.SUCCESS, properties), 5)

@@ -30,7 +30,7 @@ from holdfast.sessions.routing.router import QueueFull
 from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
-from holdfast.topics import is_bridge_state, is_sys
+from holdfast.topics import is_bridge_state, is_of_broker
 from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
@@ -91,7 +91,7 @@ class Publishing:
             principal.listener,
         )
         # Only the broker publishes to its own topics, so the authorizer is not asked about them.
-        if topic[0] == "$" and is_sys(topic):
+        if topic[0] == "$" and is_of_broker(topic):
             self._own_topic(message, packet.packet_identifier)
             return
         retain = packet.retain

@@ -19,16 +19,27 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
+from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.requests import NO_REQUESTS, subscribe_requests
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks
 from holdfast.sessions.exchange.long_packets import LongPackets
+from holdfast.sessions.exchange.replay_ends import ReplayEnds
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
-from holdfast.topics import SHARED_PREFIX, has_wildcard, is_sys, levels_before_wildcard, split_shared, wildcard_pattern
+from holdfast.topics import (
+    SHARED_PREFIX,
+    has_wildcard,
+    is_granted_to_all,
+    is_sys,
+    levels_before_wildcard,
+    split_shared,
+    wildcard_pattern,
+)
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
@@ -50,7 +61,8 @@ class _Asked:
     """A SUBSCRIBE that is worked on. ``codes`` has the Reason Code of each request so far.
 
     ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
-    subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question.
+    subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
+    which markers are due.
     """
 
     packet_identifier: int
@@ -61,6 +73,7 @@ class _Asked:
     waiting: list[Deferred[None]] = field(factory=list)
     tickets: TicketsTogether = field(factory=TicketsTogether)
     own: list[str] = field(factory=list)
+    ends: ReplayEnds | None = None
 
 
 class _Patterns:
@@ -107,28 +120,39 @@ class Subscribing:
             next(iter(packet.properties.subscription_identifiers), None),
             self._parts.authorizer.epoch,
         )
+        requests = NO_REQUESTS
+        if self._link.participant and packet.properties.user_properties:
+            try:
+                requests = subscribe_requests(packet.properties.user_properties, self._limits.max_topic_levels)
+            except BadRequest as bad:
+                self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
+                return
+        asked.ends = ReplayEnds(requests.replay_end, self._session)
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
         """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
-        asked = _Asked(packet.packet_identifier, None, None)
-        self._long.in_portions(self._refuse_all(packet, asked), lambda: self._refused(packet, asked))
+        self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, packet.explanation)
 
-    def _refuse_all(self, packet: ExcessiveSubscribe, asked: _Asked) -> Iterator[int]:
+    def _refuse(self, packet: Subscribe | ExcessiveSubscribe, reason: ReasonCode, why: str) -> None:
+        asked = _Asked(packet.packet_identifier, None, None)
+        self._long.in_portions(self._refuse_all(packet, asked, reason), lambda: self._refused(asked, why))
+
+    def _refuse_all(self, packet: Subscribe | ExcessiveSubscribe, asked: _Asked, reason: ReasonCode) -> Iterator[int]:
         for number, request in enumerate(packet.subscriptions):
             if not number % CHECKS_PER_STEP:
                 yield 1
             self._checks.parsed(request.topic_filter)
-            asked.codes.append(ReasonCode.QUOTA_EXCEEDED)
+            asked.codes.append(reason)
 
-    def _refused(self, packet: ExcessiveSubscribe, asked: _Asked) -> None:
+    def _refused(self, asked: _Asked, why: str) -> None:
         answer = Suback(asked.packet_identifier, tuple(asked.codes))
         if not self._long.can_answer(answer):
             return
         link = self._link
-        link.client_log.info("its SUBSCRIBE is refused", packet.explanation)
+        link.client_log.info("its SUBSCRIBE is refused", why)
         link.acknowledgements.send_when_committed(
-            COMMITTED, link.explanations.encode(answer, packet.explanation), link.close_after_failure
+            COMMITTED, link.explanations.encode(answer, why), link.close_after_failure
         )
 
     # --- checks
@@ -159,7 +183,9 @@ class Subscribing:
                 asked.codes.append(refused)
                 continue
             topic_filter = split_shared(key)[1]
-            answer = authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            answer: Grant | Deferred[Grant] = Grant.GRANTED
+            if not is_granted_to_all(key):
+                answer = authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
             if isinstance(answer, Deferred):
                 wanted.setdefault(key, None)  # keeps the order of the filters
                 answer.addErrback(self._denied_by_error)
@@ -210,6 +236,8 @@ class Subscribing:
 
     def _grant_all(self, asked: _Asked) -> Iterator[int]:
         """Store the allowed subscriptions, and begin their replays."""
+        assert asked.ends is not None
+        yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
             yield 1
             if self._link.is_closed:  # its Session may have ended
@@ -220,6 +248,7 @@ class Subscribing:
             replayed = wanted.replayed
             if replayed:
                 position = self._replays.new_position()
+                position.marker = asked.ends.marker(key, not is_sys(key))
                 asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
                 self._replays.begin(key, position)
                 if is_sys(key):
@@ -236,9 +265,15 @@ class Subscribing:
             subscription.no_local,
         )
         self._replays.reread(key, is_queued_alike)
-        old = session.replay_positions.get(key)
-        progress = None if old is None else old.progress
+        assert asked.ends is not None
+        marker = asked.ends.marker(key, False)
+        position = session.replay_positions.get(key)
+        if marker is not None:
+            position = self._replays.mark_end(key, marker)
+        progress = None if position is None else position.progress
         asked.tickets.add(self._parts.registry.subscribe(session, key, subscription, progress))
+        if marker is not None and position is not None:
+            self._replays.begin_marked(key, position)
 
     def _granted(self, asked: _Asked) -> None:
         """Answer with SUBACK."""
@@ -251,7 +286,8 @@ class Subscribing:
         ticket = asked.tickets.ticket()
         if not self._v5:  # MQTT 3 has one code for all failures
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        self._answer(asked.packet_identifier, tuple(codes), ticket)
+        note = "" if asked.ends is None else asked.ends.note
+        self._answer(asked.packet_identifier, tuple(codes), ticket, note)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
@@ -280,6 +316,8 @@ class Subscribing:
         if request.topic_filter.startswith(SHARED_PREFIX):
             return False
         is_new = request.topic_filter not in self._session.subscriptions
+        if is_granted_to_all(request.topic_filter):  # nothing is retained there
+            return False
         return request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
 
     def _is_denied(self, topic_filter: str) -> bool:
@@ -295,12 +333,15 @@ class Subscribing:
         )
         return True
 
-    def _answer(self, packet_identifier: int, codes: tuple[int, ...], ticket: CommitTicket) -> None:
+    def _answer(self, packet_identifier: int, codes: tuple[int, ...], ticket: CommitTicket, note: str) -> None:
         """Send SUBACK once the subscriptions are durable."""
         link = self._link
         suback = Suback(packet_identifier, codes)
         if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
-            answer = link.explanations.encode(suback, explain_refusals(codes, self._limits))
+            told = explain_refusals(codes, self._limits)
+            answer = link.explanations.encode(suback, f"{told}; {note}" if note else told)
+        elif note:
+            answer = link.explanations.encode(suback, note)
         else:
             answer = encode(suback, link.protocol_version)
 

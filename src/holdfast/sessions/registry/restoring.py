@@ -17,6 +17,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.attendance import Attendance
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
+from holdfast.sessions.state.pending_marker import marker_of
 
 
 def restored(
@@ -53,6 +54,8 @@ def restored(
         session.restore_subscription(topic_filter, subscription)
         if progress is not None:
             position = ReplayPosition(progress.cut, RESTORED, progress.after)
+            if progress.marker is not None:
+                position.marker = marker_of(progress.marker)
             session.replay_positions.add(topic_filter, position)
     session.void_cuts = stored.void_cuts
     session.received.restore(stored.received)

@@ -26,7 +26,7 @@ changes its form from the next slice on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol
@@ -45,6 +45,8 @@ from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
+from holdfast.sessions.delivery.replay_positions import ReplayPosition
+from holdfast.sessions.replays.markers import send_marker
 from holdfast.sessions.replays.replayed_packets import (
     message_expiry_interval,
     numbered,
@@ -54,6 +56,7 @@ from holdfast.sessions.replays.replayed_packets import (
     topic_of,
 )
 from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.pending_marker import NOT_AUTHORIZED, TOO_LARGE
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.sizes import HELD_ENTRY, HELD_IDENTIFIER
 from holdfast.topics import matches
@@ -118,6 +121,8 @@ class ReplayDelivery:
         replays: IReplays,
         authorizer: IAuthorizer,
         counters: Counters,
+        position: ReplayPosition,
+        cursor: Callable[[], str],
     ) -> None:
         self.client_id = session.client_id
         self.begun = False
@@ -127,6 +132,9 @@ class ReplayDelivery:
         self._replays = replays
         self._authorizer = authorizer
         self._counters = counters
+        self._position = position
+        self._cursor = cursor
+        self._was_queued = False  # whether messages were delivered like live ones
         self._permission = _NOTHING
         self._judged_at: object = None  # the epoch of this permission
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
@@ -160,6 +168,8 @@ class ReplayDelivery:
             self._permission = _NOTHING
             with self._link.guard:
                 self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
+            if self._permission.grant is not Grant.GRANTED:
+                self._note_left_out(NOT_AUTHORIZED)
         return self._permission
 
     def room(self) -> int:
@@ -254,6 +264,7 @@ class ReplayDelivery:
     def _send(self, messages: Slice) -> None:
         """Send the slice in the fastest of the ways that its subscription allows."""
         if not messages.qos:
+            self._note_sent(messages.count, len(messages.packets))
             self._link.send_messages(messages.packets, messages.count)
         elif not (self._is_numbered(messages) and self._send_numbered(messages)):
             self._send_rewritten(messages)
@@ -261,7 +272,21 @@ class ReplayDelivery:
     def left_out(self, count: int) -> None:
         """Count messages above the Client's Maximum Packet Size, like live ones [MQTT5-3.1.2-25], and log them."""
         self._counters.messages_dropped_too_large += count
+        self._note_left_out(TOO_LARGE)
         self._replays.log_left_out(self._topic_filter, count)
+
+    def conclude(self) -> bool:
+        """Send the marker that is due, if any."""
+        if self._position.marker is None:
+            return True
+        if self._was_queued:  # these messages may still wait, and come before the marker
+            self._was_queued = False
+            self.yield_to_queue()
+            if self.room() <= 0:
+                return False
+        return send_marker(
+            self._topic_filter, self._position, self._cursor(), self._link, self._session, self._counters
+        )
 
     def finished(self) -> None:
         """End: everything has been delivered."""
@@ -302,6 +327,7 @@ class ReplayDelivery:
         """Send the slice with QoS 1. Returns False if no free Packet Identifiers follow each other."""
         first = self._session.inflight.next_block(messages.count)
         if first:
+            self._note_sent(messages.count, len(messages.packets))
             packets = numbered(messages.packets, messages.count, first)
             self._session.send_retained_block(packets, first, messages.count)
         return bool(first)
@@ -321,7 +347,7 @@ class ReplayDelivery:
         if v5 and subscription.identifier is not None:
             identifier = subscription_identifier(subscription.identifier)
         joined = messages.packets
-        too_large = 0
+        too_large = sent = size = 0
         together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
         for packet, stored_qos, expires_at in zip(packets_of(joined), messages.qos, messages.expires_at, strict=True):
             # The slice was read a moment ago, and a message may have expired since.
@@ -338,7 +364,10 @@ class ReplayDelivery:
             data = rewritten(joined, packet, qos, packet_identifier, properties)
             if maximum is not None and len(data) > maximum:
                 too_large += 1
-            elif qos:
+                continue
+            sent += 1
+            size += len(data)
+            if qos:
                 if together:
                     link.send_messages(b"".join(together), len(together))
                     together.clear()
@@ -352,6 +381,7 @@ class ReplayDelivery:
             link.send_messages(b"".join(together), len(together))
         if too_large:
             self.left_out(too_large)
+        self._note_sent(sent, size)
         if noted:  # in the same transaction as the deliveries
             self._replays.save()
 
@@ -398,10 +428,23 @@ class ReplayDelivery:
         subscription = self._subscription()
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         options = DeliveryOptions(subscription.qos, True, identifiers)
+        self._was_queued = True
         for message, answer in asked:
-            deliver = partial(session.deliver, OutgoingMessage(message), options)
+            deliver = partial(self._deliver_like_live, OutgoingMessage(message), options)
             if session.authorizations.add(answer, deliver) is False:
                 self._note_withheld(1)
+
+    def _deliver_like_live(self, outgoing: OutgoingMessage, options: DeliveryOptions) -> None:
+        self._note_sent(1, outgoing.size())
+        self._session.deliver(outgoing, options)
+
+    def _note_sent(self, count: int, size: int) -> None:
+        if self._position.marker is not None:
+            self._position.marker.sent(count, size)
+
+    def _note_left_out(self, reason: str) -> None:
+        if self._position.marker is not None:
+            self._position.marker.left_out.add(reason)
 
     def _note_withheld(self, count: int) -> None:
         self._counters.deliveries_not_authorized += count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -13,7 +15,9 @@ from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.replays.replay_delivery import ReplayDelivery
+from holdfast.sessions.replays.unreplayed import Unreplayed
 from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.pending_marker import PendingMarker
 
 #: seconds between two savings of the positions of running replays, for Sessions that outlive the process
 SAVE_INTERVAL = 1.0
@@ -21,7 +25,7 @@ SAVE_INTERVAL = 1.0
 
 @frozen
 class _Running:
-    replay: Replay
+    replay: Replay | Unreplayed
     delivery: ReplayDelivery
 
 
@@ -61,6 +65,28 @@ class Replays:
         """Begin the replay of a new or renewed subscription, or let it wait for its place."""
         self._stop(topic_filter)
         self._session.replay_positions.add(topic_filter, position)
+        self._start_waiting()
+
+    def mark_end(self, topic_filter: str, marker: PendingMarker) -> ReplayPosition:
+        """Let a marker follow the replay that a Subscription has, or come now if it has none.
+
+        Returns the position to store. :meth:`begin_marked` has to follow.
+        """
+        position = self._session.replay_positions.get(topic_filter)
+        if position is None:
+            position = ReplayPosition(0, self._session.attendance.connections)
+        else:
+            marker.replayed = position.marker is None or position.marker.replayed
+        position.marker = marker
+        return position
+
+    def begin_marked(self, topic_filter: str, position: ReplayPosition) -> None:
+        """Let the marker have its turn."""
+        positions = self._session.replay_positions
+        if positions.get(topic_filter) is None:
+            positions.add(topic_filter, position)
+        else:
+            positions.again(topic_filter)
         self._start_waiting()
 
     def stop(self, topic_filter: str) -> None:
@@ -112,7 +138,10 @@ class Replays:
 
     def finished(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything, and begin the next one that waits."""
-        if self._running.pop(topic_filter, None) is not None:
+        ended = self._running.pop(topic_filter, None)
+        position = self._session.replay_positions.get(topic_filter)
+        if ended is not None and position is not None:
+            position.cursor = ended.replay.cursor
             self._session.replay_positions.delivered(topic_filter, self._session.record.durable)
             self.save()
             self._start_waiting()
@@ -156,7 +185,6 @@ class Replays:
         self._waiting = len(positions.waiting)
 
     def _start(self, topic_filter: str, position: ReplayPosition) -> None:
-        start, queued = self._rows_of(topic_filter, position)
         # A new delivery notes which messages are queued now: they are sent before the replay.
         delivery = ReplayDelivery(
             topic_filter=topic_filter,
@@ -165,8 +193,15 @@ class Replays:
             replays=self,
             authorizer=self._authorizer,
             counters=self._counters,
+            position=position,
+            cursor=partial(self._cursor_of, topic_filter),
         )
-        replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued)
+        replay: Replay | Unreplayed
+        if position.marker is not None and not position.marker.replayed:
+            replay = Unreplayed(delivery, self._clock, self._link.guard)
+        else:
+            start, queued = self._rows_of(topic_filter, position)
+            replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
 

@@ -399,9 +399,16 @@ class Session:
             self.fill()
 
     def send_retained(
-        self, packet: bytes, packet_identifier: int, topic: str, qos: int, expires_at: int, noted: bool
+        self,
+        packet: bytes,
+        packet_identifier: int,
+        topic: str,
+        qos: int,
+        expires_at: int,
+        noted: bool,
+        retain: bool = True,
     ) -> Inflight:
-        """Send one message of a replay with QoS 1 or 2, under a free Packet Identifier.
+        """Send one message of a replay, or its marker (``retain`` False), with QoS 1 or 2, under a free identifier.
 
         With ``noted`` the delivery is stored like that of a live message. Without it, only the position of the replay
         is stored.
@@ -410,7 +417,7 @@ class Session:
         delivery = outgoing = None
         if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
-            delivery = self.deliveries.begin(outgoing, qos, True, identifiers, None)
+            delivery = self.deliveries.begin(outgoing, qos, retain, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         entry.outgoing = outgoing
         if noted:

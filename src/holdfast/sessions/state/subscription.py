@@ -29,8 +29,10 @@ class Subscription:
 class ReplayProgress:
     """How far a replay is. The Client has acknowledged all messages up to the topic ``after``.
 
-    Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain.
+    Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain. ``marker`` is
+    the marker that is due at its end (:mod:`.pending_marker`), None for none.
     """
 
     after: str
     cut: int
+    marker: str | None = None

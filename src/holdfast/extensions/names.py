@@ -1,0 +1,25 @@
+"""The names of Holdfast's User Properties, and the features that CONNACK tells a participant of.
+
+Apart from :data:`PARTICIPATION`, they count only on the connections of participants.
+"""
+
+from __future__ import annotations
+
+#: in CONNECT and CONNACK
+PARTICIPATION = "holdfast"
+#: all other names begin so
+PREFIX = "holdfast-"
+#: in SUBSCRIBE: the Topic Name for the marker of the end of each replay
+REPLAY_END = "holdfast-replay-end"
+#: in PUBLISH packets that the broker sends
+STORED_AT = "holdfast-stored-at"
+REVISION = "holdfast-revision"
+PUBLISHER = "holdfast-publisher"
+
+#: What only the broker tells. A participant that publishes one of them is refused.
+TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
+
+#: the version of these agreements
+VERSION = 1
+#: the features, in the order of CONNACK
+OFFERED = ("replay-end",)

@@ -1,0 +1,69 @@
+"""The marker that a Client is sent after a replay, as long as it is due: what it will tell, and how it is stored.
+
+It belongs to the position of the replay (:mod:`holdfast.sessions.delivery.replay_positions`), so it is Session State.
+"""
+
+from __future__ import annotations
+
+import json
+
+from attrs import define, field
+
+#: in ``left_out``: messages above the Client's Maximum Packet Size
+TOO_LARGE = "too large"
+#: in ``left_out``: the Client may not receive every message that the Topic Filter matches
+NOT_AUTHORIZED = "not authorized"
+#: why the marker of a Subscription without a replay tells no complete state
+NOT_REPLAYED = "not replayed"
+
+
+@define(eq=False)
+class PendingMarker:
+    """A marker that is due.
+
+    ``topic`` is its Topic Name, and ``carrier`` the Subscription of the Client that matches it, by the Topic Filter of
+    its SUBSCRIBE. ``replayed`` is false for a Subscription without a replay. ``count`` and ``bytes`` are of the
+    messages sent so far, with repeats if the replay was ``resumed``. ``left_out`` has the reasons why messages were
+    left out.
+    """
+
+    topic: str
+    carrier: str
+    replayed: bool = True
+    resumed: bool = False
+    count: int = 0
+    bytes: int = 0
+    left_out: set[str] = field(factory=set)
+
+    def sent(self, count: int, size: int) -> None:
+        """Note messages of the replay, with the bytes of their packets."""
+        self.count += count
+        self.bytes += size
+
+    def payload(self, topic_filter: str, at: str) -> bytes:
+        """Return the payload for a Topic Filter, at a time in ISO 8601."""
+        fields: dict[str, object] = {
+            "filter": topic_filter,
+            "count": self.count,
+            "bytes": self.bytes,
+            "token": None,
+            "at": at,
+            "replayed": self.replayed,
+            "resumed": self.resumed,
+            "complete": self.replayed and not self.left_out,
+        }
+        reasons = sorted(self.left_out) if self.replayed else [NOT_REPLAYED]
+        if reasons:
+            fields["why"] = ", ".join(reasons)
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def text(self) -> str:
+        """Return the marker for its row."""
+        fields = (self.topic, self.carrier, self.replayed, self.resumed, self.count, self.bytes, sorted(self.left_out))
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def marker_of(text: str) -> PendingMarker:
+    """Return the marker of a row. A replay that is restored was interrupted."""
+    topic, carrier, replayed, _, count, size, left_out = json.loads(text)
+    return PendingMarker(topic, carrier, replayed, True, count, size, set(left_out))
