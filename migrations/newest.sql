@@ -51,6 +51,7 @@ CREATE TABLE session_subscriptions (
     identifier INTEGER,
     replay_after TEXT,
     replay_cut BIGINT,
+    replay_marker TEXT,
     PRIMARY KEY (session_id, topic_filter)
 ) WITHOUT ROWID;
 CREATE TABLE session_messages (

@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -159,6 +159,9 @@ def rows_of(shape: str) -> Contents:
         rows["source_surveys"] = [(1, "5f2a", revision(11))]
     if shape >= "0011":
         rows["api_keys"] = [("gr\u00e4fana", "hf1", "00ff", '["read"]', "anna", THEN, None)]
+    if shape >= "0012":
+        marker = '["my/end","my/#",true,false,3,120,[]]'
+        rows["session_subscriptions"] = [(*row, marker) for row in rows["session_subscriptions"]]
     return rows
 
 
@@ -194,6 +197,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["source_surveys"] = []
     elif to == "0011":
         after["api_keys"] = []
+    elif to == "0012":
+        after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
     return after
 
 

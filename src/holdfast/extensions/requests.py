@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import OFFERED, PREFIX, REPLAY_END
+from holdfast.extensions.names import OFFERED, PREFIX, REPLAY_END, TOLD_BY_BROKER
 from holdfast.topics import InvalidTopicName, check_topic_name
 
 UserProperties = Sequence[tuple[str, str]]
@@ -46,3 +46,8 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
     except InvalidTopicName as wrong:
         raise BadRequest(f"User Property {REPLAY_END} is a Topic Name: {wrong}") from None
     return SubscribeRequests(topic)
+
+
+def broker_property(properties: UserProperties) -> str | None:
+    """Return the first name that only the broker tells, None for none."""
+    return next((name for name, _ in properties if name in TOLD_BY_BROKER), None)

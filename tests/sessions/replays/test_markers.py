@@ -22,9 +22,7 @@ TAKES_PART = Properties(user_properties=(("holdfast", "?"),))
 def asking(topic: str = "my/end", *others: tuple[str, str], identifier: int | None = None) -> Properties:
     """Return the properties of a SUBSCRIBE that asks for markers."""
     identifiers = () if identifier is None else (identifier,)
-    return Properties(
-        user_properties=(("holdfast-replay-end", topic), *others), subscription_identifiers=identifiers
-    )
+    return Properties(user_properties=(("holdfast-replay-end", topic), *others), subscription_identifiers=identifiers)
 
 
 def subscribe(
@@ -55,7 +53,7 @@ def retaining(broker: MemoryBroker, count: int = 3) -> None:
 
 
 def test_marker_comes_after_the_last_retained_message() -> None:
-    """The marker is the last packet of the replay, tells its size, and has the Subscription Identifier of the filter."""
+    """The marker is the last packet of the replay, tells its size, and has the filter's Subscription Identifier."""
     broker = MemoryBroker()
     retaining(broker)
     client = broker.client("c", 5, properties=TAKES_PART)
@@ -240,9 +238,7 @@ class Interrupted:
 @pytest.mark.parametrize("end", [Interrupted.disconnect, Interrupted.kill])
 @pytest.mark.parametrize("marker_qos", [0, 1, 2])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_pending_marker_survives(
-    tmp_path: Path, qos: int, marker_qos: int, end: Callable[[Interrupted], None]
-) -> None:
+def test_pending_marker_survives(tmp_path: Path, qos: int, marker_qos: int, end: Callable[[Interrupted], None]) -> None:
     """A replay that is interrupted, also by kill -9, ends with its marker, which tells that it was resumed."""
     scene = Interrupted(tmp_path / "db", qos, marker_qos)
     end(scene)

@@ -17,6 +17,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from holdfast.auth.denials import action_of
+from holdfast.extensions.requests import broker_property
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
@@ -77,6 +78,8 @@ class Publishing:
         ):
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier):
+            return
+        if properties is not NO_PROPERTIES and self._link.participant and self._tells_as_broker(packet):
             return
         principal = self._session.principal
         message = ApplicationMessage(
@@ -218,6 +221,18 @@ class Publishing:
         if alias is not None or expiry is not None:
             properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
         return topic, properties, None if expiry is None else self._parts.now() + 1000 * expiry
+
+    def _tells_as_broker(self, packet: Publish) -> bool:
+        """Refuse a message of a participant with a User Property that only the broker tells."""
+        name = broker_property(packet.properties.user_properties)
+        if name is None:
+            return False
+        self._parts.counters.messages_rejected_properties += 1
+        why = f"User Property {name} is told by the broker only"
+        self._link.client_log.info("its PUBLISH is refused", why)
+        if packet.qos:
+            self._answer(packet.qos, packet.packet_identifier, ReasonCode.PAYLOAD_FORMAT_INVALID, why)
+        return True
 
     def _qos_not_supported(self, qos: int) -> ProtocolError:
         return ProtocolError(  # [MQTT5-3.2.2-11]

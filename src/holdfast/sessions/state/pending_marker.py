@@ -22,7 +22,7 @@ class PendingMarker:
     """A marker that is due.
 
     ``topic`` is its Topic Name, and ``carrier`` the Subscription of the Client that matches it, by the Topic Filter of
-    its SUBSCRIBE. ``replayed`` is false for a Subscription without a replay. ``count`` and ``bytes`` are of the
+    its SUBSCRIBE. ``replayed`` is false for a Subscription without a replay. ``count`` and ``size`` (bytes) are of the
     messages sent so far, with repeats if the replay was ``resumed``. ``left_out`` has the reasons why messages were
     left out.
     """
@@ -32,20 +32,20 @@ class PendingMarker:
     replayed: bool = True
     resumed: bool = False
     count: int = 0
-    bytes: int = 0
+    size: int = 0
     left_out: set[str] = field(factory=set)
 
     def sent(self, count: int, size: int) -> None:
         """Note messages of the replay, with the bytes of their packets."""
         self.count += count
-        self.bytes += size
+        self.size += size
 
     def payload(self, topic_filter: str, at: str) -> bytes:
         """Return the payload for a Topic Filter, at a time in ISO 8601."""
         fields: dict[str, object] = {
             "filter": topic_filter,
             "count": self.count,
-            "bytes": self.bytes,
+            "bytes": self.size,
             "token": None,
             "at": at,
             "replayed": self.replayed,
@@ -59,7 +59,7 @@ class PendingMarker:
 
     def text(self) -> str:
         """Return the marker for its row."""
-        fields = (self.topic, self.carrier, self.replayed, self.resumed, self.count, self.bytes, sorted(self.left_out))
+        fields = (self.topic, self.carrier, self.replayed, self.resumed, self.count, self.size, sorted(self.left_out))
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 

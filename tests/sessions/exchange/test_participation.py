@@ -1,0 +1,74 @@
+"""Taking part in what the broker offers beyond MQTT: the question, the answer and the refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.extensions.participation import ANSWER
+from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+
+QUESTION = ("holdfast", "?")
+
+
+def connack_of(*properties: tuple[str, str], problems: int | None = None, most: int | None = None) -> p.Connack:
+    """Connect with these User Properties, and return CONNACK."""
+    client = Client(MemoryBroker(), 5)
+    wishes = Properties(user_properties=properties, request_problem_information=problems, maximum_packet_size=most)
+    connack = client.connect("c", properties=wishes)
+    assert connack is not None
+    return connack
+
+
+def test_connack_tells_the_features_to_who_asks() -> None:
+    """Who asks is told the features, also with Request Problem Information 0 [MQTT-3.1.2-29]; others are not."""
+    assert connack_of(QUESTION).properties.user_properties == (ANSWER,)
+    assert connack_of(QUESTION, problems=0).properties.user_properties == (ANSWER,)
+    assert connack_of(("region", "north")).properties.user_properties == ()
+
+
+@pytest.mark.parametrize("asked", [(QUESTION, QUESTION), (("holdfast", "1"),)])
+def test_another_question_is_refused(asked: tuple[tuple[str, str], ...]) -> None:
+    """A client that asks twice or for something else is refused with 0x83, and told what is allowed."""
+    connack = connack_of(*asked)
+    assert connack.reason_code == ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    assert (connack.properties.reason_string or "").startswith("User Property holdfast ")
+
+
+def test_client_that_cannot_be_told_does_not_take_part() -> None:
+    """Where CONNACK has no room for the answer, the client connects without it [MQTT-3.2.2-20]."""
+    connack = connack_of(QUESTION, most=24)
+    assert connack.reason_code == ReasonCode.SUCCESS
+    assert connack.properties.user_properties == ()
+
+
+@pytest.mark.parametrize("name", ["holdfast-stored-at", "holdfast-revision", "holdfast-publisher"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_participant_cannot_publish_what_the_broker_tells(name: str, qos: int) -> None:
+    """Such a message is refused with 0x99, with QoS 0 without a word; it is neither stored nor delivered."""
+    broker = MemoryBroker()
+    other = broker.client("other", 5)
+    other.subscribe("t")
+    client = broker.client("c", 5, properties=Properties(user_properties=(QUESTION,)))
+    client.publish("t", b"x", qos, True, Properties(user_properties=((name, "1"),)))
+    answers = client.packets()
+    assert [(packet.reason_code, packet.properties.reason_string) for packet in answers] == (  # type: ignore[union-attr]
+        [(0x99, f"User Property {name} is told by the broker only")] if qos else []
+    )
+    assert other.packets() == []
+    assert broker.client("late", 5).subscribe("t")[1:] == []
+    client.publish("t", b"y", qos)  # nothing else is lost
+    assert [payload for _, payload, _, _ in other.messages()] == [b"y"]
+    assert broker.counters.messages_rejected_properties == 1
+
+
+def test_other_clients_publish_any_property() -> None:
+    """The messages of clients that do not take part are forwarded unaltered [MQTT-3.3.2-17]."""
+    broker = MemoryBroker()
+    other = broker.client("other", 5)
+    other.subscribe("t")
+    told = Properties(user_properties=(("holdfast-revision", "7"),))
+    broker.client("c", 5).publish("t", b"x", 1, False, told)
+    (packet,) = other.got(p.Publish)
+    assert packet.properties.user_properties == told.user_properties
