@@ -1,0 +1,110 @@
+"""The snippets of the pages in docs/extensions with real clients, and a marker through kill -9."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from paho.mqtt import publish
+from paho.mqtt.client import CallbackAPIVersion, Client, MQTTMessage
+
+from tests.docs.pages import ROOT, blocks
+from tests.e2e.makes import needs_mosquitto, needs_mqttjs
+from tests.processes import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+PAGE = ROOT / "docs" / "extensions" / "replay-end.md"
+
+
+def retain(port: int, topics: list[str]) -> None:
+    """Retain one message for each topic."""
+    publish.multiple([(topic, b"on", 1, True) for topic in topics], "127.0.0.1", port)
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of one broker with two retained messages."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("extensions")).start()
+    retain(broker.port, ["plant/a", "plant/b"])
+    yield broker.port
+    assert broker.stop() == (0, "")
+
+
+def output_of(*command: str, folder: Path = ROOT) -> str:
+    """Return what a command prints; it has to end by itself."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20, cwd=folder).stdout  # noqa: S603
+
+
+def snippet(language: str) -> str:
+    """Return the snippet of the page in a language."""
+    (found,) = [block.text for block in blocks(PAGE) if block.language == language]
+    return found
+
+
+def test_the_snippet_in_python(port: int) -> None:
+    """It prints the retained messages when the marker has come, and ends."""
+    told = output_of(sys.executable, "-c", snippet("python"), str(port))
+    assert told == "2 messages: ['plant/a', 'plant/b']\n"
+
+
+@needs_mqttjs
+def test_the_snippet_in_javascript(port: int) -> None:
+    """The same with MQTT.js."""
+    told = output_of("node", "-e", snippet("js"), "--", str(port), folder=Path(__file__).parent)
+    assert told == "2 messages: plant/a,plant/b\n"
+
+
+@needs_mosquitto
+def test_the_command_of_mosquitto(port: int) -> None:
+    """mosquitto_sub with MQTT 3.1.1 sees the marker behind the last retained message."""
+    (command,) = [block.text.strip() for block in blocks(PAGE) if block.text.startswith("mosquitto_sub")]
+    assert command == "mosquitto_sub -V 311 -t '$replay/end' -t 'plant/#' -v"
+    lines = output_of(
+        *("mosquitto_sub", "-p", str(port), "-V", "311", "-t", "$replay/end", "-t", "plant/#", "-v", "-C", "3")
+    ).splitlines()
+    assert lines[:2] == ["plant/a on", "plant/b on"]
+    topic, _, payload = lines[2].partition(" ")
+    assert topic == "$replay/end"
+    assert json.loads(payload)["count"] == 2
+
+
+@pytest.mark.crash
+def test_marker_survives_a_kill(broker_in: Callable[..., BrokerProcess]) -> None:
+    """A client of MQTT 3.1.1 that stops in the midst of a replay gets the rest and the marker after kill -9."""
+    broker = broker_in().start()
+    retain(broker.port, [f"plant/{number}" for number in range(200)])
+    came: list[str] = []
+
+    def client(most: int | None) -> Client:
+        found = Client(CallbackAPIVersion.VERSION2, "reader", clean_session=False, manual_ack=True)
+        left = [most]
+
+        def received(client: Client, _: object, message: MQTTMessage) -> None:
+            if left[0] == 0:
+                return
+            if left[0] is not None:
+                left[0] -= 1
+            came.append(message.topic)
+            client.ack(message.mid, message.qos)
+            if message.topic == "$replay/end" or left[0] == 0:
+                client.disconnect()
+
+        found.on_message = received
+        return found
+
+    first = client(20)
+    first.on_connect = lambda client, *_: client.subscribe([("$replay/end", 1), ("plant/#", 1)])
+    first.connect("127.0.0.1", broker.port)
+    first.loop_forever()
+    broker.kill()
+    broker.start()
+    second = client(None)
+    second.connect("127.0.0.1", broker.port)
+    second.loop_forever()
+    assert came[-1] == "$replay/end"
+    assert set(came[:-1]) == {f"plant/{number}" for number in range(200)}
