@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from paho.mqtt import publish
-from paho.mqtt.client import CallbackAPIVersion, Client, MQTTMessage
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.docs.pages import ROOT, blocks
 from tests.e2e.makes import needs_mosquitto, needs_mqttjs
@@ -35,9 +36,11 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     assert broker.stop() == (0, "")
 
 
-def output_of(*command: str, folder: Path = ROOT) -> str:
-    """Return what a command prints; it has to end by itself."""
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20, cwd=folder).stdout  # noqa: S603
+def output_of(*command: str, program: str | None = None) -> str:
+    """Return what a command prints that has its program as input; it has to end by itself."""
+    return subprocess.run(
+        command, input=program, check=True, capture_output=True, text=True, timeout=20, cwd=Path(__file__).parent
+    ).stdout
 
 
 def snippet(language: str) -> str:
@@ -48,14 +51,14 @@ def snippet(language: str) -> str:
 
 def test_the_snippet_in_python(port: int) -> None:
     """It prints the retained messages when the marker has come, and ends."""
-    told = output_of(sys.executable, "-c", snippet("python"), str(port))
+    told = output_of(sys.executable, "-", str(port), program=snippet("python"))
     assert told == "2 messages: ['plant/a', 'plant/b']\n"
 
 
 @needs_mqttjs
 def test_the_snippet_in_javascript(port: int) -> None:
     """The same with MQTT.js."""
-    told = output_of("node", "-e", snippet("js"), "--", str(port), folder=Path(__file__).parent)
+    told = output_of("node", "-", str(port), program=snippet("js"))
     assert told == "2 messages: plant/a,plant/b\n"
 
 
