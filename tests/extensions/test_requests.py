@@ -40,6 +40,8 @@ def test_topic_for_markers() -> None:
         ([("holdfast-replay-end", "a"), ("holdfast-replay-end", "a")], "holdfast-replay-end is given more than once"),
         ([("holdfast-replay-end", "a/+")], "holdfast-replay-end is a Topic Name: .* no wildcard"),
         ([("holdfast-replay-end", "a/b/c")], "at most 2 levels"),
+        ([("holdfast-replay-end", 257 * "a")], "at most 256 bytes"),
+        ([("holdfast-replay-end", "$share/g")], "a topic that does not begin with"),
         ([("holdfast-later", "1")], "holdfast-later is not offered for SUBSCRIBE, only holdfast-replay-end"),
     ],
 )

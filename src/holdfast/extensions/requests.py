@@ -8,7 +8,11 @@ from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.names import OFFERED, PREFIX, REPLAY_END, TOLD_BY_BROKER
+from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
+
+#: The longest Topic Name for markers, in bytes: it is stored with each Topic Filter of a SUBSCRIBE.
+LONGEST_TOPIC = 256
 
 UserProperties = Sequence[tuple[str, str]]
 
@@ -45,6 +49,10 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         check_topic_name(topic, max_levels)
     except InvalidTopicName as wrong:
         raise BadRequest(f"User Property {REPLAY_END} is a Topic Name: {wrong}") from None
+    if len(topic.encode()) > LONGEST_TOPIC:
+        raise BadRequest(f"User Property {REPLAY_END} has at most {LONGEST_TOPIC} bytes")
+    if topic.startswith("$") and topic != TOPIC_FOR_ALL:
+        raise BadRequest(f"User Property {REPLAY_END} is {TOPIC_FOR_ALL}, or a topic that does not begin with $")
     return SubscribeRequests(topic)
 
 

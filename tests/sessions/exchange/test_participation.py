@@ -72,3 +72,13 @@ def test_other_clients_publish_any_property() -> None:
     broker.client("c", 5).publish("t", b"x", 1, False, told)
     (packet,) = other.got(p.Publish)
     assert packet.properties.user_properties == told.user_properties
+
+
+def test_will_of_a_participant_cannot_tell_what_the_broker_tells() -> None:
+    """Such a Will is published later, so its CONNECT is refused with 0x99; that of another client is not."""
+    will = p.Will("t", b"gone", properties=Properties(user_properties=(("holdfast-revision", "7"),)))
+    for asked, code in ((QUESTION, ReasonCode.PAYLOAD_FORMAT_INVALID), (("unit", "C"), ReasonCode.SUCCESS)):
+        client = Client(MemoryBroker(), 5)
+        connack = client.connect("c", will=will, properties=Properties(user_properties=(asked,)))
+        assert connack is not None
+        assert connack.reason_code == code

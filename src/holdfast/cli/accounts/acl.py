@@ -111,12 +111,14 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     from holdfast.authorization.explaining import Explanation, explain, explain_subscribe
     from holdfast.authorization.rule import Action
     from holdfast.authorization.sources.loading import authorizer_of, read_sources
-    from holdfast.topics import is_sys, split_shared
+    from holdfast.topics import is_granted_to_all, is_of_broker, split_shared
 
     wanted = Action[action.upper()]
     _check(config, principal, wanted, topic)
-    if wanted not in (Action.SUBSCRIBE, Action.RECEIVE) and is_sys(topic):
+    if wanted not in (Action.SUBSCRIBE, Action.RECEIVE) and is_of_broker(topic):
         return Explanation(Grant.REFUSED, "denied: only the broker publishes to its own topics", ())
+    if wanted in (Action.SUBSCRIBE, Action.RECEIVE) and is_granted_to_all(topic):
+        return Explanation(Grant.GRANTED, "allowed: every client gets the markers of its own replays there", ())
     sources = read_sources(config)
     rules, groups = _in_database(config, principal.username)
     principal = evolve(principal, groups=principal.groups | groups)

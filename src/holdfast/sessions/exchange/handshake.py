@@ -12,6 +12,7 @@ import attrs
 
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.participation import ANSWER, takes_part
+from holdfast.extensions.requests import broker_property
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
@@ -70,6 +71,12 @@ class Handshake:
             except BadRequest as refused:
                 raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(refused)) from None
         will = packet.will
+        if self.participates and will is not None:
+            name = broker_property(will.properties.user_properties)
+            if name is not None:
+                raise ConnectRefused(
+                    ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} of the Will is told by the broker only"
+                )
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
         if self.drops_bridge_state:
