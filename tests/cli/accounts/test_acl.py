@@ -110,6 +110,15 @@ def test_nobody_else_publishes_to_the_topics_of_the_broker(config: Path) -> None
     result = explain(config, "alice", "publish", "$SYS/broker/x")
     assert result.exit_code == 3
     assert result.stdout == "alice publish $SYS/broker/x: denied: only the broker publishes to its own topics\n"
+    assert explain(config, "alice", "publish", "$replay/end").exit_code == 3
+
+
+def test_every_client_may_have_the_markers_of_its_own_replays(config: Path) -> None:
+    """A rule cannot deny it."""
+    config.with_name("rules.toml").write_text('[[rule]]\ntopics = ["$replay/#"]\naction = "all"\nallow = false\n')
+    for action in ("subscribe", "receive"):
+        assert explain(config, "alice", action, "$replay/end").exit_code == 0
+    assert explain(config, "alice", "subscribe", "$replay/#").exit_code == 3
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
+from holdfast.auth.interfaces import Principal
+from holdfast.messages import ApplicationMessage
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering, Permissions
 from tests.doubles import Client, MemoryBroker
 from tests.sessions.restartable import RestartableBroker
 
@@ -311,3 +315,62 @@ def test_repeated_subscribe_marks_the_replay_that_runs() -> None:
     *_, (topic, payload, _, _) = client.messages()
     assert topic == "my/end"
     assert json.loads(payload)["replayed"]
+
+
+def test_partial_permission_makes_the_replay_incomplete() -> None:
+    """Where the client may receive only a part of what the filter matches, the marker tells it."""
+    rules = Permissions()
+    rules.deny("receive", "t/1")
+    broker = MemoryBroker(authorizer=rules)
+    retaining(broker)
+    client = broker.client("c", 5, properties=TAKES_PART)
+    *replayed, marker = publishes(subscribe(client, "my/end", "t/#", properties=asking()))[1:]
+    assert [packet.topic for packet in replayed] == ["t/0", "t/2"]
+    assert (told(marker)["count"], told(marker)["complete"], told(marker)["why"]) == (2, False, "not authorized")
+
+
+def test_rules_do_not_take_replay_end_away() -> None:
+    """Rules that deny everything leave the Subscription to $replay/end, also when they change, and its markers."""
+    rules = Permissions()
+    rules.deny("subscribe", "$replay/end")
+    rules.deny("receive", "$replay/end")
+    broker = MemoryBroker(authorizer=rules)
+    kept = Properties(session_expiry_interval=1000)
+    client = broker.client("c", 5, clean=False, properties=kept)
+    suback, *_ = subscribe(client, "$replay/end", "t/#", qos=1)
+    assert isinstance(suback, p.Suback)
+    assert suback.reason_codes == (1, 1)
+    client.drop()
+    rules.deny("subscribe", "other")
+    broker.settle()
+    client = broker.client("c", 5, clean=False, properties=kept)
+    assert [packet.topic for packet in publishes(client.backlog)] == ["$replay/end"]  # sent again
+
+
+class Late(Filtering):
+    """Answers about each delivery when a test says so."""
+
+    def __init__(self) -> None:
+        self.answers: list[Deferred[bool]] = []
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
+        answer: Deferred[bool] = Deferred()
+        self.answers.append(answer)
+        return answer
+
+
+def test_marker_waits_for_late_answers_of_the_authorizer() -> None:
+    """The marker comes behind messages that the authorizer allows late, and that wait in the queue then."""
+    rules = Late()
+    broker = MemoryBroker(authorizer=rules, limits=Limits(max_inflight=1))
+    retaining(broker)
+    client = broker.client("c", 4)
+    assert publishes(subscribe(client, "$replay/end", "t/#", qos=1)) == []
+    came = []
+    for _ in range(4):
+        for answer in rules.answers:
+            answer.callback(True)
+        rules.answers.clear()
+        broker.settle()
+        came += [topic for topic, _, _, _ in client.messages()]
+    assert came == ["t/0", "t/1", "t/2", "$replay/end"]
