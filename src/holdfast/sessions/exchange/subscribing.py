@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.requests import NO_REQUESTS, subscribe_requests
+from holdfast.extensions.requests import subscribe_requests
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -32,6 +32,7 @@ from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
 from holdfast.topics import (
+    REPLAY_END,
     SHARED_PREFIX,
     has_wildcard,
     is_granted_to_all,
@@ -62,7 +63,7 @@ class _Asked:
 
     ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
-    which markers are due.
+    which markers are due, None for none.
     """
 
     packet_identifier: int
@@ -120,14 +121,13 @@ class Subscribing:
             next(iter(packet.properties.subscription_identifiers), None),
             self._parts.authorizer.epoch,
         )
-        requests = NO_REQUESTS
         if self._link.participant and packet.properties.user_properties:
             try:
                 requests = subscribe_requests(packet.properties.user_properties, self._limits.max_topic_levels)
+                asked.ends = ReplayEnds(requests.replay_end, self._session)
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
-        asked.ends = ReplayEnds(requests.replay_end, self._session)
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
@@ -236,8 +236,10 @@ class Subscribing:
 
     def _grant_all(self, asked: _Asked) -> Iterator[int]:
         """Store the allowed subscriptions, and begin their replays."""
-        assert asked.ends is not None
-        yield from asked.ends.find_carrier(asked.wanted)
+        if asked.ends is None and (REPLAY_END in asked.wanted or REPLAY_END in self._session.subscriptions):
+            asked.ends = ReplayEnds(None, self._session)
+        if asked.ends is not None:
+            yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
             yield 1
             if self._link.is_closed:  # its Session may have ended
@@ -248,7 +250,8 @@ class Subscribing:
             replayed = wanted.replayed
             if replayed:
                 position = self._replays.new_position()
-                position.marker = asked.ends.marker(key, not is_sys(key))
+                if asked.ends is not None:
+                    position.marker = asked.ends.marker(key, not is_sys(key))
                 asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
                 self._replays.begin(key, position)
                 if is_sys(key):
@@ -265,8 +268,7 @@ class Subscribing:
             subscription.no_local,
         )
         self._replays.reread(key, is_queued_alike)
-        assert asked.ends is not None
-        marker = asked.ends.marker(key, False)
+        marker = None if asked.ends is None else asked.ends.marker(key, False)
         position = session.replay_positions.get(key)
         if marker is not None:
             position = self._replays.mark_end(key, marker)
