@@ -77,9 +77,9 @@ def test_the_command_of_mosquitto(port: int) -> None:
 
 
 @pytest.mark.crash
-def test_marker_survives_a_kill(broker_in: Callable[..., BrokerProcess]) -> None:
+def test_marker_survives_a_kill(broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]) -> None:
     """A client of MQTT 3.1.1 that stops in the midst of a replay gets the rest and the marker after kill -9."""
-    broker = broker_in().start()
+    broker = broker_in(*storage).start()
     retain(broker.port, [f"plant/{number}" for number in range(200)])
     came: list[str] = []
 
