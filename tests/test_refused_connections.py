@@ -45,7 +45,8 @@ class Refusing:
 def test_every_cause_has_a_counter_and_a_line_with_the_address(refusal: Refusal) -> None:
     refusing = Refusing()
     (line,) = refusing.refuse(refusal, peer(1))
-    assert line.startswith("listener x refuses a connection of 192.0.2.1:5555: ")
+    verb = "closes" if refusal is Refusal.GAVE_WAY else "refuses"
+    assert line.startswith(f"listener x {verb} a connection of 192.0.2.1:5555: ")
     assert "{" not in line
     counted = {
         name: count

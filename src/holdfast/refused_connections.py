@@ -11,6 +11,7 @@ from holdfast.sessions.counters import Counters
 _REASONS = {
     Refusal.OPEN_FILES: "{process.most} connections are open, all that the process's limit of open files allows",
     Refusal.CONNECTIONS: "{limits.max_connections} connections are open (max_connections)",
+    Refusal.GAVE_WAY: "a new one takes its place; {limits.max_connections} are open (max_connections)",
     Refusal.CONNECTIONS_PER_ADDRESS: "{limits.max_connections_per_address} connections of {peer.group} are open"
     " (max_connections_per_address)",
     Refusal.HALF_OPEN_PER_ADDRESS: "{limits.max_half_open_per_address} connections of {peer.group} wait for the end of"
@@ -46,6 +47,14 @@ class RefusedConnections:
 
         def line() -> str:
             reason = _REASONS[refusal].format(limits=limits, process=self._process, peer=peer)
-            return f"listener {listener} refuses a connection of {peer}: {reason}"
+            verb = "closes" if refusal is Refusal.GAVE_WAY else "refuses"
+            return f"listener {listener} {verb} a connection of {peer}: {reason}"
 
         self._log.write(f"listener {listener} refuses connections ({name})", peer.group, line, "warn")
+
+    def handshake_failed(self, listener: str, peer: Peer, cause: str) -> None:
+        """Log that the TLS handshake of this peer failed. ``cause`` is a clause."""
+        self._log.write(
+            f"listener {listener}: TLS handshakes fail", peer.group,
+            lambda: f"listener {listener} closes a connection of {peer}: its TLS handshake failed: {cause}",
+        )  # fmt: skip

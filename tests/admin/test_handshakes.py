@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from holdfast.admin.http.handshakes import TurnsFactory
+from holdfast.admin.http.handshakes import TLSOfAPI, TurnsFactory
+from holdfast.peers.address import Peer
+from holdfast.transports.tls.explanations import explain, not_tls
 from tests.certificates import SERVER, Authority
 
 
@@ -23,15 +23,6 @@ class _Echo(Protocol):
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
         self.transport.write(data)
-
-
-@implementer(IOpenSSLServerConnectionCreator)
-class _Creator:
-    def __init__(self, context: SSL.Context) -> None:
-        self._context = context
-
-    def serverConnectionForTLS(self, _protocol: object) -> SSL.Connection:
-        return SSL.Connection(self._context, None)
 
 
 class _Connection:
@@ -66,12 +57,36 @@ def line() -> list[Any]:
 
 
 @pytest.fixture
-def connect(tmp_path: Path, line: list[Any]) -> Callable[[], _Connection]:
+def made() -> list[SSL.Connection]:
+    """OpenSSL's parts of the connections."""
+    return []
+
+
+@pytest.fixture
+def failures() -> list[str]:
+    """The causes of the handshakes that have failed."""
+    return []
+
+
+@pytest.fixture
+def connect(
+    tmp_path: Path, line: list[Any], made: list[SSL.Connection], failures: list[str]
+) -> Callable[[], _Connection]:
     certificate, key = Authority().issue("broker", ["localhost"], SERVER).write(tmp_path, "broker")
     context = SSL.Context(SSL.TLS_METHOD)
     context.use_certificate_chain_file(str(certificate))
     context.use_privatekey_file(str(key))
-    factory = TurnsFactory(_Creator(context), Factory.forProtocol(_Echo), line.append)
+
+    def make() -> SSL.Connection:
+        made.append(SSL.Connection(context))
+        made[-1].set_accept_state()
+        return made[-1]
+
+    def failed(_peer: Peer, cause: str) -> None:
+        failures.append(cause)
+
+    tls = TLSOfAPI(maker=lambda: make, line_up=line.append, not_tls=not_tls, explain=explain, failed=failed)
+    factory = TurnsFactory(tls, Factory.forProtocol(_Echo))
     return lambda: _Connection(factory)
 
 
@@ -125,9 +140,37 @@ def test_a_connection_that_is_lost_in_the_line_takes_no_step(
     assert connection.transport.producerState == "paused"
 
 
-def test_bytes_that_are_not_tls_end_the_connection(connect: Callable[[], _Connection], line: list[Any]) -> None:
-    """Plain HTTP at a port with TLS ends the connection, and raises nothing in the turn of others."""
+@pytest.mark.parametrize(
+    ("first", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks a protocol of plain text, such as HTTP"),
+        (b"\x10\x0c\x00\x04MQTT", "it speaks MQTT without TLS"),
+        (b"\x16\x03\x01\x00\x05" + bytes(200), None),
+    ],
+)
+def test_bytes_that_are_not_tls_end_the_connection(
+    connect: Callable[[], _Connection], line: list[Any], failures: list[str], first: bytes, cause: str | None
+) -> None:
+    """Plain HTTP at a port with TLS ends the connection with one cause for the log, and no error in others' turns."""
     connection = connect()
-    connection.protocol.dataReceived(b"GET / HTTP/1.1\r\n\r\n")
+    connection.protocol.dataReceived(first)
     line.pop().step()
     assert connection.transport.disconnecting or connection.transport.disconnected
+    assert len(failures) == 1
+    assert cause in (None, failures[0])
+    connection.protocol.connectionLost(Failure(ConnectionLost()))
+    assert len(failures) == 1
+
+
+def test_silent_connections_cost_no_memory_of_openssl(
+    connect: Callable[[], _Connection], line: list[Any], made: list[SSL.Connection], failures: list[str]
+) -> None:
+    """OpenSSL's part is made at the first byte; a connection that ends before is no failed handshake."""
+    silent, speaking = connect(), connect()
+    assert made == []
+    silent.protocol.abortConnection()
+    silent.protocol.connectionLost(Failure(ConnectionLost()))
+    speaking.sends()
+    line.pop().step()
+    assert len(made) == 1
+    assert failures == []

@@ -16,6 +16,7 @@ from holdfast.admin.callers.sessions import DashboardSessions
 from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
 from holdfast.admin.http.forwarding import Forwarding
 from holdfast.admin.http.guards import Guards
+from holdfast.admin.http.handshakes import TLSOfAPI
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
 from holdfast.admin.http.site import Answering, MostBytes
@@ -34,10 +35,11 @@ from holdfast.config.sections.admin import AdminConfig
 from holdfast.listening import BACKLOG, CannotListen, Listener, Listening
 from holdfast.peers.acceptance import Acceptance
 from holdfast.peers.address import Peer
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections
+from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.refused_connections import RefusedConnections
 from holdfast.transports.configured import ComposedTLS
+from holdfast.transports.tls.explanations import explain, not_tls
 
 #: one set for each value of the option that is or was in use
 _proxies = lru_cache(maxsize=4)(TrustedProxies)
@@ -121,15 +123,21 @@ def compose_admin_listener(
     limits = ConnectionLimits(
         max_connections=section.max_connections, max_connections_per_address=section.max_connections_per_address
     )
-    acceptance = Acceptance(
-        limits, process, reactor, lambda refusal, peer: refused.refused(NAME, limits, refusal, peer), None,
-        bans.has_peer,
-    )  # fmt: skip
+
+    def tell(refusal: Refusal, peer: Peer) -> None:
+        refused.refused(NAME, limits, refusal, peer)
+
+    acceptance = Acceptance(limits, process, reactor, tell, None, bans.has_peer)
     site = ListenerSite(
-        answering, most_bytes, reactor, identify, section.max_connections, goes_on=goes_on, unwrap=unwrap
-    )
+        answering, most_bytes, reactor, identify, section.max_connections, goes_on=goes_on, unwrap=unwrap,
+        gave_way=partial(tell, Refusal.GAVE_WAY),
+    )  # fmt: skip
     site.upgrades[CONSOLE_PATH.encode()] = Upgrade(console, site.released, reactor)
-    factory = ListenerFactory(site, acceptance, tls.admin_connection, tls.line_up)
+    secured = TLSOfAPI(
+        maker=tls.admin_maker, line_up=tls.line_up, not_tls=not_tls, explain=explain,
+        failed=lambda peer, cause: refused.handshake_failed(NAME, peer, cause),
+    )  # fmt: skip
+    factory = ListenerFactory(site, acceptance, secured)
     return AdminListener(section, reactor, factory, site)
 
 

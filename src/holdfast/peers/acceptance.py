@@ -77,6 +77,11 @@ class Acceptance:
         rate = self.limits.max_conn_rate_per_address
         return AddressRates(rate) if rate else None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether ``max_connections`` are open."""
+        return _reached(self.open, self.limits.max_connections)
+
     def accept(self, peer: Peer) -> AcceptedConnection | None:
         """Return the new connection of this peer, or None if it is refused."""
         proxied = self.proxies is not None
@@ -92,12 +97,11 @@ class Acceptance:
 
     def _refusal(self, peer: Peer) -> Refusal | None:
         """Return the reason to refuse this peer, whoever its client is."""
-        limits = self.limits
         if self.proxies is not None and peer not in self.proxies:
             return Refusal.UNTRUSTED_PROXY
         if self.process.is_full:
             return Refusal.OPEN_FILES
-        if limits.max_connections is not None and self.open >= limits.max_connections:
+        if self.is_full:
             return Refusal.CONNECTIONS
         if self._rate is not None and self._rate.wait(1, self._clock.seconds()) > 0.0:
             return Refusal.RATE

@@ -17,6 +17,7 @@ class Refusal(Enum):
 
     OPEN_FILES = "connections_over_open_files"
     CONNECTIONS = "connections_over_max_connections"
+    GAVE_WAY = "connections_that_gave_way"
     CONNECTIONS_PER_ADDRESS = "connections_over_max_connections_per_address"
     HALF_OPEN_PER_ADDRESS = "connections_over_max_half_open_per_address"
     RATE = "connections_over_max_conn_rate"

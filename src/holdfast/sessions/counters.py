@@ -47,6 +47,7 @@ class Counters:
     connections_not_admitted_in_time: int = 0
     connections_over_open_files: int = 0
     connections_over_max_connections: int = 0
+    connections_that_gave_way: int = 0
     connections_over_max_connections_per_address: int = 0
     connections_over_max_half_open_per_address: int = 0
     connections_over_max_conn_rate: int = 0

@@ -35,11 +35,11 @@ class ComposedTLS(Service):
         """Return the layer of a new connection of this listener."""
         return self._listeners[listener].new_layer()
 
-    def admin_connection(self) -> SSL.Connection | None:
-        """Return OpenSSL's part of a new connection to the API, None if the API has no TLS."""
+    def admin_maker(self) -> Callable[[], SSL.Connection] | None:
+        """Return what makes OpenSSL's part of a connection to the API, None if the API has no TLS."""
         for listener in self._listeners.values():
             if listener.is_admin:
-                return listener.new_connection()
+                return listener.new_connection
         return None
 
     def line_up(self, handshake: HandshakeStep) -> None:

@@ -1,22 +1,82 @@
 """TLS of the connections of the API. Their handshakes take turns with those of MQTT clients.
 
 A handshake costs a signature of up to 5 ms. Without turns, a flood of connections to the API would stall all clients.
+
+OpenSSL's part of a connection is made at its first byte: silent connections do not cost its memory. Until then,
+``_SILENT`` stands for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from attrs import frozen
+from OpenSSL import SSL
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-#: lines an object up whose ``step`` takes the next step of a handshake
-LineUp = Callable[[Any], None]
+from holdfast.peers.address import Peer, peer_of
+
+#: the first byte of a handshake
+_HANDSHAKE = 0x16
 
 _log = Logger()
+
+
+class Step(Protocol):
+    """A connection whose handshake can go on."""
+
+    def step(self) -> None:
+        """Take the next step."""
+
+
+@frozen(kw_only=True)
+class TLSOfAPI:
+    """TLS as it is configured now.
+
+    ``maker`` returns what makes OpenSSL's part of a connection, None without TLS. ``line_up`` lets a handshake take a
+    turn. ``not_tls`` and ``explain`` return a clause about first bytes that are not TLS, and about an error of OpenSSL.
+    ``failed`` is told of handshakes that fail: of whom, and this clause.
+    """
+
+    maker: Callable[[], Callable[[], SSL.Connection] | None]
+    line_up: Callable[[Step], None]
+    not_tls: Callable[[bytes], str]
+    explain: Callable[[Exception, list[tuple[int, int]]], str]
+    failed: Callable[[Peer, str], None]
+
+
+class _Silent:
+    """Stands for OpenSSL's part of connections that have sent nothing."""
+
+    def do_handshake(self) -> None:
+        raise SSL.WantReadError
+
+    def recv(self, _size: int) -> bytes:
+        raise SSL.WantReadError
+
+    def bio_read(self, _size: int) -> bytes:
+        raise SSL.WantReadError
+
+    def bio_shutdown(self) -> None:
+        """Nothing was begun."""
+
+    def shutdown(self) -> bool:
+        return False
+
+    def get_peer_certificate(self) -> None:
+        return None
+
+    def get_alpn_proto_negotiated(self) -> bytes:
+        return b""
+
+
+_SILENT = _Silent()
 
 
 class TurnsProtocol(TLSMemoryBIOProtocol):
@@ -25,6 +85,7 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
     factory: TurnsFactory
     _arrived = b""
     _ended = False
+    _tlsConnection: Any
 
     def dataReceived(self, data: bytes) -> None:
         """Decrypt bytes, or keep them for the next step of the handshake."""
@@ -35,7 +96,7 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
         self._arrived += data
         if not waits:
             self.transport.pauseProducing()  # type: ignore[union-attr]
-            self.factory.line_up(self)
+            self.factory.tls.line_up(self)
 
     def step(self) -> None:
         """Take the next step of the handshake, unless the connection has ended."""
@@ -44,10 +105,30 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
             return
         try:
             self.transport.resumeProducing()  # type: ignore[union-attr]
-            super().dataReceived(data)  # type: ignore[no-untyped-call]
+            if self._tlsConnection is not _SILENT or self._begins(data):
+                super().dataReceived(data)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - the connections after this one must go on
             _log.failure("unexpected error in TLS of the API")
             self.abortConnection()  # type: ignore[no-untyped-call]
+
+    def _begins(self, data: bytes) -> bool:
+        """Begin the handshake; return whether it can begin. Else the connection is aborted."""
+        maker = self.factory.tls.maker()
+        if data[0] != _HANDSHAKE:
+            self._failed(self.factory.tls.not_tls(data))
+        elif maker is not None:  # else a reload has just switched TLS off
+            self._tlsConnection = maker()
+            return True
+        self.abortConnection()  # type: ignore[no-untyped-call]
+        return False
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        if reason is not None and isinstance(reason.value, SSL.Error) and not (self._handshakeDone or self._ended):
+            self._failed(self.factory.tls.explain(reason.value, self._tlsConnection.get_app_data() or []))
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
+
+    def _failed(self, cause: str) -> None:
+        self.factory.tls.failed(peer_of(self.transport.getPeer()), cause)  # type: ignore[union-attr]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Forget the bytes that wait."""
@@ -57,11 +138,24 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
 
 
 class TurnsFactory(TLSMemoryBIOFactory):
-    """Makes the TLS of connections. ``line_up`` gives their handshakes a turn."""
+    """Makes the TLS of connections."""
 
     protocol = TurnsProtocol
     noisy = False
 
-    def __init__(self, creator: Any, wrapped: Any, line_up: LineUp) -> None:
-        super().__init__(creator, False, wrapped)
-        self.line_up = line_up
+    def __init__(self, tls: TLSOfAPI, wrapped: Any) -> None:
+        super().__init__(_Creator(), False, wrapped)
+        self.tls = tls
+
+    @property
+    def is_on(self) -> bool:
+        """Whether new connections have TLS."""
+        return self.tls.maker() is not None
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class _Creator:
+    """Makes what stands for OpenSSL's part when a connection begins."""
+
+    def serverConnectionForTLS(self, _protocol: object) -> Any:
+        return _SILENT

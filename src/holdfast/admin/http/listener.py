@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.interfaces import IAddress, IOpenSSLServerConnectionCreator
+from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory, Protocol
-from zope.interface import implementer
 
+from holdfast.admin.callers.caller import Caller, Via
 from holdfast.admin.calls.head import GoesOn, Identify, Unwrap
-from holdfast.admin.http.handshakes import LineUp, TurnsFactory
+from holdfast.admin.http.handshakes import TLSOfAPI, TurnsFactory
+from holdfast.admin.http.places import Places
 from holdfast.admin.http.site import Answering, APISite, CountedChannel, MostBytes
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
-from holdfast.peers.address import peer_of
+from holdfast.peers.address import Peer, peer_of
 
-#: returns OpenSSL's part of a new connection, None without TLS
-NewTLS = Callable[[], Any]
+#: is told of each connection that gives way to another one
+GaveWay = Callable[[Peer], None]
 
 
 class ListenerSite(APISite):
@@ -32,22 +33,37 @@ class ListenerSite(APISite):
         *,
         goes_on: GoesOn,
         unwrap: Unwrap,
+        gave_way: GaveWay,
     ) -> None:
         APISite.__init__(
             self, answering, most_bytes, reactor, identify, most_connections, goes_on=goes_on, unwrap=unwrap
         )
         self._accepted: dict[CountedChannel, AcceptedConnection] = {}
+        self._places: Places[CountedChannel] = Places()
+        self._gave_way = gave_way
 
     def opened(self, channel: CountedChannel, accepted: AcceptedConnection) -> None:
         """Count an open connection."""
         self._accepted[channel] = accepted
+        self._places.take(channel)
         accepted.opened()
+
+    def head_arrived(self, channel: CountedChannel, caller: Caller) -> None:
+        """Note who makes a request."""
+        if caller.via is not Via.NOTHING:
+            self._places.asks(channel, known=True)
 
     def requested(self, channel: CountedChannel) -> None:
         """Note that a whole request has arrived: the connection is not half open any more."""
         accepted = self._accepted.get(channel)
         if accepted is not None:
             accepted.admitted()
+            if channel.requests[-1].caller.via is Via.NOTHING:
+                self._places.asks(channel, known=False)
+
+    def answered(self, channel: CountedChannel) -> None:
+        """Note that a request is over."""
+        self._places.answered(channel)
 
     def lost(self, channel: CountedChannel) -> None:
         """Stop counting a connection."""
@@ -55,10 +71,20 @@ class ListenerSite(APISite):
 
     def released(self, channel: CountedChannel) -> AcceptedConnection | None:
         """Stop counting a connection; return it, for another protocol that counts it itself."""
+        self._places.leave(channel)
         accepted = self._accepted.pop(channel, None)
         if accepted is not None:
             accepted.closed()
         return accepted
+
+    def give_way(self) -> None:
+        """Close the connection that gives way to a new one, if there is one."""
+        channel = self._places.who_gives_way()
+        accepted = None if channel is None else self.released(channel)
+        if channel is not None and accepted is not None:
+            self.connections.discard(channel)
+            self._gave_way(accepted.peer)
+            channel.transport.abortConnection()
 
 
 class ListenerFactory(Factory):
@@ -66,11 +92,10 @@ class ListenerFactory(Factory):
 
     noisy = False
 
-    def __init__(self, site: ListenerSite, acceptance: Acceptance, new_tls: NewTLS, line_up: LineUp) -> None:
+    def __init__(self, site: ListenerSite, acceptance: Acceptance, tls: TLSOfAPI) -> None:
         self._site = site
         self._acceptance = acceptance
-        self._creator = _Creator(new_tls)
-        self._tls = TurnsFactory(self._creator, site, line_up)
+        self._tls = TurnsFactory(tls, site)
 
     def doStart(self) -> None:
         """Start the site."""
@@ -82,29 +107,13 @@ class ListenerFactory(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Return a new protocol, or None if the connection is refused. Then Twisted closes it at once."""
-        accepted = self._acceptance.accept(peer_of(addr))
+        peer = peer_of(addr)
+        if self._acceptance.is_full and self._acceptance.refusal_of_address(peer) is None:
+            self._site.give_way()
+        accepted = self._acceptance.accept(peer)
         if accepted is None:
             return None
-        secure = self._creator.prepare()
+        secure = self._tls.is_on
         protocol: Any = (self._tls if secure else self._site).buildProtocol(addr)
         self._site.opened(protocol.wrappedProtocol if secure else protocol, accepted)
         return protocol  # type: ignore[no-any-return]
-
-
-@implementer(IOpenSSLServerConnectionCreator)
-class _Creator:
-    """Makes OpenSSL's part of each connection from the present certificates."""
-
-    def __init__(self, new_tls: NewTLS) -> None:
-        self._new_tls = new_tls
-        self._next: Any = None
-
-    def prepare(self) -> bool:
-        """Make the part of the next connection; return whether it has TLS."""
-        self._next = self._new_tls()
-        return self._next is not None
-
-    def serverConnectionForTLS(self, _protocol: object) -> Any:
-        """Return the part of the connection that begins."""
-        made, self._next = self._next, None
-        return made if made is not None else self._new_tls()

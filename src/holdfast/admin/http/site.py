@@ -198,6 +198,7 @@ class CountedChannel(http.HTTPChannel):
         """Allow the body the time for its length."""
         http.HTTPChannel.allHeadersReceived(self)
         request: LimitedRequest = self.requests[-1]
+        self.site.head_arrived(self, request.caller)
         if not request.is_too_long:  # else the connection ends soon
             most = request.most_bytes
             self._expect_end(_PATIENCE + (most if self.length is None else min(self.length, most)) / _SLOWEST)
@@ -220,6 +221,7 @@ class CountedChannel(http.HTTPChannel):
         """Finish a request. Requests that came meanwhile wait for their turn, and until the client takes answers."""
         waits = bool(self.persistent and (self._buffer or self._dataBuffer))
         self.paused = waits
+        self.site.answered(self)
         http.HTTPChannel.requestDone(self, request)
         if waits:
             self._wait_for_turn()
@@ -327,6 +329,12 @@ class APISite(Site):
 
     def requested(self, channel: CountedChannel) -> None:
         """Note that a whole request has arrived."""
+
+    def head_arrived(self, channel: CountedChannel, caller: Caller) -> None:
+        """Note who makes a request."""
+
+    def answered(self, channel: CountedChannel) -> None:
+        """Note that a request is over."""
 
     def lost(self, channel: CountedChannel) -> None:
         """Note the end of a connection."""
