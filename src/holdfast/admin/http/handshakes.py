@@ -52,7 +52,10 @@ class TLSOfAPI:
 
 
 class _Silent:
-    """Stands for OpenSSL's part of connections that have sent nothing."""
+    """Stands for OpenSSL's part of connections that have sent nothing. Twisted calls these methods."""
+
+    def set_accept_state(self) -> None:
+        """OpenSSL's part is made in this state."""
 
     def do_handshake(self) -> None:
         raise SSL.WantReadError
