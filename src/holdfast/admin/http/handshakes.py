@@ -57,6 +57,9 @@ class _Silent:
     def set_accept_state(self) -> None:
         """OpenSSL's part is made in this state."""
 
+    def set_app_data(self, _protocol: object) -> None:
+        """OpenSSL's part has other data: the refusals of the verification."""
+
     def do_handshake(self) -> None:
         raise SSL.WantReadError
 

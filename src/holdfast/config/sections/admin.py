@@ -112,8 +112,8 @@ class AdminConfig(Section):
         Integer(1, 100000, unit="connections"),
         256,
         help="Most open connections of the API.",
-        effect="A further connection takes the place of one that makes no call with a valid key or login. If there is none,"
-        " the further one is closed at once. Each open page of the dashboard needs two or three.",
+        effect="A further connection takes the place of one that makes no call with a valid key or login. If there is"
+        " none, the further one is closed at once. Each open page of the dashboard needs two or three.",
         example=1000,
     )
     max_connections_per_address: int = option(
