@@ -158,6 +158,12 @@ def test_who_does_not_speak_tls_or_shows_no_certificate_is_disconnected(start: C
             assert b"HTTP" not in answer
     with pytest.raises((OSError, http.client.HTTPException)):
         asked(secured.connect(), "GET", "/healthz")
+    Authority("Strangers").issue("operator", usage=CLIENT).write(secured.folder, "stranger")
+    strange = secured.context()
+    strange.load_cert_chain(secured.folder / "stranger.pem", secured.folder / "stranger.key")
+    with pytest.raises((OSError, http.client.HTTPException)):
+        asked(secured.connect(strange), "GET", "/healthz")
+    secured.broker.wait_for("listener admin .* its TLS handshake failed: it speaks a protocol of plain text")
     known = secured.context()
     known.load_cert_chain(secured.folder / "client.pem", secured.folder / "client.key")
     assert asked(secured.connect(known), "GET", "/healthz")[0] == 200

@@ -118,14 +118,15 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
             self.abortConnection()  # type: ignore[no-untyped-call]
 
     def _begins(self, data: bytes) -> bool:
-        """Begin the handshake; return whether it can begin. Else the connection is aborted."""
+        """Begin the handshake; return whether it can begin. Else the connection ends."""
         maker = self.factory.tls.maker()
         if data[0] != _HANDSHAKE:
             self._failed(self.factory.tls.not_tls(data))
         elif maker is not None:  # else a reload has just switched TLS off
             self._tlsConnection = maker()
             return True
-        self.abortConnection()  # type: ignore[no-untyped-call]
+        self._ended = True
+        self._tlsShutdownFinished(None)
         return False
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
