@@ -10,6 +10,7 @@ from holdfast.admin.callers.caller import Caller
 from holdfast.admin.callers.links import LIFETIME, Links
 from holdfast.admin.callers.links import MOST as MOST_LINKS
 from holdfast.admin.callers.sessions import IDLE, LONGEST, MOST, DashboardSessions
+from holdfast.admin.callers.tokens import digest_of
 
 ALICE = Caller("user alice via dashboard")
 
@@ -22,6 +23,22 @@ def test_a_link_counts_once_and_for_a_quarter_of_an_hour() -> None:
     assert not links.use(first)
     clock.advance(LIFETIME)
     assert not links.use(second)
+
+
+def test_guesses_use_up_no_link_and_of_many_uses_one_counts() -> None:
+    """Wrong tokens, parts of a token and its digest neither count nor end a link; a hundred uses at once log in once."""
+    links = Links(Clock().seconds)
+    token = links.new()
+    guesses = [
+        token[:-1],
+        token + "A",
+        token.swapcase(),
+        digest_of(token).hex(),
+        "",
+        *(f"guess{n}" for n in range(1000)),
+    ]
+    assert not any(links.use(guess) for guess in guesses)
+    assert [links.use(token) for _ in range(100)] == [True] + [False] * 99
 
 
 def test_links_are_limited_in_number() -> None:
