@@ -26,7 +26,7 @@ def test_a_link_counts_once_and_for_a_quarter_of_an_hour() -> None:
 
 
 def test_guesses_use_up_no_link_and_of_many_uses_one_counts() -> None:
-    """Wrong tokens, parts of a token and its digest neither count nor end a link; a hundred uses at once log in once."""
+    """Wrong tokens, parts of a token and its digest neither count nor end a link; of a hundred uses one counts."""
     links = Links(Clock().seconds)
     token = links.new()
     guesses = [

@@ -9,8 +9,9 @@ take all places, and an operator would find none. Each connection has a standing
     ASKING           makes a call with a valid key or session
 
 A new connection takes the place of one with the first of these standings that occurs: of the one that has had this
-standing longest. Calls with a valid key or session never give way. An operator's connection begins as a stranger too. It is the
-youngest one then, so a flood must replace all older strangers before it, and the head of the first request ends this.
+standing longest. Calls with a valid key or session never give way. An operator's connection begins as a stranger too.
+Then it is the youngest one, so a flood has to replace all older strangers first. The head of its first request ends
+this.
 """
 
 from __future__ import annotations
