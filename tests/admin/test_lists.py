@@ -99,6 +99,17 @@ def test_wrong_conditions_are_refused(desk: Desk, arguments: dict[str, str], say
     assert message.startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "argument"),
+    [("GET", "/count", b"", "exact"), ("POST", "/messages", {"topic": "t", "payload": "", "quiet": True}, "quiet")],
+)
+def test_a_wrong_flag_is_refused_where_it_decides_nothing(
+    desk: Desk, method: str, path: str, body: dict[str, object] | bytes, argument: str
+) -> None:
+    status, code, message = desk.refused(method, path, body, **{argument: "AAA"})
+    assert (status, code, message) == (400, "BAD_REQUEST", f"{argument} is true or false")
+
+
 def test_messages_of_a_time_need_the_time(desk: Desk) -> None:
     assert desk.refused("GET", "/as-of")[0] == 400
     assert desk.refused("GET", "/as-of", at="1h")[1] == "HISTORY_UNAVAILABLE"

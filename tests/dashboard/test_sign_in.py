@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.dashboard.dashboard import Dashboard
 from tests.dashboard.fake_api import FakeAPI
 
@@ -57,3 +59,19 @@ def test_signing_out_ends_the_session(dashboard: Dashboard, api: FakeAPI) -> Non
     dashboard.click("Sign out")
     dashboard.sees("You have signed out.")
     assert api.signed_in is False
+
+
+def test_a_late_refusal_does_not_follow_a_sign_out(dashboard: Dashboard) -> None:
+    """A call that was under way gets 401. The page still says that the user has signed out."""
+    held: list[Any] = []
+    dashboard.go("overview")
+    dashboard.page.route("**/retainer/tree*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks functions, not methods of lists
+    with dashboard.page.expect_request("**/retainer/tree*"):
+        dashboard.page.evaluate("() => { location.hash = '#/retained/tree'; }")
+    dashboard.click("Sign out")
+    dashboard.sees("You have signed out.")
+    dashboard.expected.append("status of 401")
+    with dashboard.page.expect_response("**/retainer/tree*"):
+        held[0].fulfill(status=401, json={"title": "Unauthorized", "detail": "there is no session"})
+    dashboard.page.evaluate("() => new Promise(requestAnimationFrame)")
+    dashboard.sees("You have signed out.")

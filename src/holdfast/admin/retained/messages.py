@@ -234,8 +234,9 @@ class MessageCalls:
     @inlineCallbacks
     def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Retain a message. Present subscribers get it, unless the request is quiet."""
+        quiet = flag_of(call.arguments, "quiet")
         request = request_of(json_of(call), self._administration.now())
-        yield self._administration.set(request.message, request.quiet or flag_of(call.arguments, "quiet"))
+        yield self._administration.set(request.message, request.quiet or quiet)
         return DONE
 
     @inlineCallbacks

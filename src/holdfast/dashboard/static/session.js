@@ -32,7 +32,11 @@ export async function signIn(given, signedOut) {
   return begun(await post("/login", given), signedOut);
 }
 
-export const signOut = () => post("/logout");
+/** End the session. What other calls and streams still get as answers then is no news. */
+export async function signOut() {
+  await post("/logout");
+  useSession("", () => {});
+}
 
 function begun(session, signedOut) {
   useSession(session.csrf_token, signedOut);

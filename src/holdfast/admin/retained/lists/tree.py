@@ -100,11 +100,11 @@ class TreeCalls:
         """Count matching messages: exactly if they are few or if asked for, else as far as one call looks."""
         arguments = call.arguments
         administration = self._administration
+        exact = flag_of(arguments, "exact")
         search = search_of(arguments, filter_of(arguments, EVERY_TOPIC), administration.now())
         if search.topic_filter == EVERY_TOPIC and search.plain:
             statistics = yield administration.statistics()
             return answer({"count": statistics.count, "bytes": statistics.bytes, "exact": True, "scanned": 0})
-        exact = flag_of(arguments, "exact")
         counted = yield administration.searches.count(search, exact, call.caller)
         return answer(
             {

@@ -10,7 +10,8 @@ import { toast } from "../parts/notices.js";
 import { PageHead } from "../parts/shell.js";
 import { Table } from "../parts/table.js";
 
-const KINDS = [["clientid", "Client Identifier"], ["username", "User name"], ["peerhost", "Address"]];
+const KINDS = [["clientid", "Client Identifier"], ["username", "User name"], ["peerhost", "Address"], ["peerhost_net", "Network"]];
+const HINTS = { peerhost: "an IPv4 or IPv6 address, such as 192.0.2.7", peerhost_net: "a network, such as 192.0.2.0/24 or 2001:db8::/64" };
 const LASTING = [["3600", "1 hour"], ["86400", "1 day"], ["604800", "1 week"], ["infinity", "until it is lifted"], ["date", "until a time…"]];
 
 export function Bans() {
@@ -49,7 +50,7 @@ export function BanForm({ kind: given = "clientid", who: known = "", onClose }) 
   return html`<${Confirm} title="Ban" action="Ban" work=${work} onClose=${onClose} disabled=${!who || (lasting === "date" && !date)}>
     <p>Its present connections end at once, and the broker refuses new ones.</p>
     <${Choice} label="As" value=${kind} onValue=${setKind} options=${KINDS} />
-    <${TextField} label="Who" value=${who} onValue=${setWho} hint=${kind === "peerhost" ? "an IPv4 or IPv6 address, such as 192.0.2.7" : undefined} />
+    <${TextField} label="Who" value=${who} onValue=${setWho} hint=${HINTS[kind]} />
     <${Choice} label="For" value=${lasting} onValue=${setLasting} options=${LASTING} />
     ${lasting === "date" && html`<${TextField} label="Until" type="datetime-local" step="1" value=${date} onValue=${setDate} />`}
     <${TextField} label="Reason" value=${reason} onValue=${setReason} hint="is kept with the ban" /><//>`;
