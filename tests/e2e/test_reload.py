@@ -20,7 +20,7 @@ from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.certificates import Authority
 from tests.e2e.raw import RawClient
-from tests.processes import HOLDFAST_RUN, BrokerProcess
+from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -163,7 +163,7 @@ def test_rules_that_change_under_load_take_effect_without_a_lost_connection(plac
     for client, topic in ((stays, "a/#"), (goes, "b/#")):
         client.send(p.Subscribe(1, (p.SubscriptionRequest(topic, 1),)))
         next(client.packets())
-    ends = threading.Event()
+    both, ends = threading.Event(), threading.Event()
     refused: list[str] = []
 
     def load() -> None:
@@ -174,10 +174,13 @@ def test_rules_that_change_under_load_take_effect_without_a_lost_connection(plac
             answer = next(publisher.packets())
             if getattr(answer, "reason_code", 0) == ReasonCode.NOT_AUTHORIZED:
                 refused.append("b" if number % 2 else "a")
+            if number == 2:
+                both.set()
 
     thread = threading.Thread(target=load)
     thread.start()
     try:
+        assert both.wait(PATIENCE)
         place.rules("a/#")
         place.hang_up("reload: .*rules.toml: read again")
         assert told(goes) == ReasonCode.NOT_AUTHORIZED
