@@ -67,6 +67,9 @@ class Limits:
     ignore_loop_deliver: bool = False
     max_buffered_messages: int = 100_000  #: of one connection, 0 for unlimited
     max_buffered_bytes: int = 32 << 20  #: of one connection, 0 for unlimited
+    conflate_slow: bool = False  #: conflate messages for slow connections before they reach these limits
+    conflate_filter: str = "#"
+    conflate_interval: float = 0  #: for the topics that match this filter, 0 for none
     max_sessions: int | None = None  #: of one payer
     guests_max_sessions: int | None = None  #: of all guests of a listener
     max_waiting_bytes: int | None = None  #: of one payer: queued messages and Wills

@@ -44,6 +44,11 @@ class Deliveries:
         self._states = states
         self._seq = 0
 
+    @property
+    def are_stored(self) -> bool:
+        """Whether the Session is stored."""
+        return self._record.durable
+
     def begin(
         self,
         outgoing: OutgoingMessage,

@@ -32,11 +32,15 @@ class Expired(Exception):
 
 @hot_frozen
 class DeliveryOptions:
-    """The options under which one Session receives a message, merged from its matching subscriptions."""
+    """The options under which one Session receives a message, merged from its matching subscriptions.
+
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    """
 
     qos: int
     retain_as_published: bool = False
     identifiers: tuple[int, ...] = ()
+    conflate: int = 0
 
 
 class OutgoingMessage:

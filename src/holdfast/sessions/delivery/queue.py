@@ -28,7 +28,8 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 class Queued:
     """One message and the form in which to send it. ``delivery`` is None if nothing is noted about it.
 
-    ``waits`` tells that it has not been taken out of the queue.
+    ``waits`` tells that it has not been taken out of the queue, ``conflated`` that a newer message of its topic may take
+    its place.
     """
 
     outgoing: OutgoingMessage
@@ -37,6 +38,7 @@ class Queued:
     identifiers: tuple[int, ...]
     delivery: Delivery | None
     waits: bool = True
+    conflated: bool = False
 
 
 #: shared by all queues that never had a message: a deque takes 0.6 KiB
@@ -99,6 +101,15 @@ class MessageQueue:
             self._shared[queued] = None
         if self._retained is not None:
             self._index(queued, self._retained)
+
+    def renew(self, queued: Queued, newer: Queued) -> None:
+        """Put a newer message of the same topic in the place of one that waits."""
+        size = newer.outgoing.size() - queued.outgoing.size()
+        self.bytes += size
+        self._holdings.queued_bytes += size
+        self.at_most_once += (not newer.qos) - (not queued.qos)
+        queued.outgoing, queued.qos, queued.retain = newer.outgoing, newer.qos, newer.retain
+        queued.identifiers, queued.delivery = newer.identifiers, newer.delivery
 
     def pop(self) -> Queued:
         """Take the first message."""

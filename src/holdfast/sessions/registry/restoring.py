@@ -82,7 +82,10 @@ def _restore(session: Session, deliveries: Iterable[tuple[Delivery, OutgoingMess
             packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
             session.inflight.restore(packet_identifier, Inflight(packet, delivery.qos, 5, expires_at, False, delivery))
         else:
-            session.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
+            queued = Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery)
+            session.queue.append(queued)
+            if session.queue.conflation is not None:
+                session.queue.conflation.restored(queued)
 
 
 def _deliveries(stored: StoredSession) -> Iterator[tuple[Delivery, OutgoingMessage | None, int, bool]]:

@@ -67,11 +67,15 @@ _MOST_JUDGED = 1_000_000
 
 
 def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
-    """Merge overlapping subscriptions to one copy: the highest QoS, all Subscription Identifiers [MQTT5-3.3.4-2]."""
+    """Merge overlapping subscriptions to one copy: the highest QoS, all Subscription Identifiers [MQTT5-3.3.4-2].
+
+    The copy is conflated if all of them ask for it, with the shortest interval.
+    """
     return DeliveryOptions(
         max(subscription.qos for subscription in subscriptions),
         any(subscription.retain_as_published for subscription in subscriptions),
         tuple(s.identifier for s in subscriptions if s.identifier is not None),
+        min(subscription.conflate for subscription in subscriptions),
     )
 
 

@@ -44,9 +44,10 @@ from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.attendance import Attendance
+from holdfast.sessions.session.conflation import Conflation
 from holdfast.sessions.session.membership import IGroup, undelivered
 from holdfast.sessions.session.rechecks import Rechecks
-from holdfast.sessions.session.session_queue import SessionQueue
+from holdfast.sessions.session.session_queue import IConflation, SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sessions.state.subscriptions import Subscriptions
@@ -172,6 +173,8 @@ class Session:
         self.window.max_bytes = limits.max_inflight_bytes
         self.inflight.keeps_packets = expiry_interval != 0
         self.inflight.in_blocks = expiry_interval == 0 and not self._durable
+        if limits.conflate_slow or limits.conflate_interval:
+            self.conflation()
 
     def note_restored(self) -> None:
         """Note that the Session is that of an earlier process."""
@@ -208,6 +211,8 @@ class Session:
     def close(self) -> None:
         """Take no message any more: the Session has ended. :meth:`discard` frees what it still has."""
         self.is_over = True
+        if self.queue.conflation is not None:
+            self.queue.conflation.stop()
         self.queue.count_no_longer()
         self._holdings.subscriptions -= len(self.subscriptions)
         self._holdings = Holdings()
@@ -226,6 +231,10 @@ class Session:
             yield 1
             for _ in range(min(_MESSAGES_PER_STEP, len(self.queue))):
                 self.queue.discard(self.queue.first)
+        conflation = self.queue.conflation
+        while conflation is not None and conflation.holds:
+            yield 1
+            conflation.discard(_MESSAGES_PER_STEP)
         self.queue.close()
         self.inflight.close()
         if self._authorizations is not None:
@@ -247,6 +256,8 @@ class Session:
         """Add or replace a subscription that is stored already."""
         self._holdings.subscriptions += topic_filter not in self.subscriptions
         self.subscriptions.add(topic_filter, subscription)
+        if subscription.conflate:
+            self.conflation()
 
     def unsubscribe(self, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription. Return None if there was none."""
@@ -271,6 +282,62 @@ class Session:
         if positions and positions.newest_cut > self.void_cuts:
             self.void_cuts = positions.newest_cut
             self.record.lost(self.void_cuts)
+
+    # --- conflation
+
+    def conflation(self) -> IConflation:
+        """Return the conflation of this Session's messages. Made when it is first asked for, since most have none."""
+        queue = self.queue
+        if queue.conflation is None:
+            queue.conflation = Conflation(
+                self, self._clock, self._authorizer, self._counters, self._wake_waiting_replays, self._failed
+            )
+        return queue.conflation
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether the authorizer is asked about queued messages again: none of them may change then."""
+        return self._rechecks is not None and self._rechecks.last is not None
+
+    def pass_on(self, queued: Queued, unasked: bool) -> bool:
+        """Send or queue a message that conflation lets go. Return whether it is in the queue.
+
+        A QoS 0 message is queued for a Client that does not take more now, since a queued message can be replaced.
+        If it is ``unasked``, the authorizer is asked before it is sent.
+        """
+        link, queue = self.link, self.queue
+        if not queued.qos and link is None and not self.limits.mqueue_store_qos0:
+            self.note_loss()
+            return False
+        if unasked:
+            self._queue_unasked(queued)
+            return queued.waits
+        self.inflight.drop_overtaken(queued.outgoing.message.topic)
+        if link is not None and self._takes_now(link, queued):
+            if queued.qos and queued.delivery is None and self._durable:
+                queued.delivery = self.deliveries.begin(
+                    queued.outgoing, queued.qos, queued.retain, queued.identifiers, None
+                )
+            self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
+            return False
+        queue.begin(queued)
+        entered = queue.enter(queued, link)
+        if link is not None and link.unsent >= LOW_WATER and not self._rests:
+            self._rest(link)
+        return entered
+
+    def _takes_now(self, link: IClientLink, queued: Queued) -> bool:
+        if not queued.qos:
+            return not self.queue.at_most_once and link.unsent < LOW_WATER
+        return not (self.queue or self.inflight.to_resend) and self._takes(queued)
+
+    def _queue_unasked(self, queued: Queued) -> None:
+        if self._rechecks is None:
+            self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
+        self.queue.begin(queued)
+        if self.queue.enter(queued, self.link):
+            self._rechecks.last = queued
+            self.fill()
 
     # --- live messages
 
@@ -303,6 +370,9 @@ class Session:
         link = self.link
         if outgoing.replaces and link is None:
             self.queue.drop_retained(message.topic)
+        conflation = self.queue.conflation
+        if conflation is not None and shared_filter is None and conflation.takes(outgoing, qos, retain, options):
+            return
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
         if message.retain:
@@ -337,7 +407,7 @@ class Session:
             if self.limits.upgrade_qos:
                 return False
             qos = min(qos, options.qos)
-        if options.identifiers:
+        if options.identifiers or (self.queue.conflation is not None and self.queue.conflation.holds):
             return False
         link = self.link
         if qos:

@@ -13,6 +13,7 @@ class Subscription:
 
     ``qos`` is the maximum QoS; ``identifier`` the Subscription Identifier (1..268,435,455) or None. ``filtered`` tells
     that the authorizer is asked about each topic. It is not stored: a later process asks about the subscription anew.
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     """
 
     topic_filter: str
@@ -23,6 +24,7 @@ class Subscription:
     identifier: int | None = None
     group: str | None = None
     filtered: bool = False
+    conflate: int = 0
 
 
 @hot_frozen
