@@ -52,6 +52,7 @@ CREATE TABLE session_subscriptions (
     replay_after TEXT,
     replay_cut BIGINT,
     replay_marker TEXT,
+    conflate INTEGER,
     PRIMARY KEY (session_id, topic_filter)
 ) WITHOUT ROWID;
 CREATE TABLE session_messages (

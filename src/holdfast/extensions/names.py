@@ -11,6 +11,8 @@ PARTICIPATION = "holdfast"
 PREFIX = "holdfast-"
 #: in SUBSCRIBE: the Topic Name for the marker of the end of each replay
 REPLAY_END = "holdfast-replay-end"
+#: in SUBSCRIBE: the least time between two messages of a topic, in milliseconds
+CONFLATE = "holdfast-conflate"
 #: in PUBLISH packets that the broker sends
 STORED_AT = "holdfast-stored-at"
 REVISION = "holdfast-revision"
@@ -22,4 +24,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end",)
+OFFERED = ("replay-end", "conflate")

@@ -7,22 +7,31 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import OFFERED, PREFIX, REPLAY_END, TOLD_BY_BROKER
+from holdfast.extensions.names import CONFLATE, OFFERED, PREFIX, REPLAY_END, TOLD_BY_BROKER
 from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
 
 #: The longest Topic Name for markers, in bytes: it is stored with each Topic Filter of a SUBSCRIBE.
 LONGEST_TOPIC = 256
 
+#: The longest interval of conflation, in milliseconds.
+LONGEST_INTERVAL = 3_600_000
+
 UserProperties = Sequence[tuple[str, str]]
 
 
 @frozen
 class SubscribeRequests:
-    """What a SUBSCRIBE asks for. ``replay_end`` is the Topic Name for markers, None for no markers."""
+    """What a SUBSCRIBE asks for. ``replay_end`` is the Topic Name for markers, None for no markers.
+
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    """
 
     replay_end: str | None = None
+    conflate: int = 0
 
+
+_FOR_SUBSCRIBE = frozenset({REPLAY_END, CONFLATE})
 
 NO_REQUESTS = SubscribeRequests()
 
@@ -38,13 +47,26 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
             continue
         if name in found:
             raise BadRequest(f"User Property {name} is given more than once")
-        if name != REPLAY_END:
+        if name not in _FOR_SUBSCRIBE:
             offered = ", ".join(PREFIX + feature for feature in OFFERED)
             raise BadRequest(f"User Property {name[:64]} is not offered for SUBSCRIBE, only {offered}")
         found[name] = value
-    topic = found.get(REPLAY_END)
-    if topic is None:
+    if not found:
         return NO_REQUESTS
+    return SubscribeRequests(_marker_topic(found.get(REPLAY_END), max_levels), _interval(found.get(CONFLATE)))
+
+
+def _interval(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 7 and 1 <= int(text) <= LONGEST_INTERVAL):
+        raise BadRequest(f"User Property {CONFLATE} is a number of milliseconds from 1 to {LONGEST_INTERVAL}")
+    return int(text)
+
+
+def _marker_topic(topic: str | None, max_levels: int) -> str | None:
+    if topic is None:
+        return None
     try:
         check_topic_name(topic, max_levels)
     except InvalidTopicName as wrong:
@@ -53,7 +75,7 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         raise BadRequest(f"User Property {REPLAY_END} has at most {LONGEST_TOPIC} bytes")
     if topic.startswith("$") and topic != TOPIC_FOR_ALL:
         raise BadRequest(f"User Property {REPLAY_END} is {TOPIC_FOR_ALL}, or a topic that does not begin with $")
-    return SubscribeRequests(topic)
+    return topic
 
 
 def broker_property(properties: UserProperties) -> str | None:

@@ -72,6 +72,11 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
             lambda: counters.deliveries_not_authorized, "holdfast/counters/deliveries_not_authorized",
         ),
         counter(
+            "holdfast_messages_conflated_total",
+            "Copies of messages that newer ones of their topic have replaced before they were sent (conflation).",
+            lambda: counters.messages_conflated, "holdfast/counters/messages_conflated",
+        ),
+        counter(
             "holdfast_messages_not_stored_total", "Messages refused because the broker could not store them.",
             lambda: counters.commits_failed, "holdfast/counters/commits_failed",
         ),

@@ -116,7 +116,7 @@ sessions = Table(
 #: Subscriptions, by the Topic Filter of the SUBSCRIBE. ``replay_after`` is NULL if the replay is complete; otherwise it
 #: is the topic up to which all messages are acknowledged ("" for none yet). Changes with a revision above
 #: ``replay_cut`` (NULL: unknown) concern the Client as live messages. ``replay_marker`` is the marker that is due at
-#: the end of the replay (NULL: none).
+#: the end of the replay (NULL: none). ``conflate`` is the interval of conflation in milliseconds (NULL: none).
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -130,6 +130,7 @@ session_subscriptions = Table(
     Column("replay_after", TopicName),
     Column("replay_cut", BigInteger),
     Column("replay_marker", Text),
+    Column("conflate", Integer),
     sqlite_with_rowid=False,
 )
 

@@ -47,6 +47,7 @@ CLIENT: Schema = record(
         "mqueue_len": INTEGER,
         "mqueue_max": {"type": "integer", "description": "0: unlimited"},
         "mqueue_bytes": INTEGER,
+        "conflated_cnt": {"type": "integer", "description": "messages that newer ones have replaced (conflation)"},
         "subscriptions_cnt": INTEGER,
         "subscriptions_max": {"type": "integer", "description": "0: unlimited"},
         "principal": record(
@@ -92,6 +93,7 @@ def shown_client(client: ClientView, node: str, zone: str | None) -> dict[str, A
         "mqueue_len": client.queued,
         "mqueue_max": client.queued_max or 0,
         "mqueue_bytes": client.queued_bytes,
+        "conflated_cnt": client.conflated,
         "subscriptions_cnt": client.subscriptions,
         "subscriptions_max": client.subscriptions_max or 0,
         "principal": {"username": client.username, "groups": list(client.groups), "method": client.method},

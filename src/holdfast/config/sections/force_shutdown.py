@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Flag, Integer, Size
+from holdfast.config.kinds import Choice, Flag, Integer, Size
 
 
 @frozen
@@ -18,6 +18,15 @@ class ForceShutdownConfig(Section):
         help="Close a Network Connection that exceeds the limits below.",
         effect="false: a client that stops reading can use memory without limit.",
         example=False,
+    )
+    policy: str = option(
+        Choice(("disconnect", "conflate")),
+        "disconnect",
+        help="What happens before the limits are reached. conflate: as soon as half of a limit waits for a connection,"
+        " a new message that was published with RETAIN 1 takes the place of the waiting one of its topic. Other"
+        " messages are queued as ever, and at the limits the connection is closed.",
+        effect="conflate: slow clients stay connected through floods and miss values that newer ones have replaced.",
+        example="conflate",
     )
     max_mailbox_size: int = option(
         Integer(0, unit="Application Messages; 0 is no limit"),

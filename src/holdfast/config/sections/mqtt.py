@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, Number, Size, Text, invalid_value
+from holdfast.config.sections.retainer import FilterString
 from holdfast.config.units import parse_duration
 
 _INFINITY: dict[str, int | None] = {"infinity": None}
@@ -291,6 +292,22 @@ class MQTTConfig(Section):
         help="Queue Application Messages with QoS 0 too while the client is away.",
         effect="true: they take places in the queue from messages with QoS 1 and 2.",
         example=True,
+    )
+    conflate_interval: float = option(
+        Duration("10ms", "1h", zero="no conflation"),
+        "0s",
+        help="Conflation for all clients: of Application Messages published with RETAIN 1, a Subscription gets at most"
+        " one for each topic in this time, the newest always last. Clients can ask for more (holdfast-conflate). Not"
+        " for Shared Subscriptions.",
+        effect="Longer: floods of changes cost slow clients less, and newest values arrive up to so much later.",
+        example="1s",
+    )
+    conflate_filter: str = option(
+        FilterString(),
+        "#",
+        help="The topics for which conflate_interval holds, as a Topic Filter.",
+        effect="Messages of other topics are delivered as ever.",
+        example="sensors/#",
     )
     session_expiry_interval: float | None = option(
         Duration("0s", "4294967295s", infinity=True),

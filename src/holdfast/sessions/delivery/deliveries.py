@@ -47,7 +47,8 @@ class Deliveries:
     @property
     def are_stored(self) -> bool:
         """Whether the Session is stored."""
-        return self._record.durable
+        durable: bool = self._record.durable
+        return durable
 
     def begin(
         self,

@@ -27,8 +27,9 @@ def client_view(session: Session, link: IClientLink | None) -> ClientView:
         awaiting_rel=len(session.received),
         awaiting_rel_max=limits.max_awaiting_rel,
         queued=len(queue),
-        queued_bytes=queue.bytes,
+        queued_bytes=queue.bytes + queue.held_bytes,
         queued_max=limits.max_mqueue_len,
+        conflated=0 if queue.conflation is None else queue.conflation.conflated,
         subscriptions=len(session.subscriptions),
         subscriptions_max=limits.max_subscriptions,
     )

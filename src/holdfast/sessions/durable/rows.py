@@ -43,15 +43,17 @@ def subscription_row(
         session, topic_filter, subscription.qos, int(subscription.no_local), int(subscription.retain_as_published),
         subscription.retain_handling, subscription.identifier,
         None if progress is None else progress.after, (progress.cut or None) if progress is not None else None,
-        None if progress is None else progress.marker,
+        None if progress is None else progress.marker, subscription.conflate or None,
     )  # fmt: skip
 
 
 def subscription_of(row: Row) -> tuple[Subscription, ReplayProgress | None]:
     """Return the subscription of a row of ``session_subscriptions``, and the progress of its replay."""
-    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker = row
+    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker, conflate = row
     group, inner = split_shared(topic_filter)
-    subscription = Subscription(inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group)
+    subscription = Subscription(
+        inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group, conflate=conflate or 0
+    )
     return subscription, None if replay_after is None else ReplayProgress(replay_after, cut or 0, marker)
 
 

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
 from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.names import CONFLATE
 from holdfast.extensions.requests import subscribe_requests
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
@@ -63,7 +64,7 @@ class _Asked:
 
     ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
-    which markers are due, None for none.
+    which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     """
 
     packet_identifier: int
@@ -75,6 +76,7 @@ class _Asked:
     tickets: TicketsTogether = field(factory=TicketsTogether)
     own: list[str] = field(factory=list)
     ends: ReplayEnds | None = None
+    conflate: int = 0
 
 
 class _Patterns:
@@ -124,7 +126,9 @@ class Subscribing:
         if self._link.participant and packet.properties.user_properties:
             try:
                 requests = subscribe_requests(packet.properties.user_properties, self._limits.max_topic_levels)
-                asked.ends = ReplayEnds(requests.replay_end, self._session)
+                asked.conflate = requests.conflate
+                if requests.replay_end is not None:
+                    asked.ends = ReplayEnds(requests.replay_end, self._session)
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
@@ -246,7 +250,7 @@ class Subscribing:
                 return
             if wanted is None:
                 continue
-            subscription = self._subscription(wanted, asked.identifier)
+            subscription = self._subscription(wanted, asked)
             replayed = wanted.replayed
             if replayed:
                 position = self._replays.new_position()
@@ -289,12 +293,14 @@ class Subscribing:
         if not self._v5:  # MQTT 3 has one code for all failures
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
         note = "" if asked.ends is None else asked.ends.note
+        if asked.conflate and any(key.startswith(SHARED_PREFIX) for key in asked.wanted):
+            note = "; ".join(filter(None, (note, f"{CONFLATE} does not hold for shared subscriptions")))
         self._answer(asked.packet_identifier, tuple(codes), ticket, note)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
 
-    def _subscription(self, wanted: _Wanted, identifier: int | None) -> Subscription:
+    def _subscription(self, wanted: _Wanted, asked: _Asked) -> Subscription:
         request = wanted.request
         group, topic_filter = split_shared(request.topic_filter)
         return Subscription(
@@ -305,9 +311,10 @@ class Subscribing:
             or (self._link.bridge and group is None),  # its own messages would come back to the other broker
             request.retain_as_published or self._link.bridge,
             request.retain_handling,
-            identifier,
+            asked.identifier,
             group,
             wanted.filtered,
+            asked.conflate if group is None else 0,
         )
 
     def _wants_replay(self, request: SubscriptionRequest) -> bool:

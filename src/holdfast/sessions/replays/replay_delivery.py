@@ -4,8 +4,8 @@ How it works. ``holdfast.retained.replay`` reads the store and asks this end how
 answer is 0 while
 
 - the connection is gone, or so many bytes wait to be sent that it is congested;
-- messages that were queued before the replay have not been sent, or sent again, or wait for the authorizer or for
-  their commit: they may be older than the retained messages, and must not come after them;
+- messages that were queued or held (:mod:`.conflation`) before the replay have not been sent, or sent again, or wait
+  for the authorizer or for their commit: they may be older than the retained messages, and must not come after them;
 - the replay's part of the window is full (QoS 1 and 2 only, see :mod:`window`).
 
 A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
@@ -135,9 +135,11 @@ class ReplayDelivery:
         self._position = position
         self._cursor = cursor
         self._was_queued = False  # whether messages were delivered like live ones
+        self._concludes = False  # whether the messages have been asked for that must come before the marker
         self._permission = _NOTHING
         self._judged_at: object = None  # the epoch of this permission
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
+        self._held_until = session.hurry_held()  # the number of the last held message that must have left
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
 
     @property
@@ -185,6 +187,13 @@ class ReplayDelivery:
             return 0
         if session.inflight.to_resend or session.awaits_authorizer:
             return 0
+        if self._held_until:
+            if session.holds_until(self._held_until):
+                return 0
+            self._held_until = 0
+            self._not_before = session.queue.enqueued
+            if session.queue.dequeued < self._not_before:
+                return 0
         if not self.begun:
             if self._awaited is None:
                 self._awaited = session.inflight.unsent()
@@ -248,6 +257,7 @@ class ReplayDelivery:
     def yield_to_queue(self) -> None:
         """Let the messages that are queued now, or await their commit, go first."""
         self._not_before = self._session.queue.enqueued
+        self._held_until = self._session.hurry_held()
         self._awaited = None
         if self.begun:
             self.begun = False
@@ -279,6 +289,10 @@ class ReplayDelivery:
         """Send the marker that is due, if any."""
         if self._position.marker is None:
             return True
+        conflation = self._session.queue.conflation
+        if conflation is not None and conflation.holds and not self._concludes:
+            self._was_queued = True
+        self._concludes = True
         if self._was_queued:  # these messages may still wait, and come before the marker
             self._was_queued = False
             self.yield_to_queue()
@@ -436,7 +450,7 @@ class ReplayDelivery:
 
     def _deliver_like_live(self, outgoing: OutgoingMessage, options: DeliveryOptions) -> None:
         self._note_sent(1, outgoing.size())
-        self._session.deliver(outgoing, options)
+        self._session.deliver(outgoing, options, conflates=False)
 
     def _note_sent(self, count: int, size: int) -> None:
         if self._position.marker is not None:

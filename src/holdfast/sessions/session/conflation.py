@@ -103,8 +103,21 @@ class Conflation:
     """
 
     __slots__ = (
-        "_authorizer", "_clock", "_counters", "_held", "_heap", "_hurry", "_number", "_on_error", "_on_released",
-        "_session", "_stopped", "_timer", "_timer_at", "_topics", "conflated",
+        "_authorizer",
+        "_clock",
+        "_counters",
+        "_heap",
+        "_held",
+        "_hurry",
+        "_number",
+        "_on_error",
+        "_on_released",
+        "_session",
+        "_stopped",
+        "_timer",
+        "_timer_at",
+        "_topics",
+        "conflated",
     )  # fmt: skip
 
     def __init__(

@@ -299,6 +299,16 @@ class Session:
         """Whether the authorizer is asked about queued messages again: none of them may change then."""
         return self._rechecks is not None and self._rechecks.last is not None
 
+    def hurry_held(self) -> int:
+        """Let the messages leave that conflation holds now. Return a number for :meth:`holds_until`."""
+        conflation = self.queue.conflation
+        return 0 if conflation is None else conflation.hurry()
+
+    def holds_until(self, number: int) -> bool:
+        """Tell whether conflation still holds a message that it held at this call of :meth:`hurry_held`."""
+        conflation = self.queue.conflation
+        return conflation is not None and conflation.holds_until(number)
+
     def pass_on(self, queued: Queued, unasked: bool) -> bool:
         """Send or queue a message that conflation lets go. Return whether it is in the queue.
 
@@ -310,8 +320,7 @@ class Session:
             self.note_loss()
             return False
         if unasked:
-            self._queue_unasked(queued)
-            return queued.waits
+            return self._queue_unasked(queued)
         self.inflight.drop_overtaken(queued.outgoing.message.topic)
         if link is not None and self._takes_now(link, queued):
             if queued.qos and queued.delivery is None and self._durable:
@@ -331,13 +340,15 @@ class Session:
             return not self.queue.at_most_once and link.unsent < LOW_WATER
         return not (self.queue or self.inflight.to_resend) and self._takes(queued)
 
-    def _queue_unasked(self, queued: Queued) -> None:
+    def _queue_unasked(self, queued: Queued) -> bool:
         if self._rechecks is None:
             self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
         self.queue.begin(queued)
-        if self.queue.enter(queued, self.link):
-            self._rechecks.last = queued
-            self.fill()
+        if not self.queue.enter(queued, self.link):
+            return False
+        self._rechecks.last = queued
+        self.fill()
+        return queued.waits
 
     # --- live messages
 
@@ -355,10 +366,17 @@ class Session:
         """Whether a delivery waits for the authorizer."""
         return self._authorizations is not None and len(self._authorizations) > 0
 
-    def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
+    def deliver(
+        self,
+        outgoing: OutgoingMessage,
+        options: DeliveryOptions,
+        shared_filter: str | None = None,
+        conflates: bool = True,
+    ) -> None:
         """Send a message that matches the subscriptions, or queue it until the Client can take it.
 
-        ``shared_filter`` is the shared subscription that it serves, if any.
+        ``shared_filter`` is the shared subscription that it serves, if any. ``conflates`` is False for messages of
+        replays: they may be older than the held message of their topic, and come before it.
         """
         if self.is_over:  # its subscriptions are being removed
             return
@@ -371,8 +389,10 @@ class Session:
         if outgoing.replaces and link is None:
             self.queue.drop_retained(message.topic)
         conflation = self.queue.conflation
-        if conflation is not None and shared_filter is None and conflation.takes(outgoing, qos, retain, options):
-            return
+        if conflation is not None and conflates and shared_filter is None:
+            if conflation.takes(outgoing, qos, retain, options):
+                return
+            link = self.link  # sending a held message may have ended the connection
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
         if message.retain:

@@ -182,9 +182,7 @@ class SessionQueue(MessageQueue):
     def is_full(self) -> bool:
         """Tell whether no further message fits."""
         most = self.limits.max_mqueue_len
-        return self.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - 1) or self.is_too_much(
-            1
-        )
+        return self.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - 1) or self.is_too_much(1)
 
     def is_long(self) -> bool:
         """Tell whether so much waits for a connected Client that operators' changes wait for it."""
