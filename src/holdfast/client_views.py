@@ -39,8 +39,8 @@ class ConnectionView:
 class ClientView:
     """A Session and its Client.
 
-    ``expiry_interval`` is in seconds, None for never. ``since`` is when the Client came or went. ``conflated`` counts the
-    messages that newer ones have replaced, since the Session was made or restored.
+    ``expiry_interval`` is in seconds, None for never. ``since`` is when the Client came or went. ``conflated`` counts
+    the messages that newer ones have replaced, since the Session was made or restored.
     """
 
     client_id: str

@@ -63,13 +63,15 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_mqueue_len=100000,
         max_mqueue_bytes=64 * 1048576,
         mqueue_store_qos0=False,
+        conflate_interval=0.0,
+        conflate_filter="#",
         session_expiry_interval=7200.0,
         idle_timeout=15.0,
         upgrade_qos=False,
         ignore_loop_deliver=False,
     )
     assert (config.authentication.scram_file, config.authentication.methods) == ("", {})
-    assert attrs.astuple(config.force_shutdown) == (True, 100000, 32 * 1048576)
+    assert attrs.astuple(config.force_shutdown) == (True, "disconnect", 100000, 32 * 1048576)
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, True, 0.0, None, True, 60.0, 50000, 1048576, 0, 0, None, "reject", 2600, "wait", 86400.0),

@@ -34,6 +34,13 @@ def test_topic_for_markers() -> None:
     assert subscribe_requests((("unit", "C"),), 128) is NO_REQUESTS
 
 
+def test_interval_of_conflation() -> None:
+    """An interval from a millisecond to an hour is taken, alone or together with a topic for markers."""
+    assert subscribe_requests((("holdfast-conflate", "250"),), 128) == SubscribeRequests(conflate=250)
+    both = (("holdfast-conflate", "3600000"), ("holdfast-replay-end", "my/end"))
+    assert subscribe_requests(both, 128) == SubscribeRequests("my/end", 3_600_000)
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -42,7 +49,23 @@ def test_topic_for_markers() -> None:
         ([("holdfast-replay-end", "a/b/c")], "at most 2 levels"),
         ([("holdfast-replay-end", 257 * "a")], "at most 256 bytes"),
         ([("holdfast-replay-end", "$share/g")], "a topic that does not begin with"),
-        ([("holdfast-later", "1")], "holdfast-later is not offered for SUBSCRIBE, only holdfast-replay-end"),
+        *(
+            ([("holdfast-conflate", ms)], "holdfast-conflate is a number of milliseconds from 1 to 3600000")
+            for ms in (
+                "0",
+                "-1",
+                "1.5",
+                "1s",
+                "",
+                "3600001",
+                "\u0663",
+                9 * "9",
+            )
+        ),
+        (
+            [("holdfast-later", "1")],
+            "holdfast-later is not offered for SUBSCRIBE, only holdfast-replay-end, holdfast-conflate",
+        ),
     ],
 )
 def test_bad_requests(asked: list[tuple[str, str]], why: str) -> None:

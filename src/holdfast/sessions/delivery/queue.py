@@ -28,8 +28,8 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 class Queued:
     """One message and the form in which to send it. ``delivery`` is None if nothing is noted about it.
 
-    ``waits`` tells that it has not been taken out of the queue, ``conflated`` that a newer message of its topic may take
-    its place.
+    ``waits`` tells that it has not been taken out of the queue, ``conflated`` that a newer message of its topic may
+    take its place.
     """
 
     outgoing: OutgoingMessage

@@ -46,6 +46,8 @@ def restored(
         now=now,
     )
     session.note_restored()
+    if limits.conflate_interval:
+        session.conflation()
     session.attendance = Attendance(None)
     if stored.expires_at is not None and stored.expiry_interval is not None:
         session.attendance.since = stored.expires_at - round(1000 * stored.expiry_interval)

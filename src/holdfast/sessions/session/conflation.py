@@ -8,9 +8,9 @@ How it works. Each topic is in one of three states, or not known here. An exampl
     01.0          t = 3 is due and sent. PACED until 02.0
     02.0          nothing is held: the topic is forgotten
 
-A message that is due may find the window full, or its Client slow or away. Then it waits in the Session's queue (QUEUED).
-A newer one takes its place there, so the order of the topics does not change and no topic starves. The interval begins
-when the message leaves the queue. Messages in flight are never replaced.
+A message that is due may find the window full, or its Client slow or away. Then it waits in the Session's queue
+(QUEUED). A newer one takes its place there, so the order of the topics does not change and no topic starves. The
+interval begins when the message leaves the queue. Messages in flight are never replaced.
 
 Messages of one topic keep their order. A message with RETAIN 0, or one without conflation, lets the held message of its
 topic go first, and a queued one can no longer be replaced. A replay asks for all messages that are held at its
