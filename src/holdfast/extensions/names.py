@@ -13,7 +13,11 @@ PREFIX = "holdfast-"
 REPLAY_END = "holdfast-replay-end"
 #: in SUBSCRIBE: the least time between two messages of a topic, in milliseconds
 CONFLATE = "holdfast-conflate"
-#: in PUBLISH packets that the broker sends
+#: in PUBLISH: the conditions of a compare-and-set
+IF_REVISION = "holdfast-if-revision"
+IF_ABSENT = "holdfast-if-absent"
+IF_PAYLOAD_SHA256 = "holdfast-if-payload-sha256"
+#: in PUBLISH packets that the broker sends; the revision also in the acknowledgement of a compare-and-set
 STORED_AT = "holdfast-stored-at"
 REVISION = "holdfast-revision"
 PUBLISHER = "holdfast-publisher"
@@ -24,4 +28,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end", "conflate")
+OFFERED = ("replay-end", "conflate", "compare-and-set")

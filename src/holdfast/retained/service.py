@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
+from holdfast.extensions.conditions import Conditions
 from holdfast.log.client_log import client_sentence, client_text
 from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import (
@@ -29,6 +30,7 @@ from holdfast.messages import (
     RetainedChanges,
     RetainedMessage,
 )
+from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
@@ -38,6 +40,7 @@ from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.sources.source_check import SourceCheck
+from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
@@ -65,6 +68,14 @@ class IRetainedMessages(Interface):
         it is also sent to present subscribers.
         """
 
+    def retain_if(message: ApplicationMessage, conditions: Conditions, repeated: bool) -> Deferred[Decision]:
+        """Store the message, or clear its topic, if the conditions hold. Raises :class:`RetainRefused`.
+
+        ``repeated`` tells that the PUBLISH had DUP 1. Called in the place of :meth:`retain`, only while the retainer is
+        enabled. Fails with :class:`StorageFailure`; an unavailable store may have stored the message.
+        """
+
+    enabled = Attribute("Whether messages are stored at all.")
     retains_together = Attribute("False if :meth:`retain` has to decide about each message now.")
 
     def retain_together(
@@ -139,6 +150,7 @@ class RetainedMessages(Service):
         self._clock = clock
         self._now = now
         self._limits = limits
+        self._conditional = CompareAndSets(store)
         self._totals = TotalsReader(store, clock, now)
         self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired)
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
@@ -190,27 +202,52 @@ class RetainedMessages(Service):
         if not message.payload:
             return self._clear(message, now, origin, live)
         self._check(message, origin)
-        revision = self._store.next_revision()
-        retained = RetainedMessage(
-            topic,
-            message.payload,
-            message.qos,
-            message.properties,
-            message.client_id,
-            message.username,
-            now,
-            self._expires_at(message.expires_at, now),
-            revision,
-        )
+        retained = self._retained(message, now)
         if self.sources is not None and origin in _BY_OPERATORS:
             self.sources.added(message.username)
-        change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
+        change = RetainedChange(topic, retained.revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin, live)
+
+    def retain_if(self, message: ApplicationMessage, conditions: Conditions, repeated: bool) -> Deferred[Decision]:
+        """Store the message, or clear its topic, if the conditions hold. Raises :class:`RetainRefused`."""
+        now = self._now()
+        if message.payload:
+            self._check(message, ChangeOrigin.PUBLISH)
+            retained = self._retained(message, now)
+        else:
+            retained = None
+        revision = self._store.next_revision() if retained is None else retained.revision
+        change = RetainedChange(message.topic, revision, now, retained, message.client_id, message.username)
+        decided = self._conditional.submit(ConditionalChange(change, conditions, message.properties, repeated))
+        return decided.addCallback(
+            self._decided, message.topic, ChangeKind.CLEAR if retained is None else ChangeKind.SET
+        )
+
+    def _decided(self, decision: Decision, topic: str, kind: ChangeKind) -> Decision:
+        """Announce a conditional change that is stored now."""
+        if decision.verdict is Verdict.STORED:
+            self.changes[kind] += 1
+            if kind is ChangeKind.CLEAR and self._ledger is not None:
+                self._ledger.cleared(topic)
+            if self._conditional:  # others that were submitted before and are decided later are overtaken
+                self._conditional.note(topic, decision.revision)
+            if not decision.overtaken:  # else a newer change was announced before
+                self.feed.announce(Change(topic, decision.revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED))
+        return decision
 
     @property
     def retains_together(self) -> bool:
-        """False if :meth:`retain` has to decide about each message now: with quotas or a rate, or while replays run."""
-        return self._ledger is None and self._publishing is None and not len(self.feed) and bool(self._limits.enable)
+        """False if :meth:`retain` has to decide about each message now.
+
+        That is with quotas or a rate, while replays run, and while conditional changes wait for their decision.
+        """
+        return (
+            self._ledger is None
+            and self._publishing is None
+            and not len(self.feed)
+            and not self._conditional
+            and bool(self._limits.enable)
+        )
 
     def retain_together(
         self, topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
@@ -262,6 +299,9 @@ class RetainedMessages(Service):
         """Announce the changes of a merge once they are committed. ``topics`` is empty if the merge failed."""
         if self._ledger is not None:
             self._ledger.resume()
+        if self._conditional:
+            for topic in topics:
+                self._conditional.note(topic, revision)
         if len(self.feed):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
@@ -351,6 +391,20 @@ class RetainedMessages(Service):
         if self._ledger is not None and payers is not None:
             self._ledger.change_payers(payers)
 
+    def _retained(self, message: ApplicationMessage, now: int) -> RetainedMessage:
+        """Return the message with a new revision."""
+        return RetainedMessage(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.properties,
+            message.client_id,
+            message.username,
+            now,
+            self._expires_at(message.expires_at, now),
+            self._store.next_revision(),
+        )
+
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         revision = self._store.next_revision()
         change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
@@ -361,6 +415,8 @@ class RetainedMessages(Service):
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
         self.changes[kind] += 1
+        if self._conditional:
+            self._conditional.note(change.topic, change.revision)
         if not live:
             self.replays.note_unsent(change.revision)
         if len(self.feed):
@@ -420,4 +476,5 @@ class RetainedMessages(Service):
             if self._ledger is not None:
                 self._ledger.cleared(topic)
             revision = self._store.next_revision()
+            self._conditional.note(topic, revision)
             self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))

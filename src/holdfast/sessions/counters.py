@@ -76,6 +76,9 @@ class Counters:
     subscriptions_not_authorized: int = 0
     subscriptions_revoked: int = 0
     messages_dropped_retained: int = 0
+    messages_dropped_conditional: int = 0
+    conditions_held: int = 0
+    conditions_failed: int = 0
     messages_dropped_bridge_state: int = 0
     unreleased_forgotten: int = 0
     retained_refused: int = 0

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.store.conditional.change import ConditionalChange
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch, Selection, UsageSnapshot
@@ -21,7 +22,7 @@ class DelayedStore(MemoryRetainedStore):
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(RevisionClock(1, 0, now))
-        self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
+        self.pending: list[tuple[RetainedChange | ConditionalChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
         self.looks: list[
             tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str]]]
@@ -36,6 +37,11 @@ class DelayedStore(MemoryRetainedStore):
         self.pending.append((change, ticket))
         return COMMITTED if self.acknowledge_at_once else ticket
 
+    def put_if(self, change: ConditionalChange) -> CommitTicket:
+        ticket = CommitTicket()
+        self.pending.append((change, ticket))
+        return ticket
+
     def flushed(self) -> CommitTicket:
         if not self.pending:
             return COMMITTED
@@ -47,7 +53,9 @@ class DelayedStore(MemoryRetainedStore):
         """Commit all pending changes, or let them fail, and settle the tickets."""
         pending, self.pending = self.pending, []
         for change, _ in pending:
-            if change is not None and failure is None:
+            if isinstance(change, ConditionalChange) and failure is None:
+                super().put_if(change)
+            elif isinstance(change, RetainedChange) and failure is None:
                 super().put(change)
         for change, ticket in pending:
             ticket.settle(failure if change is not None else None)

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.retained.store.conditional.change import ConditionalChange
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.values import (
     Batch,
@@ -56,6 +57,9 @@ class IRetainedStore(Interface):
 
     def put(change: RetainedChange) -> CommitTicket:
         """Store a change; the ticket is settled when it is durable. For each topic, the highest revision wins."""
+
+    def put_if(change: ConditionalChange) -> CommitTicket:
+        """Store a change if its conditions hold then. Its outcome is set before the ticket is settled."""
 
     def put_together(changes: RetainedChanges) -> CommitTicket:
         """Store changes with one ticket; a :class:`RunTicket` if they may have different outcomes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -12,6 +13,8 @@ from zope.interface import implementer
 
 from holdfast.charging import payers_of
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
+from holdfast.retained.store.conditional.decision import Present, decide
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.scans.memory import MemoryScans
@@ -53,6 +56,7 @@ class MemoryRetainedStore:
         self._changes: dict[str, RetainedChange] = {}
         self._rows: dict[str, Row] = {}
         self._topics: list[str] = []
+        self._clears: dict[str, bytes] = {}  #: the properties of conditional clears
         self._bytes = 0
         self.scans = MemoryScans(lambda: [self._rows[topic] for topic in self._topics], self._listed)
 
@@ -76,6 +80,25 @@ class MemoryRetainedStore:
         known = self._changes.get(change.topic)
         if known is None or known.revision < change.revision:
             self._replace(change, row)
+        return COMMITTED
+
+    def put_if(self, change: ConditionalChange) -> CommitTicket:
+        """Decide at once."""
+        topic = change.row.topic
+        known = self._changes.get(topic)
+        present = None
+        if known is not None:
+            row = self._rows[topic] if known.message is not None else row_of(known)
+            properties5 = self._clears.get(topic, row.properties5) if row.tombstone else row.properties5
+            digest = sha256(row.payload).hexdigest()
+            present = Present(
+                known.revision, row.tombstone, row.expires_at, row.client_id, row.qos, properties5, digest
+            )
+        change.outcome = decide(change, present)
+        if change.outcome.verdict is Verdict.STORED:
+            self._replace(change.change, change.row)
+            if change.row.tombstone:
+                self._clears[topic] = change.row.properties5
         return COMMITTED
 
     def next_revisions(self, count: int) -> range:
@@ -219,6 +242,7 @@ class MemoryRetainedStore:
         )[:limit]
         for _, topic in old:
             del self._changes[topic]
+            self._clears.pop(topic, None)
         return succeed(len(old))
 
     def census(self, now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
@@ -245,6 +269,7 @@ class MemoryRetainedStore:
     def _replace(self, change: RetainedChange, row: Row) -> None:
         topic = change.topic
         self._changes[topic] = change
+        self._clears.pop(topic, None)
         known = self._rows.pop(topic, None)
         if known is not None:
             self._bytes -= stored_row_size(known)

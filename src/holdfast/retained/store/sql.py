@@ -36,6 +36,8 @@ from zope.interface import implementer
 
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.bounded_read import BoundedRead, Bounds
+from holdfast.retained.store.conditional.change import ConditionalChange
+from holdfast.retained.store.conditional_upserts import ConditionalUpserts
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.retained.store.dialects.statements import Statements
@@ -137,6 +139,7 @@ class SQLRetainedStore:
         self._upserts = RetainedUpserts(
             self._statements, store.node, observe=self._observe, usage=self._usage, recorder=recorder
         )
+        self._conditional = ConditionalUpserts(self._statements, self._upserts, self._observe)
         self._parts: OpenStore
         #: of the process before; None if there is none, or if it does not count
         self.earlier_survey: EarlierSurvey | None = None
@@ -170,6 +173,11 @@ class SQLRetainedStore:
         )
         size = held_row_size(row)
         return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))
+
+    def put_if(self, change: ConditionalChange) -> CommitTicket:
+        """Store a change if its conditions hold. Its transaction decides, also with durability "async"."""
+        write = Write(self._conditional, change, change, held_row_size(change.row))
+        return self._parts.writer.submit(write, committed=True)
 
     @property
     def room(self) -> int:

@@ -44,6 +44,10 @@ class ConnectionLog:
         peer = self._network.peer
         return f"listener {self._listener}" if peer.ip is None else peer.group
 
+    def debug(self, cause: str, text: object, *quoted: str) -> None:
+        """Log something that matters only to who looks for it."""
+        self._write("debug", cause, text, quoted)
+
     def info(self, cause: str, text: object, *quoted: str) -> None:
         """Log something that the Client has caused."""
         self._write("info", cause, text, quoted)

@@ -39,6 +39,11 @@ class Explanations:
         self._wanted = connect.request_problem_information != 0
         self._maximum = connect.maximum_packet_size
 
+    @property
+    def may_tell(self) -> bool:
+        """Whether the Client takes properties in acknowledgements [MQTT5-3.1.2-29]."""
+        return self._wanted
+
     def fits(self, packet: bytes) -> bool:
         """Tell whether the packet is within the Client's Maximum Packet Size [MQTT5-3.1.2-24]."""
         return self._maximum is None or len(packet) <= self._maximum
@@ -52,6 +57,13 @@ class Explanations:
             if self.fits(explained):
                 return explained
         return encode(packet, self.protocol_version)
+
+    def encode_within(self, packet: Explained, text: str) -> bytes:
+        """Encode a packet as :meth:`encode` does, and without its other properties if it is too large with them."""
+        found = self.encode(packet, text)
+        if not self.fits(found):
+            found = encode(attrs.evolve(packet, properties=NO_PROPERTIES), self.protocol_version)
+        return found
 
     def refusal(self, reason: ReasonCode, text: str) -> bytes:
         """Return the CONNACK that refuses a connection, or b"" where no CONNACK may be sent [MQTT311-3.2.2-6].

@@ -11,6 +11,7 @@ import secrets
 import attrs
 
 from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.conditions import has_condition
 from holdfast.extensions.participation import ANSWER, takes_part
 from holdfast.extensions.requests import broker_property
 from holdfast.sessions.limits import Limits, RetainMode
@@ -76,6 +77,10 @@ class Handshake:
             if name is not None:
                 raise ConnectRefused(
                     ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} of the Will is told by the broker only"
+                )
+            if has_condition(will.properties.user_properties):
+                raise ConnectRefused(
+                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no conditions: nobody is told its outcome"
                 )
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)

@@ -17,6 +17,8 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from holdfast.auth.denials import action_of
+from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.conditions import conditions_of
 from holdfast.extensions.requests import broker_property
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
@@ -24,6 +26,7 @@ from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, why_not_conditional
 from holdfast.sessions.exchange.publish_pace import pace_of
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
@@ -79,7 +82,7 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier):
             return
-        if properties is not NO_PROPERTIES and self._link.participant and self._tells_as_broker(packet):
+        if properties is not NO_PROPERTIES and self._link.participant and self._is_bad_request(packet):
             return
         principal = self._session.principal
         message = ApplicationMessage(
@@ -102,7 +105,7 @@ class Publishing:
         answer = parts.authorizer.may_publish(principal, topic, qos, retain, clears)
         if answer is True:
             if retain or qos == 2:
-                self._accept(message, packet.packet_identifier)
+                self._accept(message, packet)
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
@@ -222,17 +225,40 @@ class Publishing:
             properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
         return topic, properties, None if expiry is None else self._parts.now() + 1000 * expiry
 
-    def _tells_as_broker(self, packet: Publish) -> bool:
-        """Refuse a message of a participant with a User Property that only the broker tells."""
-        name = broker_property(packet.properties.user_properties)
-        if name is None:
+    def _is_bad_request(self, packet: Publish) -> bool:
+        """Refuse a message of a participant with a User Property that it cannot have, or that is not understood."""
+        properties = packet.properties.user_properties
+        name = broker_property(properties)
+        if name is not None:
+            self._refuse_request(
+                packet, ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} is told by the broker only"
+            )
+            return True
+        why: str | None
+        try:
+            conditions = conditions_of(properties)
+        except BadRequest as bad:
+            why = str(bad)
+        else:
+            if conditions is None:
+                return False
+            why = why_not_conditional(packet, self._link, self._parts.retained.enabled)
+        if why is None:
             return False
+        if packet.qos and packet.retain:
+            self._refuse_request(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, why)
+            return True
+        self._parts.counters.messages_dropped_conditional += 1
+        self._link.client_log.debug("its PUBLISH with a condition is dropped", why)
+        if packet.qos:
+            self._answer(packet.qos, packet.packet_identifier, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, why)
+        return True
+
+    def _refuse_request(self, packet: Publish, reason: ReasonCode, why: str) -> None:
         self._parts.counters.messages_rejected_properties += 1
-        why = f"User Property {name} is told by the broker only"
         self._link.client_log.info("its PUBLISH is refused", why)
         if packet.qos:
-            self._answer(packet.qos, packet.packet_identifier, ReasonCode.PAYLOAD_FORMAT_INVALID, why)
-        return True
+            self._answer(packet.qos, packet.packet_identifier, reason, why)
 
     def _qos_not_supported(self, qos: int) -> ProtocolError:
         return ProtocolError(  # [MQTT5-3.2.2-11]
@@ -284,14 +310,23 @@ class Publishing:
 
     def _decided(self, allowed: bool, message: ApplicationMessage, packet: Publish) -> None:
         if allowed:
-            self._accept(message, packet.packet_identifier)
+            self._accept(message, packet)
         else:
             action = action_of(packet.retain, packet.retain and not packet.payload)
             self._deny(message, packet.packet_identifier, action)
 
-    def _accept(self, message: ApplicationMessage, identifier: int) -> None:
+    def _accept(self, message: ApplicationMessage, packet: Publish) -> None:
         """Take an allowed message, once it is known whether a quota allows to retain it."""
+        identifier = packet.packet_identifier
         if message.retain:
+            if message.properties.user_properties and self._link.participant:
+                conditions = conditions_of(message.properties.user_properties)
+                if conditions is not None:
+                    publish = ConditionalPublish(
+                        self._link, self._session, self._parts, message, packet, conditions, self._silent_clears
+                    )
+                    publish.begin()
+                    return
             if self._retain_mode is RetainMode.DROP:
                 self._parts.counters.messages_dropped_retained += 1
                 if message.qos:

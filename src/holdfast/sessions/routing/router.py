@@ -74,8 +74,8 @@ class Router:
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.
-        if may_reject and self.rejecting and message.qos:
-            self._check_queues(message)
+        if may_reject:
+            self.check_queues(message)
         retained = COMMITTED
         if message.retain and mode is RetainMode.ENABLED:
             retained = self._retained.retain(message, origin)
@@ -249,8 +249,10 @@ class Router:
         if len(group):
             self._counters.deliveries_not_authorized += 1
 
-    def _check_queues(self, message: ApplicationMessage) -> None:
+    def check_queues(self, message: ApplicationMessage) -> None:
         """Raise :class:`QueueFull` if a matching queue is full and has the policy "reject"."""
+        if not (self.rejecting and message.qos):
+            return
         for match in self.table.find(message.topic).matches:
             session = match.session
             if match.options.qos and session.limits.mqueue_full is WhenFull.REJECT and session.is_full():

@@ -178,14 +178,17 @@ class Writer:
 
     # --- work comes in ------------------------------------------------------------------------------------------------
 
-    def submit(self, write: Write) -> CommitTicket:
-        """Add a write to the next commit. Its ticket is settled when it is durable or has failed."""
+    def submit(self, write: Write, committed: bool = False) -> CommitTicket:
+        """Add a write to the next commit. Its ticket is settled when it is durable or has failed.
+
+        With ``committed`` that holds for durability "async" too: the caller needs what the commit decides.
+        """
         ticket = CommitTicket()
         if self._closed is not None:
             ticket.settle(self._closed)
             return ticket
         group = self._queued(write)
-        if self._flush_interval is not None and self._may_acknowledge(group, self._flush_interval):
+        if not committed and self._flush_interval is not None and self._may_acknowledge(group, self._flush_interval):
             ticket = COMMITTED
         else:
             self._urgent = True  # a client waits

@@ -38,6 +38,12 @@ _WRITE = (
     f"SELECT * FROM unnest({', '.join(map(parameter_of, layouts.retained.columns.values()))}) {ON_CONFLICT} "
     "RETURNING xmax = 0) SELECT count(*), count(*) FILTER (WHERE new) FROM written"
 )
+_ADD_PLACES = (
+    "INSERT INTO retained (topic, revision, levels, qos, size, stored_at, tombstone, prefix3, prefix5, properties5, "
+    "payload) SELECT topic, 0, 1, 0, 0, 0, 1, '', '', '', '' FROM unnest(CAST(? AS text[])) AS topic ORDER BY topic "
+    "ON CONFLICT (topic) DO NOTHING"
+)
+_REMOVE_PLACES = "DELETE FROM retained WHERE topic = ANY(CAST(? AS text[])) AND revision = 0 AND tombstone = 1"
 _ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
 # A walk needs only the index. It also returns the topics that match the pattern, if they are few.
 _WALKED = (
@@ -207,6 +213,14 @@ class PostgresStatements(Statements):
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""
         cursor.execute(_ADD_LEVELS, (Integers(sorted(levels)),))
+
+    def add_places(self, cursor: Cursor, topics: Sequence[str]) -> None:
+        """Insert tombstones of revision 0 that hold the place of topics. In sorted order, so no two nodes deadlock."""
+        cursor.execute(_ADD_PLACES, (Texts(topics),))
+
+    def remove_places(self, cursor: Cursor, topics: Sequence[str]) -> None:
+        """Delete the tombstones of revision 0."""
+        cursor.execute(_REMOVE_PLACES, (Texts(topics),))
 
     def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
         """Read the rows."""

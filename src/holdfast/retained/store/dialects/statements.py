@@ -50,6 +50,9 @@ _CENSUS = (
     "count(*), CAST(coalesce(sum(size), 0) AS BIGINT), max(expires_at), "
     "(SELECT max(topic) FROM expired WHERE expires_at = (SELECT max(expires_at) FROM expired)) FROM expired"
 )
+_LOCKED = (
+    "SELECT topic, revision, tombstone, expires_at, client_id, qos, properties5 FROM retained WHERE topic {among}{lock}"
+)
 _EXPIRED = (
     "WITH expired AS MATERIALIZED (SELECT topic, {size} AS size, expires_at FROM retained WHERE expires_at IS NOT NULL "
     "AND expires_at <= :now{after} ORDER BY expires_at, topic LIMIT :limit) "
@@ -240,6 +243,39 @@ class Statements(ABC):
         columns, among = entry_columns(self.fragments, False), self.fragments.among.format("?")
         cursor.execute(f"SELECT {columns}, tombstone FROM retained WHERE topic {among}", (self.bound_list(topics),))
         return list(cursor.fetchall())
+
+    # --- compare-and-set, in the writer's thread, inside its transaction
+
+    def locked_rows(self, cursor: Cursor, topics: Sequence[str], absent_too: Collection[str]) -> list[tuple[Any, ...]]:
+        """Lock the rows of topics, in sorted order, and read them without their payloads: see :data:`_LOCKED`.
+
+        Those ``absent_too`` are locked also if they have no row.
+        """
+        among, lock = self.fragments.among.format("?"), self.fragments.lock.format("topic")
+        cursor.execute(_LOCKED.format(among=among, lock=lock), (self.bound_list(topics),))
+        found = list(cursor.fetchall())
+        missing = sorted(set(absent_too) - {row[0] for row in found})
+        if missing and lock:
+            self.add_places(cursor, missing)
+            cursor.execute(_LOCKED.format(among=among, lock=lock), (self.bound_list(missing),))
+            found += cursor.fetchall()
+        return found
+
+    def add_places(self, cursor: Cursor, topics: Sequence[str]) -> None:
+        """Insert a tombstone with revision 0 for each topic without a row. Waits for nodes that do the same.
+
+        Nothing is to be done where no other node writes.
+        """
+        return
+
+    def remove_places(self, cursor: Cursor, topics: Sequence[str]) -> None:
+        """Delete those tombstones among the rows of these topics. Nothing is to be done where nobody inserts them."""
+        return
+
+    def payload_of(self, cursor: Cursor, topic: str) -> bytes:
+        """Read the payload of a topic that has a row."""
+        cursor.execute("SELECT payload FROM retained WHERE topic = ?", (topic,))
+        return bytes(cursor.fetchone()[0])
 
     # --- writing, in the writer's thread, inside its transaction
 

@@ -1,0 +1,163 @@
+"""One PUBLISH with conditions: it is stored, routed and acknowledged once the writer's transaction has decided.
+
+How it works. The Client's later packets are held until the decision, so nothing that it publishes afterwards can
+overtake this message. If the conditions hold, the message is routed then, and its PUBACK or PUBREC tells the revision
+of the change. Otherwise the answer is 0x83, and tells the present revision.
+
+With QoS 2 the Packet Identifier is stored with the deliveries, after the decision. If the broker is killed between the
+two commits, the Client repeats the PUBLISH, and the store recognizes the change: it is routed then, for the first time.
+If the change is not the present one any more, the repetition is refused, and nothing is routed: subscribers have, or
+will be sent, the newer message.
+
+If the store cannot tell whether the change is durable, the connection is closed without an acknowledgement. The Client
+then repeats the PUBLISH too.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from holdfast.extensions.conditions import Conditions
+from holdfast.extensions.names import REVISION
+from holdfast.messages import ApplicationMessage
+from holdfast.retained.compare_and_set import Decision
+from holdfast.retained.quota.limits import OnLimit, RetainRefused
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.explanations import failure_reason
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.limits import RetainMode
+from holdfast.sessions.routing.router import QueueFull
+from holdfast.sessions.session.session import Session
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
+from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
+from holdfast.wire.packets import Puback, Publish, Pubrec
+
+
+def why_not_conditional(packet: Publish, link: IClientLink, enabled: bool) -> str | None:
+    """Explain why a PUBLISH cannot have conditions, None if it can. ``enabled``: the retainer stores messages."""
+    if not packet.qos:
+        return "a condition needs QoS 1 or 2: nobody is told its outcome"
+    if not packet.retain:
+        return "a condition needs RETAIN 1: it is about the retained message"
+    if not link.explanations.may_tell:
+        return "a condition needs Request Problem Information 1: the acknowledgement has to tell the revision"
+    if not enabled or link.limits.retained_messages_mode is not RetainMode.ENABLED:
+        return "no retained messages are stored here"
+    return None
+
+
+class ConditionalPublish:
+    """The way of one PUBLISH with conditions. It has been allowed by the authorizer.
+
+    With ``silent_clears``, a message that clears the retained one is not routed.
+    """
+
+    def __init__(
+        self,
+        link: IClientLink,
+        session: Session,
+        parts: BrokerParts,
+        message: ApplicationMessage,
+        packet: Publish,
+        conditions: Conditions,
+        silent_clears: bool,
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._parts = parts
+        self._message = message
+        self._identifier = packet.packet_identifier
+        self._repeated = packet.dup
+        self._conditions = conditions
+        self._silent_clears = silent_clears
+
+    def begin(self) -> None:
+        """Ask the store for the decision, and hold the Client's later packets until it is known."""
+        parts = self._parts
+        try:
+            parts.router.check_queues(self._message)
+        except QueueFull as full:
+            parts.counters.messages_rejected_queue_full += 1
+            self._link.client_log.info("its PUBLISH is refused", full)
+            self._refuse(ReasonCode.QUOTA_EXCEEDED, str(full))
+            return
+        self._link.hold()
+        undecided = parts.retained.undecided(self._message)
+        asked = succeed(None) if undecided is None else undecided
+        asked.addCallback(self._ask).addErrback(self._failed).addErrback(self._link.close_after_error)
+        asked.addCallback(lambda _: self._link.release())
+
+    def _ask(self, _: None) -> Deferred[None] | None:
+        if self._link.is_closed:  # it has waited for a quota; the Client sends the message again
+            return None
+        decided = self._parts.retained.retain_if(self._message, self._conditions, self._repeated)
+        self._parts.pressure.charge(self._link)
+        return decided.addCallback(self._decided)
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, RetainRefused):
+            self._over_limit(error)
+            return
+        if not isinstance(error, StorageFailure):
+            failure.raiseException()
+            return
+        self._parts.counters.commits_failed += 1
+        if error.kind is FailureKind.UNAVAILABLE:
+            self._link.close_after_failure(error)
+        else:
+            self._refuse(failure_reason(error), "the broker cannot store this now")
+
+    def _over_limit(self, refusal: RetainRefused) -> None:
+        """Refuse a message that a limit forbids to retain: one with a condition is never delivered only."""
+        counters, retained = self._parts.counters, self._parts.retained
+        if retained.on_limit is OnLimit.DISCONNECT:
+            counters.retained_disconnected += 1
+            retained.refused(self._message, refusal, "and is disconnected")
+            self._link.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))
+            return
+        counters.retained_refused += 1
+        retained.refused(self._message, refusal, "and is told so")
+        self._refuse(ReasonCode.QUOTA_EXCEEDED, str(refusal))
+
+    def _decided(self, decision: Decision) -> None:
+        counters = self._parts.counters
+        if not decision.succeeded:
+            counters.conditions_failed += 1
+            self._refuse(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "the condition does not hold", decision.revision)
+            return
+        counters.conditions_held += 1
+        message, session = self._message, self._session
+        after = COMMITTED
+        matched = True
+        ticket = COMMITTED
+        known = message.qos == 2 and self._identifier in session.received
+        if known:  # an earlier connection has sent it too, and it was routed then
+            after = session.received.note_again(self._identifier)
+        else:
+            if message.qos == 2 and not session.is_over:
+                after = session.received.note(self._identifier, self._parts.now())
+            if not decision.overtaken and (message.payload or not self._silent_clears):
+                ticket, matched = self._parts.router.route(message, after)
+        reason = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
+        self._send(both(after, ticket), reason, "", decision.revision)
+
+    def _refuse(self, reason: ReasonCode, why: str, revision: int | None = None) -> None:
+        self._send(COMMITTED, reason, why, revision)
+
+    def _send(self, ticket: CommitTicket, reason: ReasonCode, why: str, revision: int | None) -> None:
+        qos = self._message.qos
+        properties = NO_PROPERTIES
+        if revision is not None:
+            properties = Properties(user_properties=((REVISION, str(revision)),))
+        packet = (Puback if qos == 1 else Pubrec)(self._identifier, reason, properties)
+        self._link.acknowledgements.send_when_committed(
+            ticket, self._link.explanations.encode_within(packet, why), self._deliveries_failed, qos == 1
+        )
+
+    def _deliveries_failed(self, failure: StorageFailure) -> None:
+        """Close without an acknowledgement: the change is stored, but its deliveries are not. The Client repeats it."""
+        self._parts.counters.commits_failed += 1
+        self._session.received.forget(self._identifier)
+        self._link.close_after_failure(failure)
