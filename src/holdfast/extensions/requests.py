@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import CONFLATE, OFFERED, PREFIX, REPLAY_END, TOLD_BY_BROKER
+from holdfast.extensions.names import CONFLATE, PREFIX, REPLAY_END, TOLD_BY_BROKER
 from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
 
@@ -48,7 +48,7 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         if name in found:
             raise BadRequest(f"User Property {name} is given more than once")
         if name not in _FOR_SUBSCRIBE:
-            offered = ", ".join(PREFIX + feature for feature in OFFERED)
+            offered = ", ".join(sorted(_FOR_SUBSCRIBE))
             raise BadRequest(f"User Property {name[:64]} is not offered for SUBSCRIBE, only {offered}")
         found[name] = value
     if not found:

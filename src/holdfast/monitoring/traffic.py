@@ -13,6 +13,7 @@ from holdfast.sessions.counters import Counters
 
 _DROPPED = "messages_dropped_"
 _REJECTED = "messages_rejected_"
+_CONDITIONS = "conditions_"
 
 
 def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[], Walked]) -> list[Metric]:
@@ -66,6 +67,10 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         _by_cause(
             counters, _REJECTED, "holdfast_messages_rejected_total",
             "Messages refused with a Reason Code before anything was stored, by cause.",
+        ),
+        _by_cause(
+            counters, _CONDITIONS, "holdfast_conditions_total",
+            "Messages with a condition about the retained message, by cause: it held, or it failed.",
         ),
         counter(
             "holdfast_deliveries_not_authorized_total", "Copies of messages withheld from subscribers by permissions.",

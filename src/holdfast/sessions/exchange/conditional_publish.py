@@ -102,7 +102,6 @@ class ConditionalPublish:
             return
         if not isinstance(error, StorageFailure):
             failure.raiseException()
-            return
         self._parts.counters.commits_failed += 1
         if error.kind is FailureKind.UNAVAILABLE:
             self._link.close_after_failure(error)

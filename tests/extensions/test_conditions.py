@@ -1,0 +1,65 @@
+"""The conditions of a PUBLISH, and how a bad one is explained."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.conditions import Conditions, conditions_of, has_condition
+
+DIGEST = "ab" * 32
+
+
+def test_all_conditions() -> None:
+    """Each name has its condition; other User Properties are not looked at."""
+    given = [
+        ("unit", "C"),
+        ("holdfast-if-revision", "42"),
+        ("holdfast-if-absent", ""),
+        ("holdfast-if-payload-sha256", DIGEST.upper()),
+    ]
+    assert conditions_of(given) == Conditions(42, True, DIGEST)
+    assert conditions_of(given[:1]) is None
+    assert has_condition(given)
+    assert not has_condition(given[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("holdfast-if-revision", "", "a whole number from 0 to 9223372036854775807"),
+        ("holdfast-if-revision", "-1", "a whole number"),
+        ("holdfast-if-revision", "01", "a whole number"),
+        ("holdfast-if-revision", "٣", "a whole number"),
+        ("holdfast-if-revision", str(2**63), "a whole number"),
+        ("holdfast-if-absent", "1", "an empty value"),
+        ("holdfast-if-payload-sha256", DIGEST[1:], "64 hexadecimal digits"),
+        ("holdfast-if-payload-sha256", f"{DIGEST}\n", "64 hexadecimal digits"),
+    ],
+)
+def test_bad_values(name: str, value: str, why: str) -> None:
+    """A value that is not understood is refused: the text names the property and what is allowed."""
+    with pytest.raises(BadRequest, match=f"User Property {name} .*{why}"):
+        conditions_of([(name, value)])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "holdfast-if-revision", "holdfast-if-absent", "holdfast-if-payload-sha256"]),
+            st.text() | st.sampled_from(["", "0", "17", DIGEST]),
+        )
+    )
+)
+def test_any_properties_are_understood_or_refused(properties: list[tuple[str, str]]) -> None:
+    """Whatever comes, it is conditions, none, or a BadRequest; a name that is given twice is always refused."""
+    names = [name for name, _ in properties if name != "a"]
+    try:
+        found = conditions_of(properties)
+    except BadRequest as bad:
+        assert str(bad).startswith("User Property holdfast-if-")
+        return
+    assert len(names) == len(set(names))
+    assert (found is None) is not bool(names)
