@@ -15,11 +15,22 @@ class RawClient:
     def __init__(
         self, port: int, client_id: str = "", version: int = 4, clean: bool = True, will: p.Will | None = None
     ) -> None:
-        self.version = version
+        self.open(port, p.Connect(client_id, version, clean, will=will))
+
+    @classmethod
+    def connected(cls, port: int, connect: p.Connect) -> RawClient:
+        """Return a client that has sent this CONNECT."""
+        client = cls.__new__(cls)
+        client.open(port, connect)
+        return client
+
+    def open(self, port: int, connect: p.Connect) -> None:
+        """Connect with this CONNECT."""
+        self.version = connect.protocol_version
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._parser = PacketParser(1 << 28, version)
-        self.greet(p.Connect(client_id, version, clean, will=will))
+        self._parser = PacketParser(1 << 28, self.version)
+        self.greet(connect)
 
     def greet(self, connect: p.Connect) -> None:
         """Send CONNECT, and expect that it is accepted."""
