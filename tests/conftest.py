@@ -1,4 +1,4 @@
-"""For all tests: the profiles of Hypothesis, a check for logged failures, and a count of skipped tests."""
+"""For all tests: a folder, the profiles of Hypothesis, a check for logged failures, and a count of skipped tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from tests.processes import COVERAGE, MEASURED
+from tests.scratch import use_memory
+
+use_memory()  # before any temporary file
 
 settings.register_profile(
     "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
