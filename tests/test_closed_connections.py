@@ -39,6 +39,10 @@ LIVES = {
     "it received with QoS 2": [_connect(), _subscribe("a/#", 2), _publish("a/b", qos=2)],
     "it was replayed to": [_connect(), _publish("a/b", retain=True), _subscribe("a/#")],
     "it was a member of a group": [_connect(), _subscribe("$share/g/a/#"), _publish("a/b")],
+    "it set under conditions": [
+        encode(p.Connect("a", 5, properties=Properties(user_properties=(("holdfast", "?"),))), 5),
+        *(2 * [_publish("a/b", retain=True, user_properties=(("holdfast-if-absent", ""),))]),
+    ],
     "it sent too many properties": [_connect(), _publish("a/b", user_properties=(("", ""),) * 200)],
     "it broke the protocol": [_connect(), b"\x00"],
     "its Session stayed": [_connect(expiry=60), _subscribe("a/#"), _publish("a/b")],

@@ -56,23 +56,21 @@ class CompareAndSets:
 
     def __init__(self, store: IRetainedStore) -> None:
         self._store = store
-        self._pending: dict[str, list[_Pending]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._pending)
+        #: public, because each plain change looks whether there are any
+        self.pending: dict[str, list[_Pending]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._pending.values()))
+        return sum(map(len, self.pending.values()))
 
     def note(self, topic: str, revision: int) -> None:
         """Note another change of a topic, which is announced now."""
-        for pending in self._pending.get(topic, ()):
+        for pending in self.pending.get(topic, ()):
             pending.newest = max(pending.newest, revision)
 
     def submit(self, change: ConditionalChange) -> Deferred[Decision]:
         """Give a change to the store. Fails with :class:`StorageFailure`; an unavailable store may have stored it."""
         pending = _Pending(change)
-        self._pending.setdefault(change.row.topic, []).append(pending)
+        self.pending.setdefault(change.row.topic, []).append(pending)
         self._put(pending)
         return pending.decided
 
@@ -91,10 +89,10 @@ class CompareAndSets:
                     return
                 failure = StorageFailure(FailureKind.UNAVAILABLE, "others change this topic all the time")
         topic = pending.change.row.topic
-        others = self._pending[topic]
+        others = self.pending[topic]
         others.remove(pending)
         if not others:
-            del self._pending[topic]
+            del self.pending[topic]
         if failure is not None:
             pending.decided.errback(failure)
         else:

@@ -229,7 +229,7 @@ class RetainedMessages(Service):
             self.changes[kind] += 1
             if kind is ChangeKind.CLEAR and self._ledger is not None:
                 self._ledger.cleared(topic)
-            if self._conditional:  # others that were submitted before and are decided later are overtaken
+            if self._conditional.pending:  # others that were submitted before and are decided later are overtaken
                 self._conditional.note(topic, decision.revision)
             if not decision.overtaken:  # else a newer change was announced before
                 self.feed.announce(Change(topic, decision.revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED))
@@ -245,7 +245,7 @@ class RetainedMessages(Service):
             self._ledger is None
             and self._publishing is None
             and not len(self.feed)
-            and not self._conditional
+            and not self._conditional.pending
             and bool(self._limits.enable)
         )
 
@@ -299,7 +299,7 @@ class RetainedMessages(Service):
         """Announce the changes of a merge once they are committed. ``topics`` is empty if the merge failed."""
         if self._ledger is not None:
             self._ledger.resume()
-        if self._conditional:
+        if self._conditional.pending:
             for topic in topics:
                 self._conditional.note(topic, revision)
         if len(self.feed):
@@ -415,7 +415,7 @@ class RetainedMessages(Service):
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
         self.changes[kind] += 1
-        if self._conditional:
+        if self._conditional.pending:
             self._conditional.note(change.topic, change.revision)
         if not live:
             self.replays.note_unsent(change.revision)

@@ -203,7 +203,7 @@ def test_changes_of_one_commit_are_decided_in_order() -> None:
         ]  # fmt: skip
         assert found[1].revision == first.row.revision
         assert payload_of(store, "t") == b"3"
-        assert not sets
+        assert not sets.pending
 
 
 def test_clock_behind_another_node() -> None:

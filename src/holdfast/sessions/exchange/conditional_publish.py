@@ -76,7 +76,8 @@ class ConditionalPublish:
         """Ask the store for the decision, and hold the Client's later packets until it is known."""
         parts = self._parts
         try:
-            parts.router.check_queues(self._message)
+            if parts.router.rejecting:
+                parts.router.check_queues(self._message)
         except QueueFull as full:
             parts.counters.messages_rejected_queue_full += 1
             self._link.client_log.info("its PUBLISH is refused", full)

@@ -74,7 +74,7 @@ class Router:
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.
-        if may_reject:
+        if may_reject and self.rejecting and message.qos:
             self.check_queues(message)
         retained = COMMITTED
         if message.retain and mode is RetainMode.ENABLED:
@@ -251,8 +251,6 @@ class Router:
 
     def check_queues(self, message: ApplicationMessage) -> None:
         """Raise :class:`QueueFull` if a matching queue is full and has the policy "reject"."""
-        if not (self.rejecting and message.qos):
-            return
         for match in self.table.find(message.topic).matches:
             session = match.session
             if match.options.qos and session.limits.mqueue_full is WhenFull.REJECT and session.is_full():
