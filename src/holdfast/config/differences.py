@@ -91,11 +91,18 @@ def _values(section: Section, path: Path) -> Iterator[tuple[Path, _Value]]:
             yield from _values(value, here)
         elif entry.form is Form.NAMED:
             yield from _named(value, here)
+        elif entry.form is Form.LISTED:  # as a whole: the order counts, and tables have no names
+            yield here, _Value([_table(each) for each in value])
     named = variants_of(type(section))
     for name, variant in (getattr(section, named[0]) if named is not None else {}).items():
         types = {each: type_name for type_name, each in named[1].types.items()} if named is not None else {}
         yield (*path, name, "type"), _Value(types[type(variant)], below=(*path, name))
         yield from _values(variant, (*path, name))
+
+
+def _table(section: Section) -> dict[str, object]:
+    """Return the options of a table of an array, for JSON."""
+    return {path[-1]: _shown(value) for path, value in _values(section, ())}
 
 
 def _named(tables: Mapping[str, Section], path: Path) -> Iterator[tuple[Path, _Value]]:
@@ -119,7 +126,7 @@ def keep_until_restart(running: SectionT, read: SectionT, path: Path = ()) -> Se
         here, old, new = (*path, key), getattr(running, key), getattr(read, key)
         if old == new or old is None or new is None:
             continue
-        if isinstance(entry, Option) or (entry.form is Form.NAMED and _listed(here)):
+        if isinstance(entry, Option) or entry.form is Form.LISTED or (entry.form is Form.NAMED and _listed(here)):
             if takes_effect(here) is TakesEffect.RESTART:
                 kept[key] = old
         elif entry.form is Form.TABLE:

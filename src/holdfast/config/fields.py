@@ -45,6 +45,7 @@ class Form(Enum):
     TABLE = "table"  #: one table
     NAMED = "named"  #: tables named by the operator, each a section
     PARTIAL = "partial"  #: one table whose options have no defaults
+    LISTED = "listed"  #: an array of tables, each a section, in an order that counts
 
 
 @frozen
@@ -83,6 +84,11 @@ def table(section: type[Section], help: str) -> Mapping[str, Subsection]:
 def named_tables(section: type[Section], help: str) -> Mapping[str, Subsection]:
     """Return the metadata of a field for tables that the operator names."""
     return {_METADATA: Subsection(section, Form.NAMED, help)}
+
+
+def listed_tables(section: type[Section], help: str) -> Mapping[str, Subsection]:
+    """Return the metadata of a field for an array of tables."""
+    return {_METADATA: Subsection(section, Form.LISTED, help)}
 
 
 def partial_table(section: type[Section], help: str) -> Mapping[str, Subsection]:

@@ -189,27 +189,31 @@ class Duration:
 class Size:
     """Bytes, written with a unit or as a plain number: ``"1MB"``, ``"64KB"``, ``512``.
 
-    ``"infinity"``, where allowed, is None.
+    ``"infinity"``, where allowed, is None. Other words may have special values.
     """
 
     minimum: str
     maximum: str
     zero: str = ""
     infinity: bool = False
+    words: Mapping[str, int | None] = field(factory=dict)
 
     @property
     def allowed(self) -> str:
-        """The limits."""
+        """The limits and the words."""
         text = f"a size (B, KB, MB, GB; a plain integer is bytes) from {self.minimum} to {self.maximum}"
         if self.zero:
             text = f"{text}, or 0 ({self.zero})"
-        return f'{text} or "infinity"' if self.infinity else text
+        words = [*self.words, "infinity"] if self.infinity else self.words
+        return " or ".join([text, *map(literal, words)])
 
     def read(self, value: object) -> int | None:
         """Return the bytes, None for ``"infinity"``; raises InvalidValue."""
         if self.infinity and value == "infinity":
             return None
         if isinstance(value, str):
+            if value in self.words:
+                return self.words[value]
             try:
                 size = parse_size(value)
             except ValueError:

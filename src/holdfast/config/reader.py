@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -16,7 +16,8 @@ from holdfast.config.toml.text import dotted, literal
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_ALLOWED = "names of 1 to 64 letters, digits, - and _"
 
-KeyPath = tuple[str, ...]
+#: names of keys, and places in arrays of tables
+KeyPath = tuple[str | int, ...]
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -95,6 +96,8 @@ class Reader:
                 return self._values(subsection.section, found, path)
             case Form.NAMED:
                 return self._named(subsection.section, found, path)
+            case Form.LISTED:
+                return self._listed(subsection.section, found, path)
 
     def _named(self, section: type[Section], found: object, path: KeyPath) -> Mapping[str, Section]:
         if not isinstance(found, dict):
@@ -103,6 +106,12 @@ class Reader:
         for name in found:
             self._check_name((*path, name))
         return {name: self.section(section, value, (*path, name)) for name, value in found.items()}
+
+    def _listed(self, section: type[Section], found: object, path: KeyPath) -> Sequence[Section]:
+        if not isinstance(found, list):
+            self.reject(path, str(invalid_value(found, f"an array of tables, [[{dotted(path)}]]")))
+            return ()
+        return tuple(self.section(section, value, (*path, number)) for number, value in enumerate(found))
 
     def _variant(self, variants: Variants, found: dict[str, object], path: KeyPath) -> Section | None:
         """Return the section that the key ``type`` of a table names; None if the table cannot be used."""
@@ -131,6 +140,8 @@ class Reader:
                 self._learn(entry.section, here)
             elif isinstance(entry, Subsection) and entry.form is Form.NAMED:
                 self._learn_named(entry.section, here)
+            elif isinstance(entry, Subsection) and entry.form is Form.LISTED:
+                self._learn(entry.section, here)
         named = variants_of(section)
         for variant in named[1].types.values() if named is not None else ():
             self._learn_named(variant, path)

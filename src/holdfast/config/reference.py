@@ -13,6 +13,8 @@ from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml.text import literal, written
 
 _WIDTH = 100
+#: the forms of tables whose name has no part that the operator chooses
+_ONE_NAME = (Form.TABLE, Form.LISTED)
 
 _TOML_HEAD = """\
 ## Holdfast's configuration: every option, with its default.
@@ -155,7 +157,7 @@ def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str
     for name, table in _tables(section, prefix):
         if table.section is ZoneOverrides:  # it has the options of other tables
             continue
-        heading = name if table.form is Form.TABLE else f"{name}.NAME"
+        heading = name if table.form in _ONE_NAME else f"{name}.NAME"
         for key, entry in _options(table.section):
             yield _described_option(f"{heading}.{key}", entry)
         for type_name, variant, _ in _types(table.section):
@@ -207,12 +209,14 @@ def _toml_tables(section: type[Section], prefix: str, *, optional: bool) -> Iter
         absent = optional or table.section is TLSConfig  # with such a table, a certificate would be missing
         if table.form is Form.TABLE:
             yield f"# [{name}]\n" if absent else f"[{name}]\n"
+        elif table.form is Form.LISTED:
+            yield f"# [[{name}]]\n"
         else:  # only listeners have one by default
             heading = f"{name}.default" if table.section is ListenerConfig else f"{name}.NAME"
             yield f"[{heading}]\n" if table.section is ListenerConfig else f"# [{heading}]\n"
         yield from _toml_options(table.section, heading)
         yield from _toml_variants(table.section, name)
-        yield from _toml_tables(table.section, f"{heading}.", optional=absent or table.form is Form.NAMED)
+        yield from _toml_tables(table.section, f"{heading}.", optional=absent or table.form is not Form.TABLE)
 
 
 def _toml_variants(section: type[Section], name: str) -> Iterator[str]:
@@ -242,8 +246,9 @@ def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
         if table.section is ZoneOverrides:
             yield f"## [zones.NAME]\n\n{_escaped(table.help)}\n\n{_MARKDOWN_ZONES}"
             continue
-        heading = name if table.form is Form.TABLE else f"{name}.NAME"
-        yield f"## [{heading}]\n\n{_escaped(table.help)}\n"
+        heading = name if table.form in _ONE_NAME else f"{name}.NAME"
+        shown = f"[[{heading}]]" if table.form is Form.LISTED else f"[{heading}]"
+        yield f"## {shown}\n\n{_escaped(table.help)}\n"
         for key, entry in _options(table.section):
             yield _markdown_option(heading, key, entry)
         for number, (type_name, variant, variants) in enumerate(_types(table.section)):

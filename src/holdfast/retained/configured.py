@@ -6,6 +6,7 @@ from holdfast.config import Config
 from holdfast.config.sections.limits import LimitsOfClients
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -68,8 +69,26 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
     )
 
 
+def policies_of(retainer: RetainerConfig) -> Policies:
+    """Return the policies, compiled."""
+    return Policies(
+        [
+            Policy(
+                number,
+                policy.filter,
+                policy.msg_expiry_interval,
+                policy.msg_expiry_interval_override,
+                policy.max_payload_size,
+                policy.force_retain,
+            )
+            for number, policy in enumerate(retainer.policies, 1)
+        ]
+    )
+
+
 def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
-    """Use the configured flow control and publish rate from now on."""
+    """Use the configured flow control, publish rate and policies from now on."""
+    retained.change_policies(policies_of(retainer))
     retained.replays.flow.change(flow_of(retainer))
     retained.change_publish_rate(limits_of(retainer).max_publish_rate)
 

@@ -31,6 +31,7 @@ from holdfast.messages import (
     RetainedMessage,
 )
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
+from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
@@ -76,7 +77,12 @@ class IRetainedMessages(Interface):
         """
 
     enabled = Attribute("Whether messages are stored at all.")
+    forces = Attribute("Tells whether a topic is retained without RETAIN 1; None: no topic is.")
+
     retains_together = Attribute("False if :meth:`retain` has to decide about each message now.")
+
+    def is_plain(topic: str) -> bool:
+        """Tell whether :meth:`retain_together` takes the topic: no policy applies to it."""
 
     def retain_together(
         topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
@@ -84,7 +90,7 @@ class IRetainedMessages(Interface):
         """Store messages of one Client with one ticket: none has properties or an empty payload.
 
         Returns None, without any effect, if :meth:`retain` has to decide about each. Called only if
-        ``retains_together``.
+        ``retains_together``, and for topics that are plain.
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
@@ -139,8 +145,12 @@ class RetainedMessages(Service):
         limits: RetainerLimits,
         flow: FlowSettings,
         sources: SourceCheck | None = None,
+        policies: Policies = NO_POLICIES,
     ) -> None:
         """With ``sources``, replays judge the publishers of the messages."""
+        self.policies = policies
+        #: is called when the policies have changed
+        self.policies_changed: Callable[[], None] = lambda: None
         self.feed = ChangeFeed()
         self.sources = sources
         self.replays = ReplayRegistry(
@@ -234,6 +244,15 @@ class RetainedMessages(Service):
             if not decision.overtaken:  # else a newer change was announced before
                 self.feed.announce(Change(topic, decision.revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED))
         return decision
+
+    @property
+    def forces(self) -> Callable[[str], bool] | None:
+        """Tells whether a topic is retained without RETAIN 1; None: no topic is."""
+        return self.policies.forces
+
+    def is_plain(self, topic: str) -> bool:
+        """Tell whether no policy applies to a topic."""
+        return not self.policies or self.policies.of(topic) is None
 
     @property
     def retains_together(self) -> bool:
@@ -386,6 +405,12 @@ class RetainedMessages(Service):
         else:
             self._publishing.change(rate, now)  # a new bucket would be full again
 
+    def change_policies(self, policies: Policies) -> None:
+        """Use other policies for new messages."""
+        if policies.policies != self.policies.policies:
+            self.policies = policies
+            self.policies_changed()
+
     def change_payers(self, payers: PayerLimits | None) -> None:
         """Use the quotas of other listeners and zones, if payers have had quotas since the start."""
         if self._ledger is not None and payers is not None:
@@ -401,7 +426,7 @@ class RetainedMessages(Service):
             message.client_id,
             message.username,
             now,
-            self._expires_at(message.expires_at, now),
+            self._expires_at(message.expires_at, now, self.policies.of(message.topic) if self.policies else None),
             self._store.next_revision(),
         )
 
@@ -432,15 +457,20 @@ class RetainedMessages(Service):
     def _settle_when_flushed(self, ticket: CommitTicket) -> None:
         self._store.flushed().when_settled(ticket.settle)
 
-    def _expires_at(self, expires_at: int | None, now: int) -> int | None:
+    def _expires_at(self, expires_at: int | None, now: int, policy: Policy | None = None) -> int | None:
         """Return when a message expires that should expire then (milliseconds), None for never.
 
         It is stored with the message, so that delivery and sweep agree even if the options change later.
         """
         limits = self._limits
-        if expires_at is None and limits.msg_expiry_interval:
-            expires_at = now + round(limits.msg_expiry_interval * 1000)
-        override = limits.msg_expiry_interval_override
+        interval, override = limits.msg_expiry_interval, limits.msg_expiry_interval_override
+        if policy is not None:
+            if policy.msg_expiry_interval is not None:
+                interval = policy.msg_expiry_interval
+            if policy.msg_expiry_interval_override is not None:
+                override = policy.msg_expiry_interval_override or None
+        if expires_at is None and interval:
+            expires_at = now + round(interval * 1000)
         if override is None or (expires_at is None and limits.allow_never_expire):
             return expires_at
         latest = now + round(override * 1000)
@@ -448,7 +478,12 @@ class RetainedMessages(Service):
 
     def _refusal(self, message: ApplicationMessage, by_operator: bool = False) -> RetainRefused | None:
         """Return the refusal by a limit that does not depend on other retained messages, None if there is none."""
-        refusal = size_refusal(self._limits, message.topic, len(message.payload))
+        refusal = size_refusal(
+            self._limits,
+            message.topic,
+            len(message.payload),
+            self.policies.of(message.topic) if self.policies else None,
+        )
         if refusal is not None:
             return refusal
         rate = self._publishing

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.config.fields import Option, Section, described
+from holdfast.config.fields import Option, Section, Subsection, described
 from holdfast.config.shown_values import shown_value
 
 #: keys that may be changed while the broker runs; the name of a table includes all its keys
-CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
+CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "policies", "flow_control")
 #: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
 UNTIL_RESTART = "until_restart"
 
@@ -31,6 +31,8 @@ def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 def _shown(value: Any, description: object) -> Any:
     if isinstance(value, Section):
         return shown(value)
+    if isinstance(value, tuple) and isinstance(description, Subsection):
+        return [shown(one) for one in value]
     if isinstance(value, Mapping):
         return {name: _shown(one, description) for name, one in value.items()}
     return shown_value(value, description.kind if isinstance(description, Option) else None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, named_tables, option, table
+from holdfast.config.fields import Section, listed_tables, named_tables, option, table
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Rate, Size, Text, invalid_value
 from holdfast.config.sections.retain_modes import RetainModes
 from holdfast.config.toml.text import literal
@@ -151,6 +151,58 @@ class TopicQuotaConfig(QuotaConfig):
         effect="A topic counts against every quota with a matching filter.",
         example="sensors/#",
     )
+
+
+#: The word in a policy for the value of the general option.
+INHERIT = "inherit"
+
+
+@frozen
+class PolicyConfig(Section):
+    """The policy of a Topic Filter."""
+
+    filter: str = option(
+        FilterString(),
+        "#",
+        help="The Topic Filter of the policy, such as sensors/# for a whole branch. Each policy needs one.",
+        effect="The first policy that matches a topic applies, all of it; later ones do not.",
+        example="sensors/#",
+    )
+    msg_expiry_interval: float | None = option(
+        Duration("1s", _LONGEST, zero="never", words={INHERIT: None}),
+        INHERIT,
+        help="Expiry of messages without a Message Expiry Interval, instead of retainer.msg_expiry_interval.",
+        effect="Applies to new messages; stored messages keep their expiry.",
+        example="1h",
+    )
+    msg_expiry_interval_override: float | None = option(
+        Duration("1s", _LONGEST, words={"disabled": 0.0, INHERIT: None}),
+        INHERIT,
+        help="Longest time for which a message is retained, instead of retainer.msg_expiry_interval_override. disabled"
+        " = no limit.",
+        effect="Applies to new messages. With retainer.allow_never_expire, messages that never expire are exempt.",
+        example="1d",
+    )
+    max_payload_size: int | None = option(
+        Size("1B", "256MB", zero="no limit", words={INHERIT: None}),
+        INHERIT,
+        help="Longest payload that is retained, instead of retainer.max_payload_size. 0 = no limit here.",
+        effect="Messages with a longer payload are routed but not retained; see on_limit.",
+        example="4KB",
+    )
+    force_retain: bool = option(
+        Flag(),
+        False,
+        help="Retain every message of these topics, also without RETAIN 1: a last-value cache for publishers that do"
+        " not set RETAIN. An empty message clears the topic. Zones with another retained_messages_mode are exempt.",
+        effect="true: new subscribers get the last message. Present subscribers get messages as before.",
+        example=True,
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Require a Topic Filter: a policy for all topics should not come from a forgotten key."""
+        if "filter" not in given:
+            yield "filter", 'is missing; allowed: filter = "TOPIC FILTER"', ("filter",)
 
 
 @frozen
@@ -335,6 +387,14 @@ class RetainerConfig(RetainModes):
         metadata=named_tables(
             TopicQuotaConfig,
             "Quotas of Topic Filters: one table each, with a name of your choice.",
+        ),
+    )
+    policies: Sequence[PolicyConfig] = field(
+        default=(),
+        metadata=listed_tables(
+            PolicyConfig,
+            "Policies of Topic Filters, one table each. The first one that matches a topic applies, in the order of"
+            " the file. What it does not set is as for all other topics.",
         ),
     )
     flow_control: FlowControlConfig = field(

@@ -8,6 +8,7 @@ from enum import Enum
 from attrs import frozen
 
 from holdfast.charging import payers_of
+from holdfast.retained.policies import Policy
 from holdfast.scheduling.rates import Rate
 from holdfast.wire.characters import control_character
 from holdfast.wire.properties import Properties
@@ -155,12 +156,18 @@ class RetainerLimits:
         return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)
 
 
-def size_refusal(limits: RetainerLimits, topic: str, size: int) -> RetainRefused | None:
-    """Return the refusal of a message whose payload (``size`` bytes) or topic is too long, None if neither is."""
-    if limits.max_payload_size and size > limits.max_payload_size:
-        return RetainRefused(
-            Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, retainer.max_payload_size is {limits.max_payload_size}"
-        )
+def size_refusal(
+    limits: RetainerLimits, topic: str, size: int, policy: Policy | None = None
+) -> RetainRefused | None:
+    """Return the refusal of a message whose payload (``size`` bytes) or topic is too long, None if neither is.
+
+    The limit of a ``policy`` replaces the general one.
+    """
+    most, key = limits.max_payload_size, "retainer."
+    if policy is not None and policy.max_payload_size is not None:
+        most, key = policy.max_payload_size, policy.name
+    if most and size > most:
+        return RetainRefused(Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, {key}max_payload_size is {most}")
     if 4 * len(topic) > limits.max_topic_length:  # a character has at most 4 bytes: short topics are not encoded
         length = len(topic.encode())
         if length > limits.max_topic_length:

@@ -104,7 +104,7 @@ class Publishing:
         clears = retain and not packet.payload
         answer = parts.authorizer.may_publish(principal, topic, qos, retain, clears)
         if answer is True:
-            if retain or qos == 2:
+            if retain or qos == 2 or ((forces := parts.retained.forces) is not None and forces(topic)):
                 self._accept(message, packet)
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
@@ -332,11 +332,14 @@ class Publishing:
                 if message.qos:
                     self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
                 return
-            if self._retain_mode is RetainMode.ENABLED:
-                undecided = self._parts.retained.undecided(message)
-                if undecided is not None:
-                    self._wait_to_retain(undecided, message, identifier)
-                    return
+        if self._retain_mode is RetainMode.ENABLED and (
+            message.retain
+            or ((forces := self._parts.retained.forces) is not None and forces(message.topic))
+        ):
+            undecided = self._parts.retained.undecided(message)
+            if undecided is not None:
+                self._wait_to_retain(undecided, message, identifier)
+                return
         self._publish(message, identifier)
 
     def _wait_to_retain(self, undecided: Deferred[None], message: ApplicationMessage, identifier: int) -> None:

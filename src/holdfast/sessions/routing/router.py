@@ -8,6 +8,7 @@ from typing import cast
 
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -15,6 +16,7 @@ from holdfast.sessions.delivery.packet_identifiers import CommonIdentifiers
 from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing.routing_table import Match, RoutingTable, merged
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
+from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
@@ -66,7 +68,7 @@ class Router:
         silent_clear: bool = False,
         replaces: bool = False,
     ) -> tuple[CommitTicket, bool]:
-        """Retain the message if it has RETAIN 1 and the ``mode`` allows it, and route it.
+        """Retain the message if it has RETAIN 1 or a policy says so, and the ``mode`` allows it; and route it.
 
         With ``silent_clear``, a message that clears a retained one is not routed. ``after`` is settled when the
         message may be sent with QoS 2. A message that ``replaces`` is queued in place of older retained messages of its
@@ -77,12 +79,22 @@ class Router:
         if may_reject and self.rejecting and message.qos:
             self.check_queues(message)
         retained = COMMITTED
-        if message.retain and mode is RetainMode.ENABLED:
-            retained = self._retained.retain(message, origin)
-            if silent_clear and not message.payload:
-                return retained, True
+        if mode is RetainMode.ENABLED:
+            if message.retain:
+                retained = self._retained.retain(message, origin)
+                if silent_clear and not message.payload:
+                    return retained, True
+            elif (forces := self._retained.forces) is not None and forces(message.topic):
+                retained = self._retain_forced(message, origin)
         ticket, matched = self.route(message, after, replaces)
         return ticket if retained is COMMITTED else both(retained, ticket), matched
+
+    def _retain_forced(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain a message without RETAIN 1, as a policy says. Its publisher is not told of a refusal."""
+        try:
+            return self._retained.retain(message, origin)
+        except RetainRefused as refusal:
+            return not_retained(message, refusal, origin, self._retained, self._counters)
 
     def route(
         self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False
@@ -125,6 +137,8 @@ class Router:
         them may end its connection, and later ones must not be published then.
         """
         if may_reject and self.rejecting and message.qos:
+            return None
+        if (forces := self._retained.forces) is not None and forces(message.topic):
             return None
         route = self.table.find(message.topic)
         if route.groups or route.judged or any(match.session.client_id == message.client_id for match in route.matches):

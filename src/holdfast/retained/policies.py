@@ -1,0 +1,85 @@
+"""Policies of the retainer for the topics of a Topic Filter: the first one that matches, in the order of the file.
+
+How it works. The Topic Filters of all policies are in one topic tree, so a look-up costs the levels of the topic and the
+policies that match it, not the number of policies. The answers of recent topics are remembered. An example:
+
+    1  filter = "plant/+/alarm"                        write_interval = "0s"
+    2  filter = "plant/#"                              write_interval = "1m"
+
+    plant/7/alarm   matches 1 and 2: policy 1 applies, all of it, and nothing of policy 2
+    plant/7/speed   matches 2: policy 2 applies
+    office/light    matches none: the general options of ``[retainer]`` apply
+
+A policy has only what differs from the general options: None stands for the general value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from holdfast.topic_tree import TopicTree
+
+#: Topics whose answers are remembered, and the most characters of such a topic.
+_REMEMBERED = 16_384
+_LONGEST = 256
+
+
+@frozen
+class Policy:
+    """What applies to the topics of a Topic Filter. None: the general option. Intervals are in seconds, sizes in bytes.
+
+    ``number`` is the place in the file, from 1 on. An ``msg_expiry_interval_override`` of 0 is no limit.
+    """
+
+    number: int
+    topic_filter: str
+    msg_expiry_interval: float | None = None
+    msg_expiry_interval_override: float | None = None
+    max_payload_size: int | None = None
+    force_retain: bool = False
+    write_interval: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The beginning of its options' names, in messages."""
+        return f"retainer.policies, number {self.number}, "
+
+
+class Policies:
+    """Finds the policy of a topic."""
+
+    def __init__(self, policies: Sequence[Policy] = ()) -> None:
+        self.policies = tuple(policies)
+        self._tree: TopicTree[int, Policy] = TopicTree()
+        for policy in self.policies:
+            self._tree.add(policy.topic_filter, policy.number, policy)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._find)
+        #: tells whether a message of a topic is retained without RETAIN 1; None if no policy says so
+        self.forces: Callable[[str], bool] | None = (
+            self._forces if any(policy.force_retain for policy in self.policies) else None
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.policies)
+
+    def of(self, topic: str) -> Policy | None:
+        """Return the policy that applies to a topic, None if none matches."""
+        return self._remembered(topic) if len(topic) <= _LONGEST else self._find(topic)
+
+    def _find(self, topic: str) -> Policy | None:
+        found = self._tree.match(topic)
+        return min(found, key=_number)[1] if found else None
+
+    def _forces(self, topic: str) -> bool:
+        policy = self.of(topic)
+        return policy is not None and policy.force_retain
+
+
+def _number(found: tuple[int, Policy]) -> int:
+    return found[0]
+
+
+NO_POLICIES = Policies()
