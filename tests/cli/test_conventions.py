@@ -52,6 +52,7 @@ REPORTS = {
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
     ("retainer", "info"): {"count", "bytes", "replays", "store"},
+    ("retainer", "policy", "explain", "a/b"): {"topic", "policy", "options", "quotas"},
     ("retainer", "replays"): set(),
     ("retainer", "restore", "#", "--at", "2h", "--config", "h.toml"): set(),
     ("retainer", "settings"): {"retainer.delivery_rate", "until_restart"},

@@ -13,13 +13,16 @@ from holdfast.config import Config, default, load
 from holdfast.config.fields import Form, Option, Section, Subsection, described, option, variants_of
 from holdfast.config.kinds import Flag, Integer, InvalidValue
 from holdfast.config.reference import render_markdown, render_toml
-from holdfast.config.sections.retainer import TopicQuotaConfig
+from holdfast.config.sections.retainer import PolicyConfig, TopicQuotaConfig
 from holdfast.config.toml.text import written
 
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"
 #: examples of rules, which are no configurations; tests/authorization/test_rule_files.py reads them
 RULES = {"rules.toml", "home-rules.toml", "fleet-rules.toml", "mosquitto.acl"}
+
+#: the forms of tables whose name has no part that the operator chooses
+ONE_NAME = (Form.TABLE, Form.LISTED)
 
 
 def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:
@@ -29,7 +32,7 @@ def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple
             yield prefix, key, entry
         elif isinstance(entry, Subsection) and entry.form is not Form.PARTIAL:
             name = f"{prefix}.{key}" if prefix else key
-            yield from options(entry.section, name if entry.form is Form.TABLE else f"{name}.NAME")
+            yield from options(entry.section, name if entry.form in ONE_NAME else f"{name}.NAME")
 
 
 def options_of_page(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:
@@ -40,7 +43,7 @@ def options_of_page(section: type[Section] = Config, prefix: str = "") -> Iterat
             yield prefix, key, entry
         elif isinstance(entry, Subsection) and entry.form is not Form.PARTIAL:
             name = f"{prefix}.{key}" if prefix else key
-            tables.append((entry.section, name if entry.form is Form.TABLE else f"{name}.NAME"))
+            tables.append((entry.section, name if entry.form in ONE_NAME else f"{name}.NAME"))
     variants = variants_of(section)
     for variant in variants[1].types.values() if variants is not None else ():
         yield from options_of_page(variant, f"{prefix}.NAME")
@@ -69,7 +72,8 @@ def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -
     text = re.sub(r"(?ms)^# \[(?:listeners\.default|admin)\.tls.*?(?=^\[)", "", render_toml())  # needs a certificate
     path.write_text(uncommented(text))
     defaults = default(tmp_path)
-    retainer = evolve(defaults.retainer, topic_quotas={"NAME": TopicQuotaConfig()})  # a quota that limits nothing
+    # a quota that limits nothing, and a policy that changes nothing
+    retainer = evolve(defaults.retainer, topic_quotas={"NAME": TopicQuotaConfig()}, policies=(PolicyConfig(),))
     assert load(path) == evolve(defaults, retainer=retainer)
 
 
@@ -126,6 +130,8 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         assert entry.kind.allowed.startswith("only ")
         return
     text = f"[{table}]\n{key} = {written(entry.example)}\n"
+    if table == "retainer.policies":
+        text = f"[{text.replace(']', ']]', 1)}" + ("" if key == "filter" else 'filter = "#"\n')
     if key == "zone":
         text += f"[zones.{entry.example}]\n"
     if key == "sources":

@@ -16,8 +16,8 @@ from holdfast.config.toml.text import dotted, literal
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_ALLOWED = "names of 1 to 64 letters, digits, - and _"
 
-#: names of keys, and places in arrays of tables
-KeyPath = tuple[str | int, ...]
+#: names of keys; of a table in an array, its number from 1 on
+KeyPath = tuple[str, ...]
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -111,7 +111,7 @@ class Reader:
         if not isinstance(found, list):
             self.reject(path, str(invalid_value(found, f"an array of tables, [[{dotted(path)}]]")))
             return ()
-        return tuple(self.section(section, value, (*path, number)) for number, value in enumerate(found))
+        return tuple(self.section(section, value, (*path, str(number))) for number, value in enumerate(found, 1))
 
     def _variant(self, variants: Variants, found: dict[str, object], path: KeyPath) -> Section | None:
         """Return the section that the key ``type`` of a table names; None if the table cannot be used."""

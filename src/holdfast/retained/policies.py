@@ -1,7 +1,7 @@
 """Policies of the retainer for the topics of a Topic Filter: the first one that matches, in the order of the file.
 
-How it works. The Topic Filters of all policies are in one topic tree, so a look-up costs the levels of the topic and the
-policies that match it, not the number of policies. The answers of recent topics are remembered. An example:
+How it works. The Topic Filters of all policies are in one topic tree. So a look-up costs the levels of the topic and
+the policies that match it, however many others there are. The answers of recent topics are remembered. An example:
 
     1  filter = "plant/+/alarm"                        write_interval = "0s"
     2  filter = "plant/#"                              write_interval = "1m"

@@ -17,6 +17,7 @@ from holdfast.admin.retained.lists.tokens import Tokens
 from holdfast.admin.retained.lists.tree import TreeCalls
 from holdfast.admin.retained.merging import MergeCalls
 from holdfast.admin.retained.messages import MessageCalls
+from holdfast.admin.retained.policies import PolicyCalls
 from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.retained.replays import ReplayCalls
 from holdfast.admin.retained.revisions import RevisionCalls
@@ -75,6 +76,7 @@ class RetainerAPI:
         tokens = Tokens(changes)
         self.routes: tuple[Route, ...] = (
             *ReplayCalls(retained, settings).routes,
+            *PolicyCalls(settings).routes,
             Route(
                 method="GET",
                 path=f"{API_PREFIX}/info",

@@ -32,6 +32,11 @@ class Settings:
         self._config = self._file = _under_one_name(config)
         self._apply = apply
 
+    @property
+    def config(self) -> RetainerConfig:
+        """The present configuration."""
+        return self._config
+
     def shown(self) -> dict[str, Any]:
         """Return the present values, and the keys whose values differ from the file."""
         now, file = _shown(self._config), _shown(self._file)

@@ -40,10 +40,15 @@ class KeyLocation:
     implied: bool = False
 
     def at(self, path: Sequence[str | int]) -> int:
-        """Return the line of a path below this key, or of its nearest parent in the file."""
+        """Return the line of a path below this key, or of its nearest parent in the file.
+
+        A number as text, from 1 on, is also the place of an element of an array.
+        """
         location = self
         for part in path:
             child = location.below.get(part)
+            if child is None and isinstance(part, str) and part.isdecimal():
+                child = location.below.get(int(part) - 1)
             if child is None:
                 break
             location = child

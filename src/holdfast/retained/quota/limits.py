@@ -156,9 +156,7 @@ class RetainerLimits:
         return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)
 
 
-def size_refusal(
-    limits: RetainerLimits, topic: str, size: int, policy: Policy | None = None
-) -> RetainRefused | None:
+def size_refusal(limits: RetainerLimits, topic: str, size: int, policy: Policy | None = None) -> RetainRefused | None:
     """Return the refusal of a message whose payload (``size`` bytes) or topic is too long, None if neither is.
 
     The limit of a ``policy`` replaces the general one.

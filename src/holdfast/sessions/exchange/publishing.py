@@ -333,8 +333,7 @@ class Publishing:
                     self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
                 return
         if self._retain_mode is RetainMode.ENABLED and (
-            message.retain
-            or ((forces := self._parts.retained.forces) is not None and forces(message.topic))
+            message.retain or ((forces := self._parts.retained.forces) is not None and forces(message.topic))
         ):
             undecided = self._parts.retained.undecided(message)
             if undecided is not None:

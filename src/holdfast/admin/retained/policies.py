@@ -1,0 +1,81 @@
+"""The call that explains which policy applies to a topic, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.settings import Settings
+from holdfast.admin.retained.settings_view import shown
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, INTEGER, STRING, TOPIC, array, nullable, record
+from holdfast.config.sections.retainer import INHERIT
+from holdfast.retained.configured import policies_of
+from holdfast.topic_tree import TopicTree
+from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name
+
+#: the options of a policy with a general option of the same name
+_GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size")
+
+_OPTION = record({"key": STRING, "value": ANYTHING, "by_policy": BOOLEAN})
+_EXPLAINED = record(
+    {
+        "topic": STRING,
+        "policy": nullable(record({"number": INTEGER, "filter": STRING})),
+        "options": array(_OPTION),
+        "quotas": array(STRING),
+    }
+)
+
+
+class PolicyCalls:
+    """Answers the call about policies."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/policy",
+                handler=self.explain,
+                scope=Scope.READ,
+                summary="Show the policy of a topic, the options that follow from it, and the quotas that count for it",
+                parameters=(query("topic", {**TOPIC, "minLength": 1}, "the Topic Name", required=True),),
+                answers={200: Content(_EXPLAINED, "the policy")},
+            ),
+        )
+
+    def explain(self, call: Call) -> Deferred[Answer]:
+        """Explain what applies to a topic."""
+        topic = call.arguments["topic"]
+        try:
+            check_topic_name(topic, MOST_LEVELS)
+        except InvalidTopicName as invalid:
+            raise bad_request(f"topic is no Topic Name: {invalid}", "topic", "a Topic Name") from None
+        config = self._settings.config
+        policy = policies_of(config).of(topic)
+        general = shown(config)
+        own = {} if policy is None else shown(config.policies[policy.number - 1])
+        options: list[dict[str, Any]] = []
+        for key in _GENERAL:
+            by_policy = own.get(key, INHERIT) != INHERIT
+            options.append({"key": key, "value": own[key] if by_policy else general[key], "by_policy": by_policy})
+        options.append({"key": "force_retain", "value": own.get("force_retain", False), "by_policy": bool(own)})
+        quotas: TopicTree[str, None] = TopicTree()
+        for name, quota in config.topic_quotas.items():
+            quotas.add(quota.topic_filter, name, None)
+        return succeed(
+            answer(
+                {
+                    "topic": topic,
+                    "policy": None if policy is None else {"number": policy.number, "filter": policy.topic_filter},
+                    "options": options,
+                    "quotas": sorted(name for name, _ in quotas.match(topic)),
+                }
+            )
+        )
