@@ -88,6 +88,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("POST", "/api/v5/mqtt/retainer/messages"): RETAINED_WRITE,
     ("DELETE", "/api/v5/mqtt/retainer/replay"): ADMIN,
     ("DELETE", "/api/v5/mqtt/retainer/replay/{id}"): ADMIN,
+    ("GET", "/api/v5/mqtt/retainer/policy"): READ,
     ("GET", "/api/v5/mqtt/retainer/replays"): READ,
     ("POST", "/api/v5/mqtt/retainer/restore"): RETAINED_WRITE,
     ("GET", "/api/v5/mqtt/retainer/tree"): READ,
