@@ -27,7 +27,12 @@ from tests.config.conftest import Problems
             'found "a#"',
         ),
         ("[[retainer.policies]]\nforce_retain = true", 1, "retainer.policies.1.filter", "is missing"),
-        ('[[retainer.policies]]\nfilter = "a"\nforce = 1', 3, "retainer.policies.1.force", "unknown key; known here: filter"),
+        (
+            '[[retainer.policies]]\nfilter = "a"\nforce = 1',
+            3,
+            "retainer.policies.1.force",
+            "unknown key; known here: filter",
+        ),
         ("retainer.policies = [1]", 1, "retainer.policies.1", "found 1; allowed: a table"),
     ],
 )
