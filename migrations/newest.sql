@@ -53,6 +53,7 @@ CREATE TABLE session_subscriptions (
     replay_cut BIGINT,
     replay_marker TEXT,
     conflate INTEGER,
+    replay_info TEXT,
     PRIMARY KEY (session_id, topic_filter)
 ) WITHOUT ROWID;
 CREATE TABLE session_messages (

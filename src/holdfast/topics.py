@@ -12,6 +12,8 @@ SYS_PREFIX = "$SYS/"
 BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
 #: markers of the ends of replays, for Clients that subscribe to it
 REPLAY_END = "$replay/end"
+#: A Principal is told the publishers of the messages of a Topic Filter if it may subscribe to this with the filter.
+PUBLISHERS = "$replay/publisher/"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 #: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.

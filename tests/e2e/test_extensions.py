@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.processes import BrokerProcess
 pytestmark = pytest.mark.e2e
 
 PAGE = ROOT / "docs" / "extensions" / "replay-end.md"
+INFO = ROOT / "docs" / "extensions" / "replay-info.md"
 
 
 def retain(port: int, topics: list[str]) -> None:
@@ -43,9 +45,9 @@ def output_of(*command: str, program: str | None = None) -> str:
     ).stdout
 
 
-def snippet(language: str) -> str:
-    """Return the snippet of the page in a language."""
-    (found,) = [block.text for block in blocks(PAGE) if block.language == language]
+def snippet(language: str, page: Path = PAGE) -> str:
+    """Return the snippet of a page in a language."""
+    (found,) = [block.text for block in blocks(page) if block.language == language]
     return found
 
 
@@ -60,6 +62,20 @@ def test_the_snippet_in_javascript(port: int) -> None:
     """The same with MQTT.js."""
     told = output_of("node", "-", str(port), program=snippet("js"))
     assert told == "2 messages: plant/a,plant/b\n"
+
+
+OF_A_REVISION = r"plant/a is of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z revision \d+\n"
+
+
+def test_the_snippet_of_the_age_in_python(port: int) -> None:
+    """It prints when the retained message was stored."""
+    assert re.fullmatch(OF_A_REVISION, output_of(sys.executable, "-", str(port), program=snippet("python", INFO)))
+
+
+@needs_mqttjs
+def test_the_snippet_of_the_age_in_javascript(port: int) -> None:
+    """The same with MQTT.js."""
+    assert re.fullmatch(OF_A_REVISION, output_of("node", "-", str(port), program=snippet("js", INFO)))
 
 
 @needs_mosquitto

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.names import OFFERED
 from holdfast.extensions.participation import ANSWER, takes_part
+from holdfast.extensions.replay_info import FACTS, facts_in, text_of
 from holdfast.extensions.requests import NO_REQUESTS, SubscribeRequests, broker_property, subscribe_requests
 from holdfast.wire import Properties
 
@@ -41,6 +42,13 @@ def test_interval_of_conflation() -> None:
     assert subscribe_requests(both, 128) == SubscribeRequests("my/end", 3_600_000)
 
 
+def test_facts_have_one_order() -> None:
+    """Facts are asked for in any order, and are kept in the order in which they are told."""
+    found = subscribe_requests([("holdfast-replay-info", "publisher,stored-at")], 128)
+    assert found == SubscribeRequests(replay_info=("stored-at", "publisher"))
+    assert facts_in(text_of(FACTS)) == FACTS
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -49,6 +57,10 @@ def test_interval_of_conflation() -> None:
         ([("holdfast-replay-end", "a/b/c")], "at most 2 levels"),
         ([("holdfast-replay-end", 257 * "a")], "at most 256 bytes"),
         ([("holdfast-replay-end", "$share/g")], "a topic that does not begin with"),
+        ([("holdfast-replay-info", "")], "one or more of stored-at, revision, publisher"),
+        ([("holdfast-replay-info", "revision,age")], "holdfast-replay-info has one or more of"),
+        ([("holdfast-replay-info", "revision,revision")], "each once"),
+        ([("holdfast-replay-info", "revision, stored-at")], "with commas"),
         *(
             ([("holdfast-conflate", ms)], "holdfast-conflate is a number of milliseconds from 1 to 3600000")
             for ms in (
@@ -74,7 +86,13 @@ def test_bad_requests(asked: list[tuple[str, str]], why: str) -> None:
         subscribe_requests(asked, 2)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "holdfast", "holdfast-replay-end", "holdfast-x"]), st.text())))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "holdfast", "holdfast-replay-end", "holdfast-replay-info", "holdfast-x"]), st.text()
+        )
+    )
+)
 def test_any_properties_are_understood_or_refused(properties: list[tuple[str, str]]) -> None:
     """Whatever comes, it is a request or a BadRequest with a text."""
     try:

@@ -20,7 +20,22 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
+REVISIONS = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0008",
+    "0009",
+    "0010",
+    "0011",
+    "0012",
+    "0013",
+    "0014",
+)
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -164,6 +179,8 @@ def rows_of(shape: str) -> Contents:
         rows["session_subscriptions"] = [(*row, marker) for row in rows["session_subscriptions"]]
     if shape >= "0013":
         rows["session_subscriptions"] = [(*row, 250) for row in rows["session_subscriptions"]]
+    if shape >= "0014":
+        rows["session_subscriptions"] = [(*row, "stored-at,revision") for row in rows["session_subscriptions"]]
     return rows
 
 
@@ -199,7 +216,7 @@ def step(rows: Contents, to: str) -> Contents:
         after["source_surveys"] = []
     elif to == "0011":
         after["api_keys"] = []
-    elif to in ("0012", "0013"):
+    elif to in ("0012", "0013", "0014"):
         after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
     return after
 

@@ -31,7 +31,7 @@ _CONNECTING = {
              "conflate_interval", "conflate_filter", "session_expiry_interval", "idle_timeout", "upgrade_qos",
              "ignore_loop_deliver"),
     "force_shutdown": ("enable", "policy", "max_mailbox_size", "max_bytes"),
-    "retainer": ("retained_messages_mode", "stop_publish_clear_msg"),
+    "retainer": ("retained_messages_mode", "stop_publish_clear_msg", "tell_publishers"),
     "admin": ("tls",),
     "limits": ("messages_rate", "bytes_rate"),
 }  # fmt: skip

@@ -11,6 +11,8 @@ PARTICIPATION = "holdfast"
 PREFIX = "holdfast-"
 #: in SUBSCRIBE: the Topic Name for the marker of the end of each replay
 REPLAY_END = "holdfast-replay-end"
+#: in SUBSCRIBE: what to tell of each replayed message
+REPLAY_INFO = "holdfast-replay-info"
 #: in SUBSCRIBE: the least time between two messages of a topic, in milliseconds
 CONFLATE = "holdfast-conflate"
 #: in PUBLISH: the conditions of a compare-and-set
@@ -28,4 +30,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end", "conflate", "compare-and-set")
+OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import CONFLATE, PREFIX, REPLAY_END, TOLD_BY_BROKER
+from holdfast.extensions.names import CONFLATE, PREFIX, REPLAY_END, REPLAY_INFO, TOLD_BY_BROKER
+from holdfast.extensions.replay_info import Facts, facts_in
 from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
 
@@ -24,14 +25,16 @@ UserProperties = Sequence[tuple[str, str]]
 class SubscribeRequests:
     """What a SUBSCRIBE asks for. ``replay_end`` is the Topic Name for markers, None for no markers.
 
-    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none. ``replay_info`` is what to tell of each
+    replayed message.
     """
 
     replay_end: str | None = None
     conflate: int = 0
+    replay_info: Facts = ()
 
 
-_FOR_SUBSCRIBE = frozenset({REPLAY_END, CONFLATE})
+_FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_INFO, CONFLATE})
 
 NO_REQUESTS = SubscribeRequests()
 
@@ -53,7 +56,12 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         found[name] = value
     if not found:
         return NO_REQUESTS
-    return SubscribeRequests(_marker_topic(found.get(REPLAY_END), max_levels), _interval(found.get(CONFLATE)))
+    facts = found.get(REPLAY_INFO)
+    return SubscribeRequests(
+        _marker_topic(found.get(REPLAY_END), max_levels),
+        _interval(found.get(CONFLATE)),
+        () if facts is None else facts_in(facts),
+    )
 
 
 def _interval(text: str | None) -> int:

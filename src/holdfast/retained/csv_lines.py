@@ -21,7 +21,8 @@ import re
 from base64 import b64encode
 
 from holdfast.messages import RetainedMessage
-from holdfast.retained.records import date_of, properties_of
+from holdfast.retained.dates import date_of
+from holdfast.retained.records import properties_of
 from holdfast.terminal_text import printable
 
 COLUMNS = (

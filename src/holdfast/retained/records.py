@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from datetime import UTC, datetime
 from typing import Any
 
 from attrs import frozen
 
 from holdfast.messages import ApplicationMessage, RetainedMessage
+from holdfast.retained.dates import date_of
 from holdfast.retained.fields import LATEST, check_payload, checked_properties, fields_in, fields_of
 from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.values import ListedMessage
@@ -131,9 +131,3 @@ def properties_of(properties: Properties) -> dict[str, Any]:
 def properties_in(text: str) -> Properties:
     """Return the properties in a JSON object, as :func:`properties_of` makes it. Raises :class:`BadRecord`."""
     return checked_properties(fields_in(text.encode(errors="surrogatepass"), "properties."))
-
-
-def date_of(milliseconds: int) -> str:
-    """Return a time in RFC 3339; times after the year 9999 are shown as its end."""
-    moment = datetime.fromtimestamp(min(milliseconds, LATEST - 1) / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

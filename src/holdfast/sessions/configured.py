@@ -32,6 +32,7 @@ def limits_of(zone: Zone) -> Limits:
         retain_available=mqtt.retain_available,
         retained_messages_mode=RetainMode(zone.retainer.retained_messages_mode),
         stop_publish_clear_msg=zone.retainer.stop_publish_clear_msg,
+        tell_publishers=zone.retainer.tell_publishers,
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,

@@ -43,6 +43,7 @@ class Limits:
     retain_available: bool = True
     retained_messages_mode: RetainMode = RetainMode.ENABLED
     stop_publish_clear_msg: bool = False
+    tell_publishers: bool = False  #: of retained messages, to those who may ask
     wildcard_subscription: bool = True
     shared_subscription: bool = True
     subscription_identifiers: bool = True

@@ -56,7 +56,7 @@ sessions = Layout(
 session_subscriptions = Layout(
     "session_subscriptions", 2, session_id=BIG, topic_filter=TEXT, qos=SMALL, no_local=SMALL, retain_as_published=SMALL,
     retain_handling=SMALL, identifier=INTEGER, replay_after=TEXT, replay_cut=BIG, replay_marker=TEXT,
-    conflate=INTEGER,
+    conflate=INTEGER, replay_info=TEXT,
 )  # fmt: skip
 session_messages = Layout(
     "session_messages", 1, id=BIG, topic=TEXT, qos=SMALL, retain=SMALL, client_id=TEXT, username=TEXT, expires_at=BIG,

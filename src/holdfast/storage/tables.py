@@ -117,6 +117,7 @@ sessions = Table(
 #: is the topic up to which all messages are acknowledged ("" for none yet). Changes with a revision above
 #: ``replay_cut`` (NULL: unknown) concern the Client as live messages. ``replay_marker`` is the marker that is due at
 #: the end of the replay (NULL: none). ``conflate`` is the interval of conflation in milliseconds (NULL: none).
+#: ``replay_info`` is what is told of each replayed message (NULL: nothing).
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -131,6 +132,7 @@ session_subscriptions = Table(
     Column("replay_cut", BigInteger),
     Column("replay_marker", Text),
     Column("conflate", Integer),
+    Column("replay_info", Text),
     sqlite_with_rowid=False,
 )
 

@@ -132,6 +132,26 @@ class StoreContract:
         """Open an empty store with node 1, for one test."""
         raise NotImplementedError
 
+    def test_facts_are_told_within_the_bytes_of_a_read(self) -> None:
+        """Facts are told of each message in its packet, in all kinds of reads, and count in the bytes of a batch."""
+        with self.opened() as store:
+            stored = [put(store, f"a/{number}", client_id=(None, "c")[number % 2]) for number in range(9)]
+            wanted = selection("a/+", 5, facts=("stored-at", "revision", "publisher"))
+            for publishers in (False, True):
+                found = slices(store, evolve(wanted, publishers=publishers), max_bytes=400, detailed=True)
+                assert [one.count for one in found if len(one.packets) > 400] == []
+                parser = PacketParser(1 << 20, 5)
+                parser.receive_data(b"".join(one.packets for one in found))
+                for one in stored:
+                    packet = parser.next_packet()
+                    assert isinstance(packet, Publish)
+                    assert packet.topic == one.topic
+                    told = dict(packet.properties.user_properties)
+                    assert told["holdfast-stored-at"] == "2023-11-14T22:13:20.000Z"
+                    assert told["holdfast-revision"] == str(one.revision)
+                    assert told.get("holdfast-publisher") == one.client_id
+                assert sum(len(one.publishers) for one in found) == (9 if publishers else 0)
+
     def test_a_message_is_read_unchanged(self) -> None:
         with self.opened() as store:
             properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))

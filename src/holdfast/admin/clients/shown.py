@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, TIME, Schema, nullable, record
 from holdfast.client_views import ClientView, ConnectionView, SubscriptionView, WaitingMessage
-from holdfast.retained.records import date_of
+from holdfast.retained.dates import date_of
 
 #: in place of the seconds until a Session expires that never does, as in MQTT
 _NEVER = 0xFFFFFFFF

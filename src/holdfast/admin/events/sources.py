@@ -14,7 +14,7 @@ from holdfast.alarms.alarms import Alarms
 from holdfast.audit.audit import BANNED, CONNECTED, DISCONNECTED, LONGEST, REFUSED
 from holdfast.audit.overheard import OverheardAudit
 from holdfast.metrics.ring import Ring
-from holdfast.retained.records import date_of
+from holdfast.retained.dates import date_of
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.replay.status import ReplayStatus

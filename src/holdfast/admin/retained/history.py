@@ -46,10 +46,11 @@ from holdfast.admin.routing.schemas import (
     request,
     whole,
 )
+from holdfast.retained.dates import date_of
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restored, Restorer
-from holdfast.retained.records import LARGEST_SHOWN, date_of, properties_of
+from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most events of a page.

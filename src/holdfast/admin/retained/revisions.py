@@ -19,10 +19,10 @@ from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, TIME, TOPIC, array, page, record, whole
 from holdfast.messages import ChangeKind
+from holdfast.retained.dates import date_of
 from holdfast.retained.history.differences import LARGEST_COMPARED, differences
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.revisions import KnownTopic, RevisionReader
-from holdfast.retained.records import date_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most topics of a page.

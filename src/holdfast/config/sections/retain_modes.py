@@ -23,6 +23,15 @@ class RetainModes(Section):
         " with RETAIN 1.",
         example="enabled_without_retaining",
     )
+    tell_publishers: bool = option(
+        Flag(),
+        False,
+        help="Tell clients the Client Identifiers of the publishers of retained messages, if they ask with"
+        " holdfast-replay-info. Where rules are configured, they also have to allow subscribe and receive on"
+        " $replay/publisher/FILTER, where FILTER is the Topic Filter of the Subscription.",
+        effect="true: clients learn the names of others.",
+        example=True,
+    )
     stop_publish_clear_msg: bool = option(
         Flag(),
         False,

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import define
 
 from holdfast.messages import ChangeKind
+from holdfast.retained.dates import date_of
 from holdfast.retained.history.entries import HistoryEvent
-from holdfast.retained.records import date_of
 from holdfast.retained.store.rows import Row, json_of
 from holdfast.wire.properties import NO_PROPERTIES
 

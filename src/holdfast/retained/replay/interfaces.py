@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from attrs import frozen
 from zope.interface import Attribute, Interface
 
+from holdfast.extensions.replay_info import Facts
 from holdfast.retained.store.values import Slice
 
 One = TypeVar("One")
@@ -18,7 +19,7 @@ class ReplayForm:
     """The form of the packets that a subscriber asks for under its present options (see :class:`Selection`).
 
     ``detailed`` asks for the QoS and the expiry of each message. ``within`` has Topic Filters that match every message
-    that the subscriber may receive, None if it may receive all, or if they are unknown.
+    that the subscriber may receive, None if it may receive all, or if they are unknown. ``facts`` are told of each one.
     """
 
     protocol_version: int
@@ -26,6 +27,7 @@ class ReplayForm:
     except_client: str | None = None
     max_packet_size: int | None = None
     within: tuple[str, ...] | None = None
+    facts: Facts = ()
 
 
 class IDelivery(Interface):

@@ -60,6 +60,7 @@ class VisibleRows:
             form.within,
             stretch.until,
             stretch.looked,
+            form.facts,
         )
 
     def __bool__(self) -> bool:

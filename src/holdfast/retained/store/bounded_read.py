@@ -289,7 +289,7 @@ class BoundedRead:
             found = self._read(conditions)
         if found is None:
             return None, True
-        if len(found.packets) > max_bytes:  # longer messages were stored between the two statements
+        if len(found.packets) > max_bytes:  # longer ones were stored meanwhile, or the facts are long
             version = selection.protocol_version
             fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= max_bytes) or int(first)
             if fitting < found.count:
@@ -323,8 +323,7 @@ class BoundedRead:
         )
 
     def _read(self, conditions: str) -> Slice | None:
-        publishers = self._selection.publishers
-        found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, publishers, self._bound)
+        found = self._statements.read(self._cursor, conditions, self._selection, self._detailed, self._bound)
         if found is not None and found.soonest_expiry and self._version5 and not self._detailed:
             # The Message Expiry Interval is written at delivery [MQTT5-3.3.2-6], so each expiry is needed.
             self._detailed = True

@@ -15,6 +15,7 @@ from holdfast.charging import payers_of
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.conditional.decision import Present, decide
+from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.scans.memory import MemoryScans
@@ -137,7 +138,7 @@ class MemoryRetainedStore:
                     left_out += 1
                     after = topic
                     continue
-                size = len(packet_of(row, selection.protocol_version))
+                size = len(_packet(row, selection))
                 if len(wanted) == rows or (wanted and size > max_bytes):
                     done = False
                     break
@@ -318,9 +319,16 @@ def _is_long(row: Row, selection: Selection) -> bool:
     return most is not None and len(packet_of(row, selection.protocol_version)) > most
 
 
+def _packet(row: Row, selection: Selection) -> bytes:
+    packet = packet_of(row, selection.protocol_version)
+    if selection.facts:
+        packet = with_facts(packet, selection.facts, [(row.stored_at, row.revision, row.client_id)])
+    return packet
+
+
 def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
     soonest = min((row.expires_at for row in rows if row.expires_at is not None), default=0)
-    packets = b"".join([packet_of(row, selection.protocol_version) for row in rows])
+    packets = b"".join([_packet(row, selection) for row in rows])
     publishers = [(row.username, row.client_id) for row in rows] if selection.publishers else ()
     if not detailed and not (selection.protocol_version == 5 and soonest):
         return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest, publishers=publishers)

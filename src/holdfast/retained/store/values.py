@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from holdfast.extensions.replay_info import Facts
 from holdfast.messages import RetainedMessage
 
 
@@ -32,7 +33,7 @@ class Selection:
 
     ``within`` has Topic Filters whose ranges bound the read (:mod:`holdfast.retained.wildcards.ranges`), None for no
     such bound. The read ends behind the topic ``until`` (None: at the end). ``publishers`` asks who published each
-    message.
+    message. ``facts`` are told in User Properties of each packet (:mod:`holdfast.retained.store.facts`).
     """
 
     topic_filter: str
@@ -46,6 +47,7 @@ class Selection:
     within: tuple[str, ...] | None = None
     until: str | None = None
     publishers: bool = False
+    facts: Facts = ()
 
 
 #: the User Name and the Client Identifier of the publisher of a retained message; None where there is none

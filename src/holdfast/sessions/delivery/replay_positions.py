@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from holdfast.extensions.replay_info import Facts
 from holdfast.sessions.delivery.inflight import OVER, Inflight
 from holdfast.sessions.state.pending_marker import PendingMarker
 from holdfast.sessions.state.subscription import ReplayProgress
@@ -35,7 +36,17 @@ RESTORED = -1
 class ReplayPosition:
     """The position of one replay. ``connection`` is the number of the connection on which it was asked for."""
 
-    __slots__ = ("_acknowledged", "_unacknowledged", "connection", "cursor", "cut", "delivered", "marker", "saved")
+    __slots__ = (
+        "_acknowledged",
+        "_unacknowledged",
+        "connection",
+        "cursor",
+        "cut",
+        "delivered",
+        "facts",
+        "marker",
+        "saved",
+    )
 
     def __init__(self, cut: int = 0, connection: int = RESTORED, acknowledged: str = "") -> None:
         self.connection = connection
@@ -43,6 +54,7 @@ class ReplayPosition:
         self.cursor = acknowledged  #: the last topic sent before the replay was interrupted
         self.delivered = False  #: whether the replay has delivered its last message
         self.marker: PendingMarker | None = None  #: due when everything has been delivered
+        self.facts: Facts = ()  #: what the Client is told of each message
         self.saved: str | None = acknowledged  #: the stored position; None: stored as over
         self._acknowledged = acknowledged
         self._unacknowledged: deque[tuple[Inflight, str]] | None = None  # most replays wait, and need none
@@ -52,7 +64,7 @@ class ReplayPosition:
         """The values to store, None for a replay that is over."""
         if self.saved is None:
             return None
-        return ReplayProgress(self.saved, self.cut, None if self.marker is None else self.marker.text())
+        return ReplayProgress(self.saved, self.cut, None if self.marker is None else self.marker.text(), self.facts)
 
     @property
     def awaits_acknowledgements(self) -> bool:

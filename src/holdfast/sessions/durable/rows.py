@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.auth.interfaces import Principal
+from holdfast.extensions.replay_info import facts_in, text_of
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.state.interfaces import DeliveryState, StoredWill
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
@@ -44,17 +45,21 @@ def subscription_row(
         subscription.retain_handling, subscription.identifier,
         None if progress is None else progress.after, (progress.cut or None) if progress is not None else None,
         None if progress is None else progress.marker, subscription.conflate or None,
+        text_of(progress.facts) if progress is not None and progress.facts else None,
     )  # fmt: skip
 
 
 def subscription_of(row: Row) -> tuple[Subscription, ReplayProgress | None]:
     """Return the subscription of a row of ``session_subscriptions``, and the progress of its replay."""
-    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker, conflate = row
+    (_, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker, conflate,
+     facts) = row  # fmt: skip
     group, inner = split_shared(topic_filter)
     subscription = Subscription(
         inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group, conflate=conflate or 0
     )
-    return subscription, None if replay_after is None else ReplayProgress(replay_after, cut or 0, marker)
+    if replay_after is None:
+        return subscription, None
+    return subscription, ReplayProgress(replay_after, cut or 0, marker, () if facts is None else facts_in(facts))
 
 
 def delivery_row(session: int, delivery: DeliveryState) -> Row:

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from holdfast.auth.interfaces import Grant
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.names import CONFLATE
+from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
 from holdfast.extensions.requests import subscribe_requests
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
@@ -28,6 +29,7 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks
 from holdfast.sessions.exchange.long_packets import LongPackets
 from holdfast.sessions.exchange.replay_ends import ReplayEnds
+from holdfast.sessions.replays.publishers import tells_publishers
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
@@ -65,6 +67,7 @@ class _Asked:
     ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
     which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    ``facts`` are to be told of each replayed message. ``notes`` are for the Reason String.
     """
 
     packet_identifier: int
@@ -77,6 +80,8 @@ class _Asked:
     own: list[str] = field(factory=list)
     ends: ReplayEnds | None = None
     conflate: int = 0
+    facts: Facts = ()
+    notes: list[str] = field(factory=list)
 
 
 class _Patterns:
@@ -127,6 +132,7 @@ class Subscribing:
             try:
                 requests = subscribe_requests(packet.properties.user_properties, self._limits.max_topic_levels)
                 asked.conflate = requests.conflate
+                asked.facts = requests.replay_info
                 if requests.replay_end is not None:
                     asked.ends = ReplayEnds(requests.replay_end, self._session)
             except BadRequest as bad:
@@ -246,6 +252,8 @@ class Subscribing:
             yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
             yield 1
+            if wanted is not None and wanted.replayed and PUBLISHER_FACT in asked.facts and not asked.notes:
+                yield from self._check_publishers(asked, key)
             if self._link.is_closed:  # its Session may have ended
                 return
             if wanted is None:
@@ -254,6 +262,7 @@ class Subscribing:
             replayed = wanted.replayed
             if replayed:
                 position = self._replays.new_position()
+                position.facts = asked.facts
                 if asked.ends is not None:
                     position.marker = asked.ends.marker(key, not is_sys(key))
                 asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
@@ -274,6 +283,8 @@ class Subscribing:
         self._replays.reread(key, is_queued_alike)
         marker = None if asked.ends is None else asked.ends.marker(key, False)
         position = session.replay_positions.get(key)
+        if position is not None:
+            position.facts = asked.facts
         if marker is not None:
             position = self._replays.mark_end(key, marker)
         progress = None if position is None else position.progress
@@ -292,13 +303,22 @@ class Subscribing:
         ticket = asked.tickets.ticket()
         if not self._v5:  # MQTT 3 has one code for all failures
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        note = "" if asked.ends is None else asked.ends.note
+        notes = ["" if asked.ends is None else asked.ends.note, *asked.notes]
         if asked.conflate and any(key.startswith(SHARED_PREFIX) for key in asked.wanted):
-            note = "; ".join(filter(None, (note, f"{CONFLATE} does not hold for shared subscriptions")))
+            notes.append(f"{CONFLATE} does not hold for shared subscriptions")
+        note = "; ".join(filter(None, notes))
         self._answer(asked.packet_identifier, tuple(codes), ticket, note)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
+
+    def _check_publishers(self, asked: _Asked, topic_filter: str) -> Iterator[int]:
+        """Note for the Reason String if the publishers of a Topic Filter are not told, in a step of long work."""
+        authorizer = self._parts.authorizer
+        effort = authorizer.effort
+        if not tells_publishers(authorizer, self._session.principal, self._limits, topic_filter):
+            asked.notes.append("publishers are not told: not permitted")
+        yield 1 + authorizer.effort - effort
 
     def _subscription(self, wanted: _Wanted, asked: _Asked) -> Subscription:
         request = wanted.request

@@ -58,6 +58,7 @@ def restored(
             position = ReplayPosition(progress.cut, RESTORED, progress.after)
             if progress.marker is not None:
                 position.marker = marker_of(progress.marker)
+            position.facts = progress.facts
             session.replay_positions.add(topic_filter, position)
     session.void_cuts = stored.void_cuts
     session.received.restore(stored.received)

@@ -8,7 +8,7 @@ crash a stored delivery comes before the rest of a replay.
 
 from __future__ import annotations
 
-from holdfast.retained.records import date_of
+from holdfast.retained.dates import date_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.replay_positions import ReplayPosition

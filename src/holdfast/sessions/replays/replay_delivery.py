@@ -31,11 +31,12 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
+from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
 from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
 from holdfast.retained.store.slices import only
@@ -47,6 +48,7 @@ from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.replay_positions import ReplayPosition
 from holdfast.sessions.replays.markers import send_marker
+from holdfast.sessions.replays.publishers import tells_publishers
 from holdfast.sessions.replays.replayed_packets import (
     message_expiry_interval,
     numbered,
@@ -94,10 +96,11 @@ class IReplays(Protocol):
 
 @frozen
 class _Permission:
-    """What the subscriber may receive, and the Topic Filters of it (see :class:`ReplayForm`)."""
+    """What the subscriber may receive, the Topic Filters of it, and what it is told (see :class:`ReplayForm`)."""
 
     grant: Grant
     within: tuple[str, ...] | None
+    facts: Facts = ()
 
 
 _NOTHING = _Permission(Grant.REFUSED, ())
@@ -137,7 +140,7 @@ class ReplayDelivery:
         self._was_queued = False  # whether messages were delivered like live ones
         self._concludes = False  # whether the messages have been asked for that must come before the marker
         self._permission = _NOTHING
-        self._judged_at: object = None  # the epoch of this permission
+        self._judged_at: object = None  # the epoch of this permission, and the facts asked for
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
         self._held_until = session.hurry_held()  # the number of the last held message that must have left
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
@@ -155,24 +158,37 @@ class ReplayDelivery:
             self._link.protocol_version,
             self._highest_qos(subscription) > 0
             or subscription.identifier is not None
-            or permission.grant is Grant.FILTERED,
+            or permission.grant is Grant.FILTERED
+            or bool(permission.facts),  # each length is compared with the Maximum Packet Size
             self._session.client_id if subscription.no_local else None,
             self._link.maximum_packet_size,
             permission.within,
+            permission.facts,
         )
 
     def _present_permission(self) -> _Permission:
         """Ask the authorizer if its epoch has changed since the last time."""
         authorizer = self._authorizer
         epoch = authorizer.epoch
-        if epoch is None or epoch != self._judged_at:
-            self._judged_at = epoch
+        asked = epoch, self._position.facts
+        if epoch is None or asked != self._judged_at:
+            self._judged_at = asked
             self._permission = _NOTHING
             with self._link.guard:
                 self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
+                if self._position.facts:
+                    self._permission = evolve(self._permission, facts=self._facts())
             if self._permission.grant is not Grant.GRANTED:
                 self._note_left_out(NOT_AUTHORIZED)
         return self._permission
+
+    def _facts(self) -> Facts:
+        """Return what the Client may be told of each message, of what it has asked for."""
+        link = self._link
+        if not link.participant:  # also a Client of MQTT 3 that has taken over the Session
+            return ()
+        permitted = tells_publishers(self._authorizer, self._session.principal, link.limits, self._topic_filter)
+        return tuple(fact for fact in self._position.facts if fact != PUBLISHER_FACT or permitted)
 
     def room(self) -> int:
         """Return how many messages may be delivered now. After 0 the Session wakes the replay when there is room."""

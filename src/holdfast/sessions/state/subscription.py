@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from holdfast.extensions.replay_info import Facts
 from holdfast.hot_values import hot_frozen
 
 
@@ -32,9 +33,10 @@ class ReplayProgress:
     """How far a replay is. The Client has acknowledged all messages up to the topic ``after``.
 
     Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain. ``marker`` is
-    the marker that is due at its end (:mod:`.pending_marker`), None for none.
+    the marker that is due at its end (:mod:`.pending_marker`), None for none. ``facts`` are told of each message.
     """
 
     after: str
     cut: int
     marker: str | None = None
+    facts: Facts = ()

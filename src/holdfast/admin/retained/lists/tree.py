@@ -19,8 +19,8 @@ from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import BOOLEAN, FLAG, INTEGER, STRING, TIME, TOPIC, nullable, page, record, whole
 from holdfast.retained.administration import Administration
+from holdfast.retained.dates import date_of
 from holdfast.retained.queries.tree import TreeNode, base_of
-from holdfast.retained.records import date_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most nodes of a page.

@@ -28,8 +28,9 @@ from holdfast.retained.store.dialects.texts import (
     topics_text,
     walk_text,
 )
+from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
-from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Survey, Usage
+from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Selection, Slice, Survey, Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
 from holdfast.storage.driver import Connection, Cursor
 
@@ -206,16 +207,19 @@ class Statements(ABC):
         return self.numbers_from(cursor.fetchone()[0])
 
     def read(
-        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, publishers: bool, bound: dict[str, Any]
+        self, cursor: Cursor, conditions: str, selection: Selection, detailed: bool, bound: dict[str, Any]
     ) -> Slice | None:
-        """Read the packets of at most ``limit`` messages, None if there are none.
+        """Read the packets of at most ``limit`` messages, in the form of the selection, None if there are none.
 
         Also returns None if another node has stored a packet longer than ``longest``.
         """
-        cursor.execute(read_text(self.fragments, conditions, version5, detailed, publishers), bound)
+        version5, publishers, facts = selection.protocol_version == 5, selection.publishers, selection.facts
+        cursor.execute(read_text(self.fragments, conditions, version5, detailed, publishers, bool(facts)), bound)
         last, count, packets, soonest_expiry, *rest = cursor.fetchone()
         if not count:
             return None
+        if facts:
+            packets = with_facts(packets, facts, self.tuples_from(rest.pop()))
         published = self.tuples_from(rest.pop()) if publishers else ()
         if not rest:
             return Slice(last, count, packets, soonest_expiry=soonest_expiry, publishers=published)

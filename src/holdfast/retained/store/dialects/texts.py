@@ -54,8 +54,10 @@ def conditions_text(
 
 
 @lru_cache(maxsize=256)
-def read_text(fragments: Fragments, conditions: str, version5: bool, detailed: bool, publishers: bool) -> str:
-    """Select last topic, count, packets, soonest expiry; if asked for, QoS and expiry of all, and their publishers."""
+def read_text(
+    fragments: Fragments, conditions: str, version5: bool, detailed: bool, publishers: bool, facts: bool
+) -> str:
+    """Select last topic, count, packets, soonest expiry; if asked for, QoS and expiry of all, publishers, and facts."""
     packet = (
         f"prefix5 || {fragments.topic_bytes} || properties5 || payload"
         if version5
@@ -64,9 +66,11 @@ def read_text(fragments: Fragments, conditions: str, version5: bool, detailed: b
     return (
         f"SELECT max(topic), count(*), {fragments.packets}, coalesce(min(expires_at), 0)"
         f"{', ' + fragments.details if detailed else ''}"
-        f"{', ' + fragments.tuples.format('username, client_id') if publishers else ''} "
+        f"{', ' + fragments.tuples.format('username, client_id') if publishers else ''}"
+        f"{', ' + fragments.tuples.format('stored_at, revision, client_id') if facts else ''} "
         f"FROM (SELECT topic, {packet} AS packet, "
-        f"expires_at{', qos' if detailed else ''}{', username, client_id' if publishers else ''} "
+        f"expires_at{', qos' if detailed else ''}{', username' if publishers else ''}"
+        f"{', client_id' if publishers or facts else ''}{', stored_at, revision' if facts else ''} "
         f"FROM retained WHERE {conditions}{fragments.none_longer} "
         "ORDER BY topic LIMIT :limit) AS found"
     )
