@@ -149,7 +149,10 @@ Step = Burst | HandOver | Settle | Clean | Put | Join | Leave | Subscribe | Unsu
 
 @frozen
 class Habit:
-    """The options of a subscriber. MQTT 3.1.1 ignores those that it lacks. ``receive_buffer`` is in bytes."""
+    """The options of a subscriber. MQTT 3.1.1 ignores those that it lacks. ``receive_buffer`` is in bytes.
+
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    """
 
     version: int
     lasting: bool
@@ -157,6 +160,7 @@ class Habit:
     receive_buffer: int
     retain_as_published: bool
     identifiers: bool
+    conflate: int = 0
 
 
 @frozen
@@ -265,6 +269,7 @@ _HABITS = st.builds(
     st.sampled_from([4096, 1 << 18]),
     st.sampled_from([False, False, True]),
     st.booleans(),
+    st.sampled_from([0, 0, 5, 50]),
 )
 
 

@@ -107,7 +107,10 @@ class Subscriber:
         properties = Properties()
         if link.version == 5:
             expiry = 0 if clean else _LASTING
-            properties = Properties(session_expiry_interval=expiry, receive_maximum=self.habit.receive_maximum)
+            asked = (("holdfast", "?"),) if self.habit.conflate else ()
+            properties = Properties(
+                session_expiry_interval=expiry, receive_maximum=self.habit.receive_maximum, user_properties=asked
+            )
         link.send(p.Connect(self.client_id, link.version, clean, properties=properties))
         connack = await self._welcome
         if old is not None:
@@ -156,6 +159,9 @@ class Subscriber:
             number = len(self._identifiers) + 1
             self._identifiers[number] = full
             properties = Properties(subscription_identifiers=(number,))
+        if v5 and self.habit.conflate:
+            asked = (("holdfast-conflate", str(self.habit.conflate)),)
+            properties = evolve(properties, user_properties=asked)
         rap = v5 and self.habit.retain_as_published
         request = p.SubscriptionRequest(full, qos, self._no_local, rap, retain_handling)
         packet_identifier = self._asks(full)
