@@ -67,7 +67,10 @@ class ClientView:
 
 @frozen(kw_only=True)
 class SubscriptionView:
-    """A subscription. ``topic_filter`` is the one in SUBSCRIBE, with its share."""
+    """A subscription. ``topic_filter`` is the one in SUBSCRIBE, with its share.
+
+    ``conflate`` is the interval of conflation in milliseconds that the Client has asked for.
+    """
 
     client_id: str
     topic_filter: str
@@ -77,6 +80,7 @@ class SubscriptionView:
     retain_as_published: bool
     retain_handling: int
     identifier: int | None
+    conflate: int | None
 
 
 @frozen(kw_only=True)

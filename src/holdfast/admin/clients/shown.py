@@ -59,7 +59,7 @@ CLIENT: Schema = record(
 SUBSCRIPTION: Schema = record(
     {
         "clientid": STRING, "node": STRING, "topic": STRING, "qos": INTEGER, "nl": INTEGER, "rap": INTEGER,
-        "rh": INTEGER, "share_group": STRING, "subid": INTEGER,
+        "rh": INTEGER, "share_group": STRING, "subid": INTEGER, "conflate_ms": INTEGER,
     },
     required=("clientid", "node", "topic", "qos", "nl", "rap", "rh"),
 )  # fmt: skip
@@ -115,6 +115,7 @@ def shown_subscription(subscription: SubscriptionView, node: str) -> dict[str, A
             "rh": subscription.retain_handling,
             "share_group": subscription.share,
             "subid": subscription.identifier,
+            "conflate_ms": subscription.conflate,
         }
     )
 

@@ -67,4 +67,5 @@ def subscription_view(client_id: str, topic_filter: str, subscription: Subscript
         retain_as_published=subscription.retain_as_published,
         retain_handling=subscription.retain_handling,
         identifier=subscription.identifier,
+        conflate=subscription.conflate or None,
     )
