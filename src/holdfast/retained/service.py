@@ -31,6 +31,7 @@ from holdfast.messages import (
     RetainedMessage,
 )
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
+from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
@@ -174,6 +175,10 @@ class RetainedMessages(Service):
         self._ledger: Ledger | None = None
         if limits.has_quotas or limits.on_limit is OnLimit.DROP_OLD:
             self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
+
+    def announce_expiry(self, publisher: INoticePublisher) -> None:
+        """Tell present subscribers when messages expire. Call it before the start."""
+        self._sweep.notices = ExpiryNotices(self.feed, publisher)
 
     def startService(self) -> None:
         """Start to sweep expired messages, and to judge publishers."""

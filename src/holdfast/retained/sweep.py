@@ -1,5 +1,7 @@
 """The sweep: it removes expired messages and old tombstones, and adapts stored messages to changed limits.
 
+With expiry notices, it also looks for expired messages every second, so that subscribers are told soon.
+
 Every statement is bounded to some rows, so the writer is never blocked for long.
 """
 
@@ -13,6 +15,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from holdfast.retained.expiry_notices import ExpiryNotices
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.scheduling.periodic import PeriodicJob
@@ -22,12 +25,15 @@ from holdfast.tickets import StorageFailure
 _ROWS = 1000
 #: seconds until preparations that failed at start are tried again
 _PREPARE_AGAIN = 60.0
+#: seconds between two looks for messages to give notice of
+_NOTICE_AGAIN = 1.0
 
 
 class Sweep:
     """Removes expired messages and old tombstones every ``msg_clear_interval``, at most ``msg_clear_limit`` of each.
 
-    ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages.
+    ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages. Set
+    ``notices`` before the start if subscribers are told of expired messages.
     """
 
     _log = Logger()
@@ -45,10 +51,18 @@ class Sweep:
         self._now = now
         self._limits = limits
         self._expired = expired
+        self.notices: ExpiryNotices | None = None
         self._sweeping = PeriodicJob(
             self._sweep,
             name="the sweep of expired messages",
             interval=limits.msg_clear_interval,
+            clock=clock,
+            foreseen=(StorageFailure,),
+        )
+        self._noticing = PeriodicJob(
+            self._expire_some,
+            name="the search for messages to give notice of",
+            interval=_NOTICE_AGAIN,
             clock=clock,
             foreseen=(StorageFailure,),
         )
@@ -65,12 +79,17 @@ class Sweep:
         limits = self._limits
         if limits.msg_clear_interval:
             self._sweeping.start(limits.msg_clear_interval)
+        if self.notices is not None:
+            self._noticing.start()
         if limits.has_quotas or limits.msg_expiry_interval_override is not None:
             self._preparing.start()
 
     def stop(self) -> None:
         """Stop sweeping."""
         self._sweeping.stop()
+        self._noticing.stop()
+        if self.notices is not None:
+            self.notices.stop()
         self._preparing.stop()
 
     @inlineCallbacks
@@ -85,9 +104,30 @@ class Sweep:
 
     @inlineCallbacks
     def _expire(self, limit: int) -> Generator[Deferred[Any], Any, int]:
-        topics = yield self._store.expire(self._now(), limit)
+        """Remove expired messages, and begin to give notice of them. Returns how many they were."""
+        notices = self.notices
+        if notices is None:
+            topics = yield self._store.expire(self._now(), limit)
+            self._expired(topics)
+            return len(topics)
+        changed, forget = notices.changed_topics()
+        try:
+            topics = yield self._store.expire(self._now(), limit)
+        finally:
+            forget()
         self._expired(topics)
+        notices.add([topic for topic in topics if topic not in changed])
         return len(topics)
+
+    @inlineCallbacks
+    def _expire_and_tell(self, limit: int) -> Generator[Deferred[Any], Any, int]:
+        removed: int = yield self._expire(limit)
+        if self.notices is not None:
+            yield self.notices.sent()
+        return removed
+
+    def _expire_some(self) -> Deferred[None]:
+        return self._in_steps(self._expire_and_tell)
 
     @inlineCallbacks
     def _prepare(self) -> Generator[Deferred[Any], Any, None]:
@@ -123,10 +163,15 @@ class Sweep:
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:
         before = self._now() - round(self._limits.tombstone_ttl * 1000)
-        for remove in (self._expire, partial(self._store.purge, before)):
-            left = self._limits.msg_clear_limit
-            while left > 0:
-                limit = min(left, _ROWS)
-                if (yield remove(limit)) < limit:
-                    break
-                left -= limit
+        yield self._in_steps(self._expire_and_tell)
+        yield self._in_steps(partial(self._store.purge, before))
+
+    @inlineCallbacks
+    def _in_steps(self, remove: Callable[[int], Deferred[int]]) -> Generator[Deferred[Any], Any, None]:
+        """Remove in steps, up to ``msg_clear_limit``."""
+        left = self._limits.msg_clear_limit
+        while left > 0:
+            limit = min(left, _ROWS)
+            if (yield remove(limit)) < limit:
+                return
+            left -= limit

@@ -270,6 +270,14 @@ class RetainerConfig(RetainModes):
         effect="false: they expire too. Without msg_expiry_interval_override it has no effect.",
         example=False,
     )
+    announce_expiry: bool = option(
+        Flag(),
+        False,
+        help="Whether present subscribers get an empty message when a retained message expires, as for a clear.",
+        effect="true: the broker looks for expired messages every second, and removes them, also with"
+        " msg_clear_interval = 0s.",
+        example=True,
+    )
     msg_clear_interval: float = option(
         Duration("1s", "30d", zero="no sweeps"),
         "60s",

@@ -29,6 +29,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.expiry_notices import INoticePublisher
 from holdfast.retained.publisher import IPublisher
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.routing.router import Router
@@ -53,7 +54,7 @@ class _Watch:
     since: float
 
 
-@implementer(IPublisher)
+@implementer(IPublisher, INoticePublisher)
 class OperatorPublisher:
     """Publishes changes by operators through the router."""
 
@@ -70,6 +71,12 @@ class OperatorPublisher:
         self._used += 1 + self._router.reach(message.topic)
         self._schedule()
         return self._router.publish(message, origin, replaces=not message.payload)[0]
+
+    def tell(self, message: ApplicationMessage) -> None:
+        """Send a message to present subscribers only, in place of queued retained messages of its topic."""
+        self._used += 1 + self._router.reach(message.topic)
+        self._schedule()
+        self._router.route(message, replaces=True)
 
     def send(self, message: ApplicationMessage) -> tuple[CommitTicket, bool]:
         """Publish any message. Returns what :meth:`Router.publish` returns. May raise RetainRefused."""
