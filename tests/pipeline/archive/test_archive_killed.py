@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,20 +16,25 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.archive.entries import read_archive
+from holdfast.pipeline.database.confirmation import confirm_archived
+from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.periods import read_state
 from tests.pipeline.commands import COMMAND, environment
+from tests.pipeline.database.test_confirmation import configured
 from tests.pipeline.stores import Filled, database, message
 
 #: Seconds a driver may take to get anywhere on a slow machine.
 _PATIENCE = 240.0
+#: the changes in a batch, and those before each run: three batches, so that no run ends before it is killed
+ROWS, GROWTH = 100, 300
 
 
 def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a driver in a new process group, with its JVM and workers."""
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
+            [COMMAND, "archive", "--storage", url, "--out", out, "--rows", str(ROWS)],
             env=environment(MASTER="local[2]"), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
 
@@ -68,7 +74,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def test_kill_9_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, kills: tuple[tuple[str, int], ...]
 ) -> None:
-    """During the first batch, between batches and in the middle of one; the last run is not killed."""
+    """During the first batch, between batches and in the middle of one. The last run, in this process, ends."""
     out, log = tmp_path / "archive", tmp_path / "driver.log"
     with database("postgresql", tmp_path, recorded=True) as filled:
         grow(filled, 0)
@@ -80,12 +86,8 @@ def test_kill_9_loses_and_doubles_nothing(
                 grow(filled, run)
             finally:
                 end(process)
-        last = driver(filled.url, out, log)
-        try:
-            assert last.wait(_PATIENCE) == 0, log.read_text()
-        finally:
-            if last.poll() is None:
-                end(last)
+        confirm = partial(confirm_archived, configured(filled, tmp_path))
+        archive(spark, Source(filled.url), Folder(str(out)), confirm, ROWS)
         figures = (F.count("*"), F.count_distinct("seq"), F.min("seq"), F.max("seq"), F.sum("seq"))
         found = tuple(read_archive(spark, Folder(str(out))).agg(*figures).collect()[0])
         with Source(filled.url).transaction() as transaction:
@@ -95,10 +97,10 @@ def test_kill_9_loses_and_doubles_nothing(
             )
             state = read_state(transaction.connection.cursor())
     assert found == tuple(expected)
-    assert found[0] == (1 + len(kills)) * 300
+    assert found[0] == (1 + len(kills)) * GROWTH
     assert state.archived_seq == state.last_seq
 
 
 def grow(filled: Filled, run: int) -> None:
     """Record more changes."""
-    filled.put(*(message(f"t/{run}/{number}") for number in range(300)))
+    filled.put(*(message(f"t/{run}/{number}") for number in range(GROWTH)))
