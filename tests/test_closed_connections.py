@@ -28,6 +28,10 @@ def _subscribe(topic_filter: str, qos: int = 1) -> bytes:
     return encode(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, qos),)), 5)
 
 
+def _question(topic: str, payload: bytes) -> bytes:
+    return encode(p.Publish(topic, payload, properties=Properties(response_topic="a/b")), 5)
+
+
 LIVES = {
     "nothing was sent": [],
     "CONNECT was malformed": [b"\xf0\x00"],
@@ -45,6 +49,13 @@ LIVES = {
     ],
     "it sent too many properties": [_connect(), _publish("a/b", user_properties=(("", ""),) * 200)],
     "it broke the protocol": [_connect(), b"\x00"],
+    "it asked": [_connect(), _subscribe("a/#"), _question("$retained/tree", b"{}")],
+    "it asked and was refused": [_connect(), _subscribe("a/#"), _publish("$retained/get", response_topic="a/b")],
+    "it asked and left": [
+        _connect(),
+        _subscribe("a/#"),
+        _question("$retained/tree", b"{}") * 3 + encode(p.Disconnect(), 5),
+    ],
     "its Session stayed": [_connect(expiry=60), _subscribe("a/#"), _publish("a/b")],
 }
 

@@ -14,6 +14,9 @@ BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
 REPLAY_END = "$replay/end"
 #: A Principal is told the publishers of the messages of a Topic Filter if it may subscribe to this with the filter.
 PUBLISHERS = "$replay/publisher/"
+#: what Clients publish to when they ask about retained messages: the broker answers, and routes nothing
+ASK_GET, ASK_COUNT, ASK_TREE = "$retained/get", "$retained/count", "$retained/tree"
+ASKED = frozenset((ASK_GET, ASK_COUNT, ASK_TREE))
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 #: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.
@@ -96,8 +99,8 @@ def is_sys(topic: str) -> bool:
 
 
 def is_of_broker(topic: str) -> bool:
-    """Tell whether only the broker publishes to a Topic Name: ``$SYS``, ``$replay``, or below them."""
-    return is_sys(topic) or topic.startswith("$replay/") or topic == "$replay"
+    """Tell whether only the broker publishes to a Topic Name: ``$SYS``, ``$replay``, ``$retained``, or below them."""
+    return is_sys(topic) or topic.startswith(("$replay/", "$retained/")) or topic in ("$replay", "$retained")
 
 
 def is_granted_to_all(topic_filter: str) -> bool:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.e2e
 
 PAGE = ROOT / "docs" / "extensions" / "replay-end.md"
 INFO = ROOT / "docs" / "extensions" / "replay-info.md"
+ASKING = PAGE.with_name("asking.md")
 
 
 def retain(port: int, topics: list[str]) -> None:
@@ -76,6 +77,18 @@ def test_the_snippet_of_the_age_in_python(port: int) -> None:
 def test_the_snippet_of_the_age_in_javascript(port: int) -> None:
     """The same with MQTT.js."""
     assert re.fullmatch(OF_A_REVISION, output_of("node", "-", str(port), program=snippet("js", INFO)))
+
+
+def test_asking_in_python(port: int) -> None:
+    """It prints the retained messages that it has asked for, and ends."""
+    told = output_of(sys.executable, "-", str(port), program=snippet("python", ASKING))
+    assert told == "plant/a on\nplant/b on\n"
+
+
+@needs_mqttjs
+def test_asking_in_javascript(port: int) -> None:
+    """It prints how many there are."""
+    assert output_of("node", "-", str(port), program=snippet("js", ASKING)) == "2 messages\n"
 
 
 @needs_mosquitto

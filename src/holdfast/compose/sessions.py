@@ -19,6 +19,7 @@ from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
+from holdfast.sessions.asking.questions import Questions
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
@@ -124,6 +125,7 @@ def compose_sessions(
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
         memory=memory, traces=Traces(clock, now, registry.link_of),
+        questions=Questions(retained, clock, now, accounts is not None and accounts.names_proven),
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 

@@ -180,6 +180,11 @@ class RetainedMessages(Service):
         """Tell present subscribers when messages expire. Call it before the start."""
         self._sweep.notices = ExpiryNotices(self.feed, publisher)
 
+    @property
+    def store(self) -> IRetainedStore:
+        """The store, for those who read many messages at once."""
+        return self._store
+
     def startService(self) -> None:
         """Start to sweep expired messages, and to judge publishers."""
         Service.startService(self)

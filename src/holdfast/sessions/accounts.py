@@ -41,7 +41,7 @@ class Accounts:
     """The accounts of all payers. ``names_proven`` tells whether User Names are payers."""
 
     def __init__(self, names_proven: bool) -> None:
-        self._names_proven = names_proven
+        self.names_proven = names_proven
         self._accounts: dict[str, Account] = {}
         #: Sessions of guests, by listener
         self._guests: defaultdict[str, int] = defaultdict(int)
@@ -119,7 +119,7 @@ class Accounts:
         return len(self._accounts)
 
     def _payer(self, principal: Principal) -> str:
-        payer = payer_of(principal.username, principal.client_id, self._names_proven)
+        payer = payer_of(principal.username, principal.client_id, self.names_proven)
         assert payer is not None  # each Session has a Client Identifier
         return payer
 

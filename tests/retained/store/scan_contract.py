@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import succeed
 
+from holdfast.auth.interfaces import Grant
 from holdfast.messages import RetainedMessage
+from holdfast.retained.queries.permitted import PermittedMessages
+from holdfast.retained.queries.permitted import Place as Stopped
+from holdfast.retained.queries.permitted_tree import PermittedTree
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.scans.interfaces import IRetainedScans
 from holdfast.retained.store.scans.ranking import first_places
@@ -64,6 +71,19 @@ def fill(store: IRetainedStore, rows: list[Any], cleared: list[int]) -> list[Ret
             clear(store, rows[number][0])
             del kept[rows[number][0]]
     return [kept[topic] for topic in sorted(kept)]
+
+
+class Asker:
+    """May receive what Topic Filters match. Is granted one of these as a whole."""
+
+    def __init__(self, allowed: list[str]) -> None:
+        self._allowed = allowed
+
+    def grant(self, topic_filter: str) -> Grant:
+        return Grant.GRANTED if topic_filter in self._allowed else Grant.FILTERED
+
+    def may_receive(self, topic: str) -> bool:
+        return any(matches(one, topic) for one in self._allowed)
 
 
 def is_wanted(search: Search, message: RetainedMessage) -> bool:
@@ -165,6 +185,47 @@ class ScanContract:
             among = [row[0] for row in rows if topic_filter == EVERY_TOPIC or matches(topic_filter, row[0])]
             listed = result_of(scans.listed(search, among))
             assert [one.message.topic for one in listed] == [one.topic for one in expected]
+
+    @pytest.mark.parametrize("allowed", [["a/#", "$x/#"], ["+/b", "a"], ["#", "+/+/#", "/+/#", "a/+/#", "b/+/#"], []])
+    def test_clients_see_what_they_may_receive(self, allowed: list[str]) -> None:
+        """All pages together have each message that is allowed, once; counts and levels have the same messages."""
+        topics = ["/e", "a", "a!", "a!/b", "a/b", "a/b/c", "a/c", "b", "b/b", "$x/y"]
+        asker = Asker(allowed)
+        with self.opened() as store:
+            for topic in (*topics, "gone"):
+                put(store, topic)
+            clear(store, "gone")
+            messages = PermittedMessages(store, None, lambda: NOW, lambda: succeed(None))
+            tree = PermittedTree(messages)
+            for topic_filter in ("#", "a/#", "+/b", "$x/#"):
+                expected = [t for t in sorted(topics) if matches(topic_filter, t) and asker.may_receive(t)]
+                for limit in (1, 3):
+                    seen: list[str] = []
+                    place: Stopped | None = Stopped("")
+                    while place is not None:
+
+                        def take(entry: ListedMessage, seen: list[str] = seen) -> bool:
+                            seen.append(entry.message.topic)
+                            return True
+
+                        place = result_of(messages.page(asker, topic_filter, place.topic, limit, False, take))
+                    assert seen == expected
+                    total, place = 0, Stopped("")
+                    while place is not None:
+                        counted = result_of(messages.count(asker, topic_filter, place.topic, limit))
+                        total, place = total + counted.tally.count, counted.place
+                    assert total == len(expected)
+            for parent, base in ((None, ""), ("a", "a/"), ("a/b", "a/b/")):
+                below = [t for t in topics if t.startswith(base) and asker.may_receive(t)]
+                below = [t for t in below if base or t[0] != "$"]
+                for limit in (1, 2, 9):
+                    shown: dict[str, int] = {}
+                    low: str | None = ""
+                    while low is not None:
+                        level = result_of(tree.level(asker, parent, low or None, limit))
+                        shown |= {node.topic: node.tally.count for node in level.nodes}
+                        low = None if level.place is None else level.place.topic
+                    assert shown == Counter(base + t[len(base) :].partition("/")[0] for t in below)
 
     def test_listed_messages_have_the_beginnings_of_their_payloads(self) -> None:
         """As many bytes as asked for, none by default; the size is that of the whole payload."""

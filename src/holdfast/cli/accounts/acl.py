@@ -111,10 +111,12 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     from holdfast.authorization.explaining import Explanation, explain, explain_subscribe
     from holdfast.authorization.rule import Action
     from holdfast.authorization.sources.loading import authorizer_of, read_sources
-    from holdfast.topics import is_granted_to_all, is_of_broker, split_shared
+    from holdfast.topics import ASKED, is_granted_to_all, is_of_broker, split_shared
 
     wanted = Action[action.upper()]
     _check(config, principal, wanted, topic)
+    if wanted is Action.PUBLISH and topic in ASKED:
+        return Explanation(Grant.GRANTED, "allowed: the answer tells only what the client may subscribe to", ())
     if wanted not in (Action.SUBSCRIBE, Action.RECEIVE) and is_of_broker(topic):
         return Explanation(Grant.REFUSED, "denied: only the broker publishes to its own topics", ())
     if wanted in (Action.SUBSCRIBE, Action.RECEIVE) and is_granted_to_all(topic):

@@ -125,12 +125,20 @@ class SourceCheck:
         kept = [
             number
             for number, (topic, (username, client_id)) in enumerate(zip(topics, messages.publishers, strict=True))
-            if self._may_stay(username, client_id, topic)
+            if self.may_stay(username, client_id, topic)
         ]
         self.withheld += messages.count - len(kept)
         return evolve(only(messages, kept, protocol_version), publishers=())
 
-    def _may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
+    @property
+    def all_stay(self) -> bool:
+        """Whether no stored message is withheld now, so that nobody has to be judged."""
+        if self._enabled:
+            self.follow_rules()
+        return not self._enabled or self._is_all_clear()
+
+    def may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        """Tell whether a message of this publisher is not withheld."""
         if not self._enabled or (username is None and not self._guests):
             return True
         try:
@@ -165,7 +173,7 @@ class SourceCheck:
         newer_than = 0 if earlier is None else earlier.newer_than
         survey = self._survey = Survey(
             self._store,
-            self._may_stay,
+            self.may_stay,
             guests=self._guests,
             clock=self._clock,
             done=self._surveyed,

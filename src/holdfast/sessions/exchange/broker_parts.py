@@ -13,6 +13,7 @@ from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.asking.questions import Questions
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.memory_guard import MemoryGuard
@@ -45,6 +46,7 @@ class BrokerParts:
     failures: IFailures
     bans: IBans
     traces: Traces
+    questions: Questions
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: Denied = tell_nobody
     memory: MemoryGuard | None = None

@@ -12,6 +12,7 @@ crash.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -25,6 +26,7 @@ from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
+from holdfast.sessions.exchange.asking import Asking
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, why_not_conditional
 from holdfast.sessions.exchange.publish_pace import pace_of
@@ -34,7 +36,7 @@ from holdfast.sessions.routing.router import QueueFull
 from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
-from holdfast.topics import is_bridge_state, is_of_broker
+from holdfast.topics import ASKED, is_bridge_state, is_of_broker
 from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
@@ -59,6 +61,7 @@ class Publishing:
         self._former = set(session.received) if len(session.received) else _NONE
         self._retain_mode = link.limits.retained_messages_mode
         self._silent_clears = link.limits.stop_publish_clear_msg
+        self._asking: Asking | None = None  # made with the first question
         self._pace = pace_of(link, parts.clock, parts.counters)  # None for most
 
     def publish(self, packet: Publish) -> None:
@@ -121,6 +124,8 @@ class Publishing:
         """Let go of the connection, which is over."""
         if self._pace is not None:
             self._pace.close()
+        if self._asking is not None:
+            self._asking.close()
         if self._known is not None:
             self._known.clear()
 
@@ -437,13 +442,25 @@ class Publishing:
             self._answer(message.qos, identifier, reason, "publishing this is not allowed")
 
     def _own_topic(self, message: ApplicationMessage, identifier: int) -> None:
-        """Drop a message to one of the broker's own topics. That of a bridge about its state is acknowledged."""
+        """Drop a message to one of the broker's own topics. That of a bridge about its state is acknowledged.
+
+        Questions about retained messages are answered; MQTT 3 has no Response Topic for them.
+        """
+        if message.topic in ASKED and self._v5:
+            if self._asking is None:
+                self._asking = Asking(self._link, self._session, self._parts)
+            self._asking.take(message, partial(self._acknowledge_question, message.qos, identifier))
+            return
         if not is_bridge_state(message.topic):
             self._deny(message, identifier, action_of(message.retain, message.retain and not message.payload))
             return
         self._parts.counters.messages_dropped_bridge_state += 1
         if message.qos:
             self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
+
+    def _acknowledge_question(self, qos: int, identifier: int, reason: ReasonCode, why: str) -> None:
+        if qos:
+            self._answer(qos, identifier, reason, why)
 
     def _received_again(self, identifier: int) -> None:
         """Answer a repeated QoS 2 PUBLISH without publishing it again [MQTT5-4.3.3-10]."""
