@@ -11,15 +11,26 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.auth.interfaces import Grant, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.topics import matches
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-from tests.authorizers import Filtering, Listed, Permissions
+from tests.authorizers import Listed, Permissions
 from tests.doubles import Client, MemoryBroker
 
 TOPICS = ("plant/1/a", "plant/1/b", "plant/2", "plant/2/a", "$own/a")
 ASKS = Properties(response_topic="my/answer", correlation_data=b"17")
+
+
+class PartlyGranted(Listed):
+    """Grants every subscription, and is asked for each delivery."""
+
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        return Grant.FILTERED
+
+    def receivable(self, principal: Principal, topic_filter: str) -> Grant:
+        return Grant.FILTERED
 
 
 def asker(broker: MemoryBroker, client_id: str = "c", qos: int = 1, **properties: Any) -> Client:
@@ -114,7 +125,7 @@ def test_answers_go_on_after_the_last_one(broker: MemoryBroker, limit: int) -> N
     client = asker(broker)
     assert all_topics(client, filter="plant/#", limit=limit) == list(TOPICS[:4])
     nodes: list[str] = []
-    after: dict[str, str] = {}
+    after: dict[str, Any] = {}
     for _ in range(3):
         level = told(ask(client, "tree", topic="plant", limit=limit, **after))
         nodes += [node["topic"] for node in level["nodes"]]
@@ -255,7 +266,10 @@ def test_a_filter_that_may_not_be_subscribed_is_refused() -> None:
     permissions.deny("subscribe", "secret/#")
     broker = MemoryBroker(authorizer=permissions)
     client = asker(broker)
-    for kind, question in (("get", {"filter": "secret/a"}), ("count", {"filter": "#"}), ("tree", {"topic": "secret"})):
+    questions: dict[str, dict[str, Any]] = {
+        "get": {"filter": "secret/a"}, "count": {"filter": "#"}, "tree": {"topic": "secret"},
+    }  # fmt: skip
+    for kind, question in questions.items():
         puback, answer = ask(client, kind, qos=1, **question)
         assert isinstance(puback, p.Puback)
         assert puback.reason_code == ReasonCode.NOT_AUTHORIZED
@@ -279,12 +293,11 @@ def test_only_what_may_be_received_is_told() -> None:
 def test_where_an_answer_ended_tells_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that ends among topics that the client may not know does not tell where; it goes on all the same."""
     monkeypatch.setattr("holdfast.retained.queries.permitted.MOST_READ", 1)
-    listed = Listed({"c": ["open/#", "my/#"]}, {})
-    listed.may_subscribe = lambda *_: Filtering().may_subscribe(*_)  # type: ignore[method-assign]
-    broker = MemoryBroker(authorizer=listed)
+    broker = MemoryBroker(authorizer=PartlyGranted({"c": ["open/#", "my/#"]}, {}))
     retaining(broker, "hidden/a", "hidden/b", "open/a")
     client = asker(broker)
-    counted, after = 0, {}
+    counted = 0
+    after: dict[str, Any] = {}
     for _ in range(10):
         answer = told(ask(client, "count", filter="+/+", **after))
         counted += answer["count"]

@@ -7,9 +7,10 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.retained.dates import date_of
 from holdfast.retained.queries.permitted import Place
 from holdfast.retained.queries.permitted_tree import PermittedNode
-from holdfast.retained.records import LARGEST_SHOWN, date_of, properties_of
+from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.store.values import ListedMessage
 
 #: The bytes of an answer with several messages or nodes, and of one with a single message.
