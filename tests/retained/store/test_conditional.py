@@ -8,7 +8,9 @@ from hashlib import sha256
 from threading import Thread
 from typing import Any
 
+import psycopg
 import pytest
+from twisted.python.failure import Failure
 
 from holdfast.extensions.conditions import Conditions
 from holdfast.messages import RetainedChange
@@ -19,11 +21,12 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.wire import NO_PROPERTIES, Properties
 from tests.retained.store import test_postgres as on_postgres
 from tests.retained.store import test_sql as on_sqlite
 from tests.retained.store.contract import NOW, clear, message, put, statistics_of
-from tests.storage.doubles import Wall, result_of
+from tests.storage.doubles import Faults, FaultyConnection, Wall, result_of
 
 ABSENT = Conditions(absent=True)
 
@@ -235,3 +238,67 @@ def test_nodes_at_once() -> None:
             assert one.succeeded is not two.succeeded
             assert one.revision == two.revision  # the loser is told the revision of the winner
             assert payload_of(nodes[0], f"t/{topic}") == (b"0" if one.succeeded else b"1")
+
+
+def changes_told(bench_store: Any, topic: str) -> list[int]:
+    """Return the revisions of the changes of a topic in the history."""
+    return list(
+        result_of(
+            bench_store.ask_writer(
+                lambda cursor: [
+                    revision
+                    for (revision,) in cursor.execute(
+                        "SELECT revision FROM retained_history WHERE topic = ? ORDER BY seq", (topic,)
+                    ).fetchall()
+                ]
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize("payload", [b"a", b""])
+def test_fault_at_any_statement(payload: bytes) -> None:
+    """Whatever statement or commit fails, the change is decided once: its repetition succeeds, and stores it once."""
+    with on_sqlite.opened(recorder=HistoryRecorder(SQLiteBulk())) as (_, store):
+        committer = store._parts.writer._committer
+        faults = Faults()
+        committer._connection = FaultyConnection(committer._connection, faults)  # type: ignore[arg-type]
+        for number in range(100):
+            topic = f"t/{number}"
+            put(store, topic, b"old")
+            stored = result_of(store.get(topic)).revision
+            faults.calls, faults.fail_at = 0, number
+            first = change(store, topic, payload, Conditions(stored))
+            failures: list[Failure] = []
+            CompareAndSets(store).submit(first).addErrback(failures.append)
+            reached = faults.calls > number
+            faults.fail_at = None
+            again = decision(store, topic, payload, Conditions(stored), repeated=True)
+            assert again.verdict is (Verdict.STORED if failures else Verdict.PRESENT)
+            assert payload_of(store, topic) == (payload or None)
+            assert len(changes_told(store, topic)) == 2
+            if not reached:
+                assert number > 5
+                return
+        raise AssertionError("a change has too many statements")
+
+
+def test_commit_whose_answer_is_lost() -> None:
+    """The writer does not know whether the commit took place, and does it again: the change finds itself, stored."""
+
+    class Losing(FaultyConnection):
+        def commit(self) -> None:
+            self._connection.commit()
+            self._connection.close()
+            raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
+
+    with on_postgres.opened(recorder=HistoryRecorder(PostgresBulk())) as store:
+        committer = store._parts.writer._committer
+        committer._connection = Losing(committer._connection, Faults())  # type: ignore[arg-type]
+        found: list[Decision] = []
+        CompareAndSets(store).submit(change(store, "lost", b"a", ABSENT)).addCallback(found.append)
+        assert found == []  # the database is away for a moment
+        store._parts.writer._reactor.advance(1)  # type: ignore[attr-defined]
+        assert [each.verdict for each in found] == [Verdict.STORED]
+        assert result_of(store.get("lost")).revision == found[0].revision
+        assert changes_told(store, "lost") == [found[0].revision]
