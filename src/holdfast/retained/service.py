@@ -77,6 +77,9 @@ class IRetainedMessages(Interface):
         enabled. Fails with :class:`StorageFailure`; an unavailable store may have stored the message.
         """
 
+    def present(topic: str) -> Deferred[RetainedMessage | None]:
+        """Read the committed retained message of a topic, also if it has expired."""
+
     enabled = Attribute("Whether messages are stored at all.")
     forces = Attribute("Tells whether a topic is retained without RETAIN 1; None: no topic is.")
 
@@ -242,6 +245,10 @@ class RetainedMessages(Service):
         return decided.addCallback(
             self._decided, message.topic, ChangeKind.CLEAR if retained is None else ChangeKind.SET
         )
+
+    def present(self, topic: str) -> Deferred[RetainedMessage | None]:
+        """Read the committed retained message of a topic, also if it has expired."""
+        return self._store.get(topic)
 
     def _decided(self, decision: Decision, topic: str, kind: ChangeKind) -> Decision:
         """Announce a conditional change that is stored now."""

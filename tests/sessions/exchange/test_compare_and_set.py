@@ -284,9 +284,20 @@ def test_connection_that_ends_before_the_decision(qos: int, back_early: bool) ->
     waiting.commit()
     code, revision = answers(again)[0]
     assert code == 0
-    if qos == 1 or back_early:
-        assert revision == revision_of(waiting.broker)
+    assert revision == revision_of(waiting.broker)
     assert waiting.read() == [("t", b"1")] * (2 if qos == 1 else 1)
+
+
+def test_repeated_qos_2_message_whose_change_is_gone() -> None:
+    """It has succeeded, and the answer says so; but no revision of somebody else is told."""
+    broker = MemoryBroker()
+    client = participant(broker)
+    conditional(client, b"1", ABSENT, qos=2, identifier=7)
+    conditional(client, b"1", ABSENT, qos=2, identifier=7, dup=True)
+    assert answers(client) == [(0x10, revision_of(broker)), (0, revision_of(broker))]
+    broker.client("other", 5).publish("t", b"2", 0, True)
+    conditional(client, b"1", ABSENT, qos=2, identifier=7, dup=True)
+    assert answers(client) == [(0, None)]
 
 
 def test_repetition_whose_change_is_gone() -> None:

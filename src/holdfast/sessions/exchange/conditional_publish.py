@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from holdfast.extensions.conditions import Conditions
 from holdfast.extensions.names import REVISION
-from holdfast.messages import ApplicationMessage
+from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.compare_and_set import Decision
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.client_link import IClientLink
@@ -45,6 +45,30 @@ def why_not_conditional(packet: Publish, link: IClientLink, enabled: bool) -> st
     if not enabled or link.limits.retained_messages_mode is not RetainMode.ENABLED:
         return "no retained messages are stored here"
     return None
+
+
+def tell_again(link: IClientLink, session: Session, parts: BrokerParts, publish: Publish, topic: str) -> None:
+    """Answer a repeated QoS 2 PUBLISH that has succeeded, with the revision if its change is still the present one.
+
+    A conditional clear leaves no message that could tell it.
+    """
+
+    identifier, user_properties = publish.packet_identifier, publish.properties.user_properties
+
+    def found(present: RetainedMessage | None) -> None:
+        properties = NO_PROPERTIES
+        if (
+            present is not None
+            and (present.client_id, present.payload) == (session.client_id, publish.payload)
+            and present.properties.user_properties == user_properties
+        ):
+            properties = Properties(user_properties=((REVISION, str(present.revision)),))
+        if identifier in session.received:
+            packet = link.explanations.encode_within(Pubrec(identifier, properties=properties), "")
+            ticket = session.received.note_again(identifier)
+            link.acknowledgements.send_when_committed(ticket, packet, link.close_after_failure)
+
+    link.wait_for(parts.retained.present(topic), None, found)
 
 
 class ConditionalPublish:

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.auth.denials import action_of
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.conditions import conditions_of
+from holdfast.extensions.conditions import conditions_of, has_condition
 from holdfast.extensions.requests import broker_property
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
@@ -28,7 +28,7 @@ from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.asking import Asking
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, why_not_conditional
+from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, tell_again, why_not_conditional
 from holdfast.sessions.exchange.publish_pace import pace_of
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
@@ -83,7 +83,7 @@ class Publishing:
             or topic.count("/") >= limits.max_topic_levels
         ):
             self._check_limits(packet, topic)
-        if qos and self._is_repeated(qos, packet.packet_identifier):
+        if qos and self._is_repeated(qos, packet.packet_identifier, packet, topic):
             return
         if properties is not NO_PROPERTIES and self._link.participant and self._is_bad_request(packet):
             return
@@ -270,8 +270,11 @@ class Publishing:
             f"QoS {qos} is not supported, at most {self._limits.max_qos_allowed} is", ReasonCode.QOS_NOT_SUPPORTED
         )
 
-    def _is_repeated(self, qos: int, identifier: int) -> bool:
-        """Answer a repeated QoS 2 message, and tell that. Refuse other QoS 1 and 2 messages if they are too many."""
+    def _is_repeated(self, qos: int, identifier: int, packet: Publish | None = None, topic: str = "") -> bool:
+        """Answer a repeated QoS 2 message, and tell that. Refuse other QoS 1 and 2 messages if they are too many.
+
+        The ``packet`` to this ``topic`` may have conditions: then the answer tells the revision.
+        """
         if qos == 2:
             limits, received = self._limits, self._session.received
             if limits.await_rel_timeout is not None:
@@ -279,7 +282,15 @@ class Publishing:
                 self._parts.counters.unreleased_forgotten += received.forget_before(since)
                 self._former.intersection_update(received)
             if identifier in received:
-                self._received_again(identifier)
+                if (
+                    packet is not None
+                    and self._link.participant
+                    and self._link.explanations.may_tell
+                    and has_condition(packet.properties.user_properties)
+                ):
+                    tell_again(self._link, self._session, self._parts, packet, topic)
+                else:
+                    self._received_again(identifier)
                 return True
         # A repeated QoS 2 message is not checked: it counts already.
         self._check_receive_maximum()
