@@ -335,9 +335,6 @@ class RetainedMessages(Service):
         """Announce the changes of a merge once they are committed. ``topics`` is empty if the merge failed."""
         if self._ledger is not None:
             self._ledger.resume()
-        if self._conditional.pending:
-            for topic in topics:
-                self._conditional.note(topic, revision)
         if len(self.feed):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
@@ -527,6 +524,6 @@ class RetainedMessages(Service):
         for topic in topics:
             if self._ledger is not None:
                 self._ledger.cleared(topic)
+            # A conditional change that waits is newer: its commit follows this one.
             revision = self._store.next_revision()
-            self._conditional.note(topic, revision)
             self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.extensions.participation import ANSWER
+from holdfast.messages import ChangeKind
 from holdfast.retained.quota.limits import OnLimit, RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.tickets import FailureKind, StorageFailure
@@ -254,6 +255,21 @@ def test_newer_message_of_another_client_is_never_overtaken() -> None:
     late = waiting.broker.client("late", 5)
     replayed = [packet for packet in late.subscribe("t") if isinstance(packet, p.Publish)]
     assert [packet.payload for packet in replayed] == [b"2"]
+
+
+def test_expiry_overtakes_nothing() -> None:
+    """A message that expires while the next one waits for its decision is older: the next one is delivered."""
+    waiting = Waiting()
+    expiring = Properties(message_expiry_interval=1)
+    waiting.broker.client("other", 5).publish("t", b"old", 0, True, expiring)
+    waiting.commit()
+    waiting.broker.advance(2)
+    conditional(waiting.client, b"1", ABSENT)
+    waiting.broker.advance(600)
+    assert waiting.broker.retained.changes[ChangeKind.EXPIRE] == 1
+    waiting.commit()  # the tombstone has a higher revision
+    waiting.commit()
+    assert waiting.read() == [("t", b"old"), ("t", b"1")]
 
 
 def test_store_that_cannot_tell() -> None:
