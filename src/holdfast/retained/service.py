@@ -454,7 +454,7 @@ class RetainedMessages(Service):
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
         self.changes[kind] += 1
-        if self._conditional.pending:
+        if live and self._conditional.pending:
             self._conditional.note(change.topic, change.revision)
         if not live:
             self.replays.note_unsent(change.revision)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
@@ -270,6 +272,61 @@ def test_expiry_overtakes_nothing() -> None:
     waiting.commit()  # the tombstone has a higher revision
     waiting.commit()
     assert waiting.read() == [("t", b"old"), ("t", b"1")]
+
+
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["set", "clear"]), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["if absent", "if known", "clear if known"]), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["commit", "join"]), st.just(0)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(STEPS, max_size=25))
+def test_never_stale_after_fresh(steps: list[tuple[str, int]]) -> None:
+    """However plain and conditional changes and commits mix, each subscriber ends with what the store has."""
+    broker = MemoryBroker(store=DelayedStore)
+    clients = [participant(broker, f"c{number}") for number in range(3)]
+    known = [0, 0, 0]
+    readers: list[Client] = []
+    held: list[bytes] = []  #: what each reader has now, b"" for nothing
+
+    def read() -> None:
+        for place, reader in enumerate(readers):
+            for packet in reader.got(p.Publish):
+                held[place] = packet.payload
+        for place, client in enumerate(clients):
+            for _, revision in answers(client):
+                known[place] = known[place] if revision is None else revision
+
+    def join() -> None:
+        readers.append(broker.client(f"r{len(readers)}", 5))
+        held.append(b"")
+        readers[-1].send(p.Subscribe(1, (p.SubscriptionRequest("t", 0),)))
+
+    join()
+    for number, (step, who) in enumerate(steps):
+        payload = b"" if "clear" in step else b"%d" % number
+        if step == "commit":
+            broker.store.commit()
+            broker.settle()
+        elif step == "join":
+            join()
+        elif step in {"set", "clear"}:
+            clients[who].publish("t", payload, 1, True)
+        else:
+            condition = ABSENT if step == "if absent" else ("holdfast-if-revision", str(known[who]))
+            conditional(clients[who], payload, condition)
+        read()
+    for _ in range(100):
+        if not broker.store.pending:
+            break
+        broker.store.commit()
+        broker.settle()
+        read()
+    found: list[Any] = []
+    broker.store.get("t").addCallback(found.append)
+    assert held == [b"" if found[0] is None else found[0].payload] * len(readers)
 
 
 def test_store_that_cannot_tell() -> None:
