@@ -304,21 +304,27 @@ def test_what_is_held_is_bounded_and_forgotten() -> None:
 
 
 def test_many_due_messages_share_turns() -> None:
-    """Messages that are due at one moment leave in portions, with turns of others between them."""
+    """Messages that are due at one moment leave in portions: 25 in each turn for all clients, who take turns."""
     broker = MemoryBroker()
-    client, publisher = reader(broker, "t/#"), broker.client("p")
-    for number in range(250):
+    clients = [broker.client(f"c{number}", 5, properties=TAKES_PART) for number in range(3)]
+    for client in clients:
+        subscribe(client, "t/#")
+    publisher = broker.client("p")
+    for number in range(60):
         for payload in (b"1", b"2"):
             publisher.connection.receive(p_encode(f"t/{number}", payload))
     broker.settle()
-    client.packets()
+    for client in clients:
+        client.packets()
     broker.clock.rightNow += 1.001
-    portions = []
-    for _ in range(8):
+    turns = []
+    for _ in range(20):
         broker.clock.turn()
-        portions.append(len(unacknowledged(client)))
-    assert sum(portions) == 250
-    assert max(portions) == 100
+        turns.append([len(unacknowledged(client)) for client in clients])
+    assert [sum(turn[number] for turn in turns) for number in range(3)] == [60, 60, 60]
+    assert max(sum(turn) for turn in turns) <= 50  # a portion at once, and one in its turn
+    done = [max(number for number, turn in enumerate(turns) if turn[client]) for client in range(3)]
+    assert max(done) - min(done) <= 3
 
 
 def p_encode(topic: str, payload: bytes) -> bytes:

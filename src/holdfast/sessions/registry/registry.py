@@ -181,6 +181,7 @@ class SessionRegistry:
                 counters=self._counters,
                 authorizer=self._authorizer,
                 clock=self._clock,
+                work=self._work,
                 now=self._now,
             )
             for subscription in session.subscriptions.values():
@@ -256,6 +257,7 @@ class SessionRegistry:
                 counters=self._counters,
                 authorizer=self._authorizer,
                 clock=self._clock,
+                work=self._work,
                 now=self._now,
             )
             self._sessions[client_id] = session

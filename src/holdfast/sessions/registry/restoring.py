@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.interfaces import IAuthorizer
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.inflight import RELEASED, Inflight
@@ -28,6 +29,7 @@ def restored(
     counters: Counters,
     authorizer: IAuthorizer,
     clock: IReactorTime,
+    work: LongWork,
     now: Callable[[], int],
 ) -> Session:
     """Return the stored Session, without a Network Connection.
@@ -43,6 +45,7 @@ def restored(
         counters=counters,
         authorizer=authorizer,
         clock=clock,
+        work=work,
         now=now,
     )
     session.note_restored()

@@ -19,7 +19,8 @@ beginning and before its marker (:meth:`Conflation.hurry`): they leave first, si
 Held messages with QoS 1 and 2 are stored like queued ones. A held message whose permission may have changed is asked
 about before it is sent. The memory of all this is bounded and charged; above the bound messages leave at once. One
 timer serves all topics of a Session, with a heap in which each topic stands once: if it is due later than its place
-says, it gets a new place when its turn comes.
+says, it gets a new place when its turn comes. All Sessions share the turns of the reactor (:mod:`.long_work`): one flood
+makes messages for thousands of them due at one moment.
 
 With the policy "conflate" of ``force_shutdown``, topics of a slow Client are QUEUED without an interval. They are
 replaced as soon as half of the limits wait.
@@ -27,7 +28,7 @@ replaced as soon as half of the limits wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -36,6 +37,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
@@ -47,8 +49,11 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session_queue import SessionQueue
 from holdfast.topics import matches
 
-#: messages that are released, and topics that are forgotten, in one turn
-_RELEASED_AT_ONCE, _FORGOTTEN_AT_ONCE = 100, 1000
+#: Messages that one Session releases before others have their turn, and topics that are looked at for each of them: a
+#: look takes about 2 microseconds.
+_AT_ONCE, _LOOKS = 25, 20
+#: all Sessions are one owner of work: messages for thousands of clients may be due at one moment
+_OWNER = "conflation"
 #: seconds between two turns: messages that are due within this time leave together
 _TURN = 0.01
 #: the bytes that a topic costs beside its name
@@ -117,6 +122,7 @@ class Conflation:
         "_timer",
         "_timer_at",
         "_topics",
+        "_work",
         "conflated",
     )  # fmt: skip
 
@@ -124,6 +130,7 @@ class Conflation:
         self,
         session: IConflated,
         clock: IReactorTime,
+        work: LongWork,
         authorizer: IAuthorizer,
         counters: Counters,
         on_released: Callable[[], None],
@@ -131,6 +138,7 @@ class Conflation:
     ) -> None:
         self._session = session
         self._clock = clock
+        self._work = work
         self._authorizer = authorizer
         self._counters = counters
         self._on_released = on_released
@@ -389,38 +397,50 @@ class Conflation:
         self._timer = self._clock.callLater(max(0.0, at - self._clock.seconds()), self._fired)
 
     def _fired(self) -> None:
+        """Wait for a turn among all Sessions whose messages are due."""
         self._timer = None
-        try:
-            self._work()
-        except Exception:  # noqa: BLE001 - it may be an error of the connection, and the Session goes on
-            self._on_error(Failure())
+        # Late pieces of work cannot fail: all errors are caught here.
+        self._work.do(_OWNER, self._release_due())
+
+    def _release_due(self) -> Iterator[int]:
+        """Release messages that are in a hurry or due, and forget topics of which no message is held: one portion."""
+        hurried = self.holds_until(self._hurry)
+        for _ in range(_AT_ONCE):
+            yield 1
+            try:
+                if self._stopped or not self._release_next():
+                    break
+            except Exception:  # noqa: BLE001 - it may be an error of the connection, and the Session goes on
+                self._on_error(Failure())
         if self._stopped:
             return
+        if hurried and not self.holds_until(self._hurry):
+            try:
+                self._on_released()
+            except Exception:  # noqa: BLE001 - as above
+                self._on_error(Failure())
         now = self._clock.seconds()
         if self.holds_until(self._hurry):
             self._set_timer(now)
         elif self._heap:
             self._set_timer(self._heap[0][0] if self._heap[0][0] <= now else max(self._heap[0][0], now + _TURN))
 
-    def _work(self) -> None:
-        """Release messages that are in a hurry or due, and forget topics of which no message is held."""
-        left = _RELEASED_AT_ONCE
-        hurried = self.holds_until(self._hurry)
-        while left and not self._stopped and self.holds_until(self._hurry):
-            left -= 1
+    def _release_next(self) -> bool:
+        """Release one message, and forget some topics. Return False if nothing is due."""
+        if self.holds_until(self._hurry):
             self._release(next(iter(self._held.values())))
-        if hurried and not self.holds_until(self._hurry):
-            self._on_released()
+            return True
         now = self._clock.seconds()
-        looks = _FORGOTTEN_AT_ONCE
-        while left and looks and not self._stopped and self._heap and self._heap[0][0] <= now:
-            looks -= 1
+        for _ in range(_LOOKS):
+            if not self._heap or self._heap[0][0] > now:
+                return False
             _, _, topic = heappop(self._heap)
             topic.is_timed = False
             if topic.due > now and topic.interval:
                 self._time(topic)
             elif topic.held is not None:
-                left -= 1
                 self._release(topic)
+                return True
             elif topic.waiting is None:
                 self._forget(topic)
+        return True

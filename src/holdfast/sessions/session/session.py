@@ -30,6 +30,7 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.log.client_log import client_text
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters, Holdings
@@ -113,6 +114,7 @@ class Session:
         counters: Counters,
         authorizer: IAuthorizer,
         clock: IReactorTime,
+        work: LongWork,
         now: Callable[[], int],
     ) -> None:
         self.client_id = client_id
@@ -126,7 +128,7 @@ class Session:
         self.groups: dict[str, IGroup[Session]] = {}  #: of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
         self.deliveries = Deliveries(record, states)
-        self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss)
+        self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss, work)
         self._authorizer = authorizer
         #: the epoch of the authorizer in which all subscriptions were granted; or RESTORED, or STALE
         self.granted_in: object = authorizer.epoch
@@ -290,7 +292,13 @@ class Session:
         queue = self.queue
         if queue.conflation is None:
             queue.conflation = Conflation(
-                self, self._clock, self._authorizer, self._counters, self._wake_waiting_replays, self._failed
+                self,
+                self._clock,
+                queue.work,
+                self._authorizer,
+                self._counters,
+                self._wake_waiting_replays,
+                self._failed,
             )
         return queue.conflation
 

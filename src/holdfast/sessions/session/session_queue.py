@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Account
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
@@ -56,9 +57,11 @@ def _nothing() -> None:
 class SessionQueue(MessageQueue):
     """The messages that wait for one Client. ``on_lost`` is called for each one that the Client will not get."""
 
-    __slots__ = ("_account", "_counters", "_deliveries", "_on_lost", "conflation", "held_bytes", "limits")
+    __slots__ = ("_account", "_counters", "_deliveries", "_on_lost", "conflation", "held_bytes", "limits", "work")
 
-    def __init__(self, limits: Limits, deliveries: Deliveries, counters: Counters, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, limits: Limits, deliveries: Deliveries, counters: Counters, on_lost: Callable[[], None], work: LongWork
+    ) -> None:
         super().__init__(counters.holdings)
         self.limits = limits
         self._deliveries = deliveries
@@ -67,6 +70,7 @@ class SessionQueue(MessageQueue):
         self._account: Account | None = None
         #: made when the Client or its zone first asks for it
         self.conflation: IConflation | None = None
+        self.work = work  #: shares the turns of the reactor among conflated Sessions
         self.held_bytes = 0  #: of what conflation keeps, which counts in the account too
 
     def charge_to(self, account: Account | None) -> None:
