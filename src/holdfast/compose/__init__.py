@@ -393,7 +393,7 @@ def compose_broker(
         dashboard_link=callers.logins.new_link,
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
-            f"{durability.loss_window(config.storage.flush_interval)}"
+            f"{durability.loss_window(config.storage.flush_interval)}{parts.retained.policies.loss_window}"
         ),
         announce=announce,
         service_manager=service_manager,

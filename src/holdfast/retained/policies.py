@@ -57,6 +57,8 @@ class Policies:
         for policy in self.policies:
             self._tree.add(policy.topic_filter, policy.number, policy)
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._find)
+        #: the longest ``write_interval``, in seconds
+        self.longest_wait = max((policy.write_interval for policy in self.policies), default=0.0)
         #: tells whether a message of a topic is retained without RETAIN 1; None if no policy says so
         self.forces: Callable[[str], bool] | None = (
             self._forces if any(policy.force_retain for policy in self.policies) else None
@@ -64,6 +66,13 @@ class Policies:
 
     def __bool__(self) -> bool:
         return bool(self.policies)
+
+    @property
+    def loss_window(self) -> str:
+        """What a crash may cost, as the end of a sentence; "" if no policy lets messages wait."""
+        if not self.longest_wait:
+            return ""
+        return f"; retainer.policies let QoS 0 messages wait: a crash may lose up to {self.longest_wait:g} s of them"
 
     def of(self, topic: str) -> Policy | None:
         """Return the policy that applies to a topic, None if none matches."""

@@ -32,6 +32,7 @@ from holdfast.messages import (
 )
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
+from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
@@ -162,6 +163,10 @@ class RetainedMessages(Service):
         )
         self._store = store
         self._clock = clock
+        #: messages of topics with a ``write_interval``, until they are written
+        self.delayed = store.delayed = DelayedWrites(store.put, clock)
+        self._delays = policies.longest_wait > 0
+        self._merges = 0  #: imports that are changing the store
         self._now = now
         self._limits = limits
         self._conditional = CompareAndSets(store)
@@ -196,8 +201,9 @@ class RetainedMessages(Service):
             self.sources.start()
 
     def stopService(self) -> None:
-        """Stop sweeping and judging."""
+        """Stop sweeping and judging, and give all delayed messages to the writer."""
         Service.stopService(self)
+        self.delayed.stop()
         self._sweep.stop()
         if self.sources is not None:
             self.sources.stop()
@@ -229,6 +235,8 @@ class RetainedMessages(Service):
         if self.sources is not None and origin in _BY_OPERATORS:
             self.sources.added(message.username)
         change = RetainedChange(topic, retained.revision, now, retained, message.client_id, message.username, origin)
+        if self._delays and not message.qos and live and self._delayed(change, origin):
+            return COMMITTED
         return self._put(change, ChangeKind.SET, origin, live)
 
     def retain_if(self, message: ApplicationMessage, conditions: Conditions, repeated: bool) -> Deferred[Decision]:
@@ -325,6 +333,7 @@ class RetainedMessages(Service):
         Replays that read from now on see them as soon as they are committed, which is before :meth:`merged` is called.
         Until then the ledger trusts no budget.
         """
+        self._merges += 1
         self.replays.include(revision)
         if self.sources is not None:
             self.sources.renew()
@@ -333,6 +342,7 @@ class RetainedMessages(Service):
 
     def merged(self, topics: Sequence[str], revision: int) -> None:
         """Announce the changes of a merge once they are committed. ``topics`` is empty if the merge failed."""
+        self._merges -= 1
         if self._ledger is not None:
             self._ledger.resume()
         if len(self.feed):
@@ -423,6 +433,8 @@ class RetainedMessages(Service):
         """Use other policies for new messages."""
         if policies.policies != self.policies.policies:
             self.policies = policies
+            self._delays = policies.longest_wait > 0
+            self.delayed.write()  # the new policies may not delay them any more
             self.policies_changed()
 
     def change_payers(self, payers: PayerLimits | None) -> None:
@@ -467,6 +479,22 @@ class RetainedMessages(Service):
                 self._clock.callLater(0, self._settle_when_flushed, stored)
             self.feed.announce(Change(change.topic, change.revision, kind, origin, live, stored))
         return ticket
+
+    def _delayed(self, change: RetainedChange, origin: ChangeOrigin) -> bool:
+        """Let a message with QoS 0 wait if its policy allows it, and nobody needs it in the store now."""
+        policy = self.policies.of(change.topic)
+        if (
+            policy is None
+            or not policy.write_interval
+            or origin is not ChangeOrigin.PUBLISH
+            or len(self.feed)
+            or self._conditional.pending
+            or self._merges
+            or not self.delayed.add(change, policy.write_interval)
+        ):
+            return False
+        self.changes[ChangeKind.SET] += 1
+        return True
 
     def _settle_when_flushed(self, ticket: CommitTicket) -> None:
         self._store.flushed().when_settled(ticket.settle)

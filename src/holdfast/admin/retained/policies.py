@@ -14,13 +14,16 @@ from holdfast.admin.retained.settings import Settings
 from holdfast.admin.retained.settings_view import shown
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, INTEGER, STRING, TOPIC, array, nullable, record
-from holdfast.config.sections.retainer import INHERIT
+from holdfast.config.sections.retainer import INHERIT, PolicyConfig
 from holdfast.retained.configured import policies_of
 from holdfast.topic_tree import TopicTree
 from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name
 
 #: the options of a policy with a general option of the same name
 _GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size")
+
+#: the others
+_POLICIES_ONLY = ("force_retain", "write_interval")
 
 _OPTION = record({"key": STRING, "value": ANYTHING, "by_policy": BOOLEAN})
 _EXPLAINED = record(
@@ -65,7 +68,11 @@ class PolicyCalls:
         for key in _GENERAL:
             by_policy = own.get(key, INHERIT) != INHERIT
             options.append({"key": key, "value": own[key] if by_policy else general[key], "by_policy": by_policy})
-        options.append({"key": "force_retain", "value": own.get("force_retain", False), "by_policy": bool(own)})
+        for key in _POLICIES_ONLY:
+            default = getattr(PolicyConfig(), key)
+            value = own.get(key, shown(PolicyConfig())[key])
+            changed = policy is not None and getattr(config.policies[policy.number - 1], key) != default
+            options.append({"key": key, "value": value, "by_policy": changed})
         quotas: TopicTree[str, None] = TopicTree()
         for name, quota in config.topic_quotas.items():
             quotas.add(quota.topic_filter, name, None)

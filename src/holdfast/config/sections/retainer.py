@@ -198,6 +198,16 @@ class PolicyConfig(Section):
         effect="true: new subscribers get the last message. Present subscribers get messages as before.",
         example=True,
     )
+    write_interval: float = option(
+        Duration("100ms", "1d", zero="every message is written"),
+        "0s",
+        help="Time for which messages with QoS 0 may wait in memory until the newest of each topic is written, all"
+        " topics in one commit. Messages with QoS 1 and 2 and clears are written before their acknowledgement, as"
+        " always. Readers get the newest message: a replay, a list or a search has the waiting messages written first.",
+        effect="Longer: less is written to the disk. If the broker is killed or the machine fails, QoS 0 messages of"
+        " this time are lost, and the topics keep their older messages. A clean stop loses nothing.",
+        example="1m",
+    )
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Require a Topic Filter: a policy for all topics should not come from a forgotten key."""

@@ -47,6 +47,8 @@ class IRetainedStore(Interface):
 
     scans = Attribute("The reads of operators over many rows: an IRetainedScans.")
 
+    delayed = Attribute("The IDelayedChanges that wait to be put; readers of all earlier changes have them put first.")
+
     room = Attribute("How many bytes of changes may be put before publishers are paused.")
 
     def next_revision() -> int:

@@ -16,6 +16,7 @@ from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.conditional.decision import Present, decide
 from holdfast.retained.store.facts import with_facts
+from holdfast.retained.store.delayed import NO_DELAYED_CHANGES, IDelayedChanges
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.scans.memory import MemoryScans
@@ -61,6 +62,8 @@ class MemoryRetainedStore:
         self._bytes = 0
         self.scans = MemoryScans(lambda: [self._rows[topic] for topic in self._topics], self._listed)
 
+    #: changes that wait to be put
+    delayed: IDelayedChanges = NO_DELAYED_CHANGES
     available = True
     unsent_revision = 0
     earlier_survey = None
@@ -78,6 +81,7 @@ class MemoryRetainedStore:
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
+        self.delayed.drop(change.topic)
         known = self._changes.get(change.topic)
         if known is None or known.revision < change.revision:
             self._replace(change, row)
@@ -86,6 +90,7 @@ class MemoryRetainedStore:
     def put_if(self, change: ConditionalChange) -> CommitTicket:
         """Decide at once."""
         topic = change.row.topic
+        self.delayed.write_topic(topic)
         known = self._changes.get(topic)
         present = None
         if known is not None:
@@ -114,8 +119,8 @@ class MemoryRetainedStore:
         return together.ticket()
 
     def flushed(self) -> CommitTicket:
-        """Return a settled ticket: no change ever waits."""
-        return COMMITTED
+        """Have all delayed changes put. No other change ever waits."""
+        return (self.delayed.write() if self.delayed else None) or COMMITTED
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
@@ -226,6 +231,7 @@ class MemoryRetainedStore:
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired messages into tombstones, the earliest expiry first."""
+        self.delayed.write()
         expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
         topics = [topic for _, topic in expired[:limit]]
         revision = self.next_revision()

@@ -29,7 +29,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -38,6 +38,7 @@ from holdfast.messages import ChangeOrigin, RetainedChange, RetainedChanges, Ret
 from holdfast.retained.store.bounded_read import BoundedRead, Bounds
 from holdfast.retained.store.conditional.change import ConditionalChange
 from holdfast.retained.store.conditional_upserts import ConditionalUpserts
+from holdfast.retained.store.delayed import NO_DELAYED_CHANGES, IDelayedChanges
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.retained.store.dialects.statements import Statements
@@ -130,7 +131,7 @@ class SQLRetainedStore:
             (lambda _: None) if self.reads_ahead else lru_cache(maxsize=_SCAN_SIZES)(lambda _: SliceSize())
         )
         self._statements = statements_for(store.dialect)
-        self.scans = SQLScans(store, self._statements)
+        self.scans = SQLScans(store, self._statements, self._committed_first)
         most = scan_rows or self._statements.most_scanned
         #: the scan size of each filter, as its last read left it
         self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, most))  # noqa: ARG005
@@ -141,6 +142,8 @@ class SQLRetainedStore:
         )
         self._conditional = ConditionalUpserts(self._statements, self._upserts, self._observe)
         self._parts: OpenStore
+        #: changes that wait to be put; readers of later changes have them put first
+        self.delayed: IDelayedChanges = NO_DELAYED_CHANGES
         #: of the process before; None if there is none, or if it does not count
         self.earlier_survey: EarlierSurvey | None = None
         store.before_open(self._prepare)
@@ -167,6 +170,8 @@ class SQLRetainedStore:
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
+        if self.delayed:
+            self.delayed.drop(change.topic)
         key, changed = (
             self._recorder.key_of(change.topic, change.revision),
             ChangedRow(row, change.changed_at, change.origin),
@@ -176,6 +181,8 @@ class SQLRetainedStore:
 
     def put_if(self, change: ConditionalChange) -> CommitTicket:
         """Store a change if its conditions hold. Its transaction decides, also with durability "async"."""
+        if self.delayed:
+            self.delayed.write_topic(change.row.topic)
         write = Write(self._conditional, change, change, held_row_size(change.row))
         return self._parts.writer.submit(write, committed=True)
 
@@ -186,6 +193,9 @@ class SQLRetainedStore:
 
     def put_together(self, changes: RetainedChanges) -> CommitTicket:
         """Store changes with one ticket."""
+        if self.delayed:
+            for topic in changes.topics:
+                self.delayed.drop(topic)
         kind, key_of = self._upserts, self._recorder.key_of
         at, origin = changes.changed_at, ChangeOrigin.PUBLISH
         writes = []
@@ -216,7 +226,29 @@ class SQLRetainedStore:
 
     def flushed(self) -> CommitTicket:
         """Return a ticket that is settled when all earlier changes are committed or refused."""
-        return self._parts.writer.flushed()
+        handed = self.delayed.write() if self.delayed else None
+        if handed is None:
+            return self._parts.writer.flushed()
+        ticket = CommitTicket()
+        handed.when_settled(lambda _: self._parts.writer.flushed().when_settled(ticket.settle))
+        return ticket
+
+    def _committed_first(self, read: Callable[[], Deferred[T]]) -> Deferred[T]:
+        """Read once all delayed changes are committed or refused."""
+        if not self.delayed:
+            return read()
+        waiting: Deferred[T] = Deferred()
+        self.flushed().when_settled(lambda _: read().chainDeferred(waiting))
+        return waiting
+
+    def _handed_first(self, work: Callable[[], Deferred[T]]) -> Deferred[T]:
+        """Begin a job of the writer once all delayed changes have been given to it."""
+        handed = self.delayed.write() if self.delayed else None
+        if handed is None:
+            return work()
+        waiting: Deferred[T] = Deferred()
+        handed.when_settled(lambda _: work().chainDeferred(waiting))
+        return waiting
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
@@ -257,7 +289,7 @@ class SQLRetainedStore:
             columns = self._statements.get(connection.cursor(), topic)
             return None if columns is None else message_of(columns)
 
-        return self._parts.readers.read(work)
+        return self._committed_first(lambda: self._parts.readers.read(work))
 
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages."""
@@ -276,7 +308,7 @@ class SQLRetainedStore:
             )
             return read.listing(after, rows, max_bytes)
 
-        return self._parts.readers.read(work)
+        return self._committed_first(lambda: self._parts.readers.read(work))
 
     def read_usage(
         self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
@@ -295,7 +327,7 @@ class SQLRetainedStore:
                 {payer: self._usage.read_payer(cursor, payer) for payer in payers},
             )
 
-        return self._parts.writer.run(work)
+        return self._handed_first(lambda: self._parts.writer.run(work))
 
     def count_usage(self, limit: int) -> Deferred[bool]:
         """Count some topics, in a transaction of its own."""
@@ -317,6 +349,19 @@ class SQLRetainedStore:
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired rows into tombstones, in a transaction of its own, after all earlier changes."""
+        if not self.delayed:
+            return self._expire_now(now, limit)
+
+        # The tombstone of a topic would win over its delayed change. A sweep that finds nothing need not write them.
+        def found(expired: tuple[Sequence[str], int]) -> Deferred[Sequence[str]]:
+            if not expired[0]:
+                return succeed(())
+            return self._handed_first(lambda: self._expire_now(now, limit))
+
+        looked = self._parts.readers.read(lambda connection: self._statements.expired(connection.cursor(), now, 1))
+        return looked.addCallback(found)
+
+    def _expire_now(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         # One revision for all: the tombstones are of different topics.
         revision = self.next_revision()
 
@@ -357,7 +402,7 @@ class SQLRetainedStore:
                 self._upserts.committed(outcome)
             chunk.settled(outcome)
 
-        self._parts.writer.run(work).addBoth(account)
+        self._handed_first(lambda: self._parts.writer.run(work)).addBoth(account)
 
     def census(self, now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
         """Read the totals and some expired messages in one statement, so that both are of the same moment."""

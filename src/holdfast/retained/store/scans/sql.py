@@ -75,7 +75,14 @@ class _Scope:
 class SQLScans:
     """Scans the table ``retained``."""
 
-    def __init__(self, store: DurableStore, statements: Statements) -> None:
+    def __init__(
+        self,
+        store: DurableStore,
+        statements: Statements,
+        committed_first: Callable[[Callable[[], Deferred[Any]]], Deferred[Any]] = lambda read: read(),
+    ) -> None:
+        """``committed_first`` begins a read when all delayed changes are committed."""
+        self._committed_first = committed_first
         self._statements = statements
         self._fragments = statements.fragments
         self._parts: OpenStore
@@ -163,7 +170,7 @@ class SQLScans:
             self._statements.begin_search(connection)
             return self._entries(connection.cursor(), search, topics, beginning)
 
-        return self._parts.readers.read(read)
+        return self._committed_first(lambda: self._parts.readers.read(read))
 
     def level(self, base: str, low: str, rows: int, now: int) -> Deferred[Sequence[Stop]]:
         """Walk through a level."""
@@ -217,7 +224,7 @@ class SQLScans:
             self._statements.begin_search(connection)
             return work(connection.cursor())
 
-        return self._parts.scanners.read(run)
+        return self._committed_first(lambda: self._parts.scanners.read(run))
 
     def _scope(self, cursor: Cursor, search: Search, after: str) -> _Scope | None:
         """Return what to look at next, None behind the last range."""
