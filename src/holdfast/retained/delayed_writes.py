@@ -1,4 +1,4 @@
-"""Delayed writes: QoS 0 messages of topics with a ``write_interval`` wait in memory, the newest of each topic.
+"""Delayed writes: QoS 0 messages of topics with a ``write_interval`` wait in memory, the newest of each.
 
 How it works. A sensor publishes each second, and its policy has ``write_interval = "60s"``. The first message starts the
 timer of this interval; each later message of any topic with it replaces the one that waits, or joins:
@@ -10,15 +10,15 @@ timer of this interval; each later message of any topic with it replaces the one
 
 A change keeps the revision and the time of its arrival. All other ways to the store come first:
 
-- A change that is written at once (QoS 1 and 2, a clear, an operator's) drops the waiting one of its topic, which is older.
-- Readers who wait for all earlier changes (``flushed`` of the store) have them written first. So a replay, a list, or the
-  past never lacks a waiting change.
+- A change that is written at once (QoS 1 and 2, a clear, an operator's) drops the waiting one of its topic, the older.
+- Readers who wait for all earlier changes (``flushed`` of the store) have them written first. So a replay, a list, or
+  the past never lacks a waiting change.
 - While a replay listens, while conditional changes are undecided, and during an import, nothing is delayed.
 
 The invariant: a waiting change is newer than every change of its topic that this node has given to the writer.
 
-Tried and left out: to lay waiting changes over each read. The database itself puts the packets of a replay together, and
-each reader of the store would need a second way. A read costs one write of what waits instead.
+Tried and left out: to lay waiting changes over each read. The database itself puts the packets of a replay together,
+and each reader of the store would need a second way. A read costs one write of what waits instead.
 """
 
 from __future__ import annotations

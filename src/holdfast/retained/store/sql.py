@@ -237,18 +237,12 @@ class SQLRetainedStore:
         """Read once all delayed changes are committed or refused."""
         if not self.delayed:
             return read()
-        waiting: Deferred[T] = Deferred()
-        self.flushed().when_settled(lambda _: read().chainDeferred(waiting))
-        return waiting
+        return _after(self.flushed(), read)
 
     def _handed_first(self, work: Callable[[], Deferred[T]]) -> Deferred[T]:
         """Begin a job of the writer once all delayed changes have been given to it."""
         handed = self.delayed.write() if self.delayed else None
-        if handed is None:
-            return work()
-        waiting: Deferred[T] = Deferred()
-        handed.when_settled(lambda _: work().chainDeferred(waiting))
-        return waiting
+        return work() if handed is None else _after(handed, work)
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
@@ -456,6 +450,17 @@ class SQLRetainedStore:
             self._recorder.record_expired(cursor, topics, now, revision)
             add_to_totals(cursor, self.node, change.count, change.bytes, 0)
         return topics, change
+
+
+def _after(ticket: CommitTicket, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
+    """Begin work when a ticket is settled, and return its result."""
+    result: Deferred[T] = Deferred()
+
+    def settled(_failure: StorageFailure | None) -> None:
+        begin().chainDeferred(result)
+
+    ticket.when_settled(settled)
+    return result
 
 
 def statements_for(dialect: str) -> Statements:

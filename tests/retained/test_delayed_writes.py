@@ -1,0 +1,166 @@
+"""QoS 0 messages that wait for the write interval of their policy: never stale, written seldom, lost by crashes only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.retained.policies import Policies, Policy
+from holdfast.wire import Properties
+from holdfast.wire import packets as p
+from tests.doubles import MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file
+
+INTERVAL = 60.0
+
+
+def with_policy(broker: MemoryBroker) -> MemoryBroker:
+    """Let QoS 0 messages of the topics below "w" wait."""
+    broker.retained.change_policies(Policies([Policy(1, "w/#", write_interval=INTERVAL)]))
+    return broker
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.sampled_from("abc"), st.integers(0, 2)),
+        st.tuples(st.just("clear"), st.sampled_from("abc"), st.integers(0, 2)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 30, 61]), st.just(0)),
+        st.tuples(st.just("look"), st.just(""), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+def test_a_new_subscriber_always_gets_the_newest(steps: list[tuple[str, object, int]]) -> None:
+    """Whatever waits: a waiting message neither hides nor overtakes a newer one, and a clear clears it too."""
+    broker = with_policy(MemoryBroker())
+    client = broker.client("c", 5)
+    expected: dict[str, bytes] = {}
+    for number, (kind, what, qos) in enumerate([*steps, ("look", "", 0)]):
+        topic = f"w/{what}"
+        if kind == "set":
+            expected[topic] = b"%d" % number
+            client.publish(topic, expected[topic], qos, True)
+        elif kind == "clear":
+            expected.pop(topic, None)
+            client.publish(topic, b"", qos, True)
+        elif kind == "wait":
+            assert isinstance(what, int)
+            broker.advance(what)
+        else:
+            watcher = broker.client(f"look{number}", 5)
+            found = [packet for packet in watcher.subscribe("w/#") if isinstance(packet, p.Publish)]
+            assert {packet.topic: packet.payload for packet in found} == expected
+            watcher.send(p.Disconnect())
+
+
+def stored(broker: RestartableBroker, topic: str) -> bytes | None:
+    """Return the payload of a topic as the database has it."""
+    rows = broker.parts.database.connect_reader().cursor()
+    rows.execute("SELECT payload FROM retained WHERE topic = ? AND tombstone = 0", (topic,))
+    found = rows.fetchall()
+    return bytes(found[0][0]) if found else None
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> RestartableBroker:
+    """A broker around a database."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    with_policy(broker)
+    return broker
+
+
+def test_the_newest_is_written_once_in_an_interval(broker: RestartableBroker) -> None:
+    """Until then the database has the older one. QoS 1 is written at once, and what waited is forgotten."""
+    client = broker.client("c", 5)
+    for number in range(5):
+        client.publish("w/a", b"%d" % number, 0, True)
+        broker.commit()
+        assert stored(broker, "w/a") is None
+    broker.advance(INTERVAL + 1)
+    broker.commit()
+    assert stored(broker, "w/a") == b"4"
+    assert broker.retained.delayed.saved == 4
+    client.publish("w/a", b"late", 0, True)
+    client.publish("w/a", b"newest", 1, True)
+    broker.commit()
+    assert stored(broker, "w/a") == b"newest"
+    broker.advance(INTERVAL + 1)
+    broker.commit()
+    assert stored(broker, "w/a") == b"newest"
+
+
+def test_a_replay_from_the_database_brings_what_waits(broker: RestartableBroker) -> None:
+    """And what comes while it runs waits for nothing."""
+    client = broker.client("c", 5)
+    client.publish("w/a", b"1", 1, True)
+    client.publish("w/a", b"2", 0, True)
+    broker.settle()
+    watcher = broker.client("watcher", 5)
+    watcher.subscribe("w/#")
+    client.publish("w/a", b"3", 0, True)
+    assert len(broker.retained.delayed) == 0
+    broker.commit()
+    assert stored(broker, "w/a") == b"3"
+    client.publish("w/a", b"4", 0, True)
+    assert len(broker.retained.delayed) == 1
+
+
+@pytest.mark.parametrize(("killed", "kept"), [(True, b"1"), (False, b"2")])
+def test_a_clean_stop_writes_what_waits(broker: RestartableBroker, killed: bool, kept: bytes) -> None:
+    """A kill loses it, and the topic keeps the message before: with its acknowledged state."""
+    client = broker.client("c", 5)
+    client.publish("w/a", b"1", 1, True)
+    broker.commit()
+    client.publish("w/a", b"2", 0, True)
+    broker.settle()
+    after = broker.restart() if killed else broker.stop()
+    assert stored(after, "w/a") == kept
+
+
+def test_lists_and_jobs_of_the_writer_see_what_waits(broker: RestartableBroker) -> None:
+    """One topic, a list, and the end of an expired message: its waiting successor survives the sweep."""
+    client = broker.client("c", 5)
+    client.publish("w/a", b"1", 0, True)
+    got = broker.store.get("w/a")
+    broker.commit()
+    assert got.result.payload == b"1"
+    client.publish("w/a", b"old", 1, True, Properties(message_expiry_interval=5))
+    broker.commit()
+    broker.clock.advance(3)
+    client.publish("w/a", b"new", 0, True)
+    broker.clock.advance(3)
+    swept = broker.store.expire(broker.now(), 100)
+    broker.commit()
+    assert swept.result == []
+    assert stored(broker, "w/a") == b"new"
+
+
+def test_many_waiting_topics_are_written_in_parts(broker: RestartableBroker) -> None:
+    """No turn writes more than a few hundred. Who waits for all of them waits for the last part."""
+    client = broker.client("c", 5)
+    client.send(*[p.Publish(f"w/{number}", b"x", 0, True) for number in range(1000)])
+    assert len(broker.retained.delayed) == 1000
+    flushed = broker.store.flushed()
+    assert 0 < len(broker.retained.delayed) < 1000
+    broker.commit()
+    assert flushed.settled
+    assert broker.rows("retained") == 1000
+
+
+def test_nothing_waits_any_more_when_the_policies_change(broker: RestartableBroker) -> None:
+    """What waited is written, and later messages are written at once."""
+    client = broker.client("c", 5)
+    client.publish("w/a", b"1", 0, True)
+    broker.retained.change_policies(Policies())
+    broker.commit()
+    assert stored(broker, "w/a") == b"1"
+    client.publish("w/a", b"2", 0, True)
+    broker.commit()
+    assert stored(broker, "w/a") == b"2"
