@@ -1,4 +1,4 @@
-"""QoS 0 messages that wait for the write interval of their policy: never stale, written seldom, lost by crashes only."""
+"""QoS 0 messages that wait for the write interval of their policy: never stale, lost in crashes only."""
 
 from __future__ import annotations
 

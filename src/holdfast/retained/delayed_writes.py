@@ -1,7 +1,7 @@
 """Delayed writes: QoS 0 messages of topics with a ``write_interval`` wait in memory, the newest of each.
 
-How it works. A sensor publishes each second, and its policy has ``write_interval = "60s"``. The first message starts the
-timer of this interval; each later message of any topic with it replaces the one that waits, or joins:
+How it works. A sensor publishes each second, and its policy has ``write_interval = "60s"``. The first message starts
+the timer of this interval. Each later message, of any topic with this interval, replaces the one that waits, or joins:
 
     second 0    a = 1    waits, timer of 60 s
     second 1    a = 2    replaces a = 1, which is never written
