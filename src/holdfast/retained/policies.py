@@ -64,9 +64,6 @@ class Policies:
             self._forces if any(policy.force_retain for policy in self.policies) else None
         )
 
-    def __bool__(self) -> bool:
-        return bool(self.policies)
-
     @property
     def loss_window(self) -> str:
         """What a crash may cost, as the end of a sentence; "" if no policy lets messages wait."""

@@ -277,7 +277,7 @@ class RetainedMessages(Service):
 
     def is_plain(self, topic: str) -> bool:
         """Tell whether no policy applies to a topic."""
-        return not self.policies or self.policies.of(topic) is None
+        return not self.policies.policies or self.policies.of(topic) is None
 
     @property
     def retains_together(self) -> bool:
@@ -452,7 +452,9 @@ class RetainedMessages(Service):
             message.client_id,
             message.username,
             now,
-            self._expires_at(message.expires_at, now, self.policies.of(message.topic) if self.policies else None),
+            self._expires_at(
+                message.expires_at, now, self.policies.of(message.topic) if self.policies.policies else None
+            ),
             self._store.next_revision(),
         )
 
@@ -524,7 +526,7 @@ class RetainedMessages(Service):
             self._limits,
             message.topic,
             len(message.payload),
-            self.policies.of(message.topic) if self.policies else None,
+            self.policies.of(message.topic) if self.policies.policies else None,
         )
         if refusal is not None:
             return refusal
