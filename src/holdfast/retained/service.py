@@ -31,8 +31,8 @@ from holdfast.messages import (
     RetainedMessage,
 )
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
-from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
 from holdfast.retained.delayed_writes import DelayedWrites
+from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
