@@ -11,6 +11,7 @@ from holdfast.cli.lazy_group import LazyGroup
     cls=LazyGroup,
     locations={
         "clean": "holdfast.cli.retainer.messages:clean",
+        "count": "holdfast.cli.retainer.counting:count",
         "export": "holdfast.cli.retainer.export:export",
         "get": "holdfast.cli.retainer.messages:get",
         "history": "holdfast.cli.retainer.history:history",
@@ -22,12 +23,13 @@ from holdfast.cli.lazy_group import LazyGroup
         "set": "holdfast.cli.retainer.messages:set_message",
         "settings": "holdfast.cli.retainer.replays:settings",
         "topics": "holdfast.cli.retainer.messages:topics",
+        "tree": "holdfast.cli.retainer.counting:tree",
     },
 )
 def retainer() -> None:
     """Manage the retained messages of a broker.
 
-    The commands work with a running broker and with a stopped one.
+    The commands work with a running broker and with a stopped one; count, get, topics and tree also over the network.
     Run it as the broker's user, with the broker's options. Data goes to standard output, everything else to standard
     error.
     """

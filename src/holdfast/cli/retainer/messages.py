@@ -17,6 +17,7 @@ from holdfast.cli.progress import progress
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
 from holdfast.cli.retainer.export import selection
+from holdfast.cli.retainer.remote_option import with_access_or_url
 from holdfast.cli.time_option import at_option, moment
 from holdfast.cli.topic_values import topic_filter, topic_name
 
@@ -52,7 +53,7 @@ def info(access: Access, as_json: bool) -> None:
 @at_option
 @json_lines_option
 @click.option("-0", "--null", is_flag=True, help="Print topics unchanged, each with a null character after it.")
-@with_access
+@with_access_or_url
 def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bool, null: bool) -> None:
     """List the topics that have a retained message.
 
@@ -74,7 +75,7 @@ def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bo
 @click.argument("topic", callback=topic_name)
 @click.option("--payload", is_flag=True, help="Print only the payload, byte for byte.")
 @at_option
-@with_access
+@with_access_or_url
 def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
     """Print the retained message of TOPIC as a line of an export. The exit status is 1 if there is none."""
     record = b"".join(access.pieces("/export", selection(topic, at)))
