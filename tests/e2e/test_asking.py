@@ -21,12 +21,10 @@ CONFIG = """\
 [listeners.tls]
 endpoint = "tcp:0:interface=127.0.0.1"
 tls = { certificate = "server.pem", key = "server.key" }
-
-[authentication]
-methods = ["passwords"]
+authentication = ["passwords"]
 
 [authentication.passwords]
-type = "password_file"
+type = "file"
 path = "passwords"
 
 [authorization]
@@ -56,11 +54,11 @@ class Place:
         (folder / "holdfast.toml").write_text(CONFIG)
         (folder / "rules.toml").write_text(RULES)
         (folder / "password").write_text("secret\n")
-        self.holdfast("passwd", "add", "passwords", "alice", "--password-stdin", given="secret")
-        for topic in ("plant/1/a", "plant/2", "office/1"):
-            self.holdfast("retainer", "set", topic, "on", "--config", "holdfast.toml")
+        self.holdfast("passwd", "add", "passwords", "alice", given="secret\n")
         self.broker = BrokerProcess(folder, "--config", "holdfast.toml", listen=False, program=HOLDFAST_RUN)
         self.broker.start()
+        for topic in ("plant/1/a", "plant/2", "office/1"):
+            self.holdfast("retainer", "set", topic, "on", "--data-dir", "data")
         self.url = f"mqtts://localhost:{self.broker.port}"
 
     def holdfast(self, *arguments: str, given: str | None = None) -> str:
