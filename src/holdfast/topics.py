@@ -17,6 +17,8 @@ PUBLISHERS = "$replay/publisher/"
 #: what Clients publish to when they ask about retained messages: the broker answers, and routes nothing
 ASK_GET, ASK_COUNT, ASK_TREE = "$retained/get", "$retained/count", "$retained/tree"
 ASKED = frozenset((ASK_GET, ASK_COUNT, ASK_TREE))
+#: The retained messages of a time are below this: the time, then the Topic Name.
+PAST_PREFIX = "$history/at/"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 #: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.
@@ -99,8 +101,20 @@ def is_sys(topic: str) -> bool:
 
 
 def is_of_broker(topic: str) -> bool:
-    """Tell whether only the broker publishes to a Topic Name: ``$SYS``, ``$replay``, ``$retained``, or below them."""
-    return is_sys(topic) or topic.startswith(("$replay/", "$retained/")) or topic in ("$replay", "$retained")
+    """Tell whether only the broker publishes to a Topic Name: ``$SYS``, or its other topics, or below them."""
+    return is_sys(topic) or topic.partition("/")[0] in ("$replay", "$retained", "$history")
+
+
+def is_of_past(topic: str) -> bool:
+    """Tell whether a Topic Name or Topic Filter is ``$history`` or below it."""
+    return topic.startswith("$history/") or topic == "$history"
+
+
+def behind_time(topic: str) -> str:
+    """Return what permissions are about: of the past, the Topic Name or Topic Filter behind the time."""
+    if not topic.startswith(PAST_PREFIX):
+        return topic
+    return topic[len(PAST_PREFIX) :].partition("/")[2] or topic
 
 
 def is_granted_to_all(topic_filter: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.e2e
 
 PAGE = ROOT / "docs" / "extensions" / "replay-end.md"
 INFO = ROOT / "docs" / "extensions" / "replay-info.md"
+HISTORY = PAGE.with_name("history.md")
 ASKING = PAGE.with_name("asking.md")
 
 
@@ -33,7 +35,10 @@ def retain(port: int, topics: list[str]) -> None:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of one broker with two retained messages."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("extensions")).start()
+    folder = tmp_path_factory.mktemp("extensions")
+    configuration = folder / "holdfast.toml"
+    configuration.write_text("[retainer.history]\nenable = true\n")
+    broker = BrokerProcess(folder, "--config", str(configuration)).start()
     retain(broker.port, ["plant/a", "plant/b"])
     yield broker.port
     assert broker.stop() == (0, "")
@@ -63,6 +68,19 @@ def test_the_snippet_in_javascript(port: int) -> None:
     """The same with MQTT.js."""
     told = output_of("node", "-", str(port), program=snippet("js"))
     assert told == "2 messages: plant/a,plant/b\n"
+
+
+def test_the_snippet_of_the_past_in_python(port: int) -> None:
+    """It prints the message that was retained a moment ago."""
+    now = str(round(1000 * time.time()))
+    assert output_of(sys.executable, "-", str(port), now, program=snippet("python", HISTORY)) == "then plant/a was on\n"
+
+
+@needs_mqttjs
+def test_the_snippet_of_the_past_in_javascript(port: int) -> None:
+    """The same with MQTT.js."""
+    now = str(round(1000 * time.time()))
+    assert output_of("node", "-", str(port), now, program=snippet("js", HISTORY)) == "then plant/a was on\n"
 
 
 OF_A_REVISION = r"plant/a is of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z revision \d+\n"

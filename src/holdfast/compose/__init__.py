@@ -77,6 +77,7 @@ from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, policies_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.past import PastMessages
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.chunk_size import HOLD
@@ -159,6 +160,8 @@ def compose_retainer(
     retained = RetainedMessages(
         store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources, policies=policies_of(config)
     )
+    if config.history.enable:
+        retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)
 
 

@@ -30,4 +30,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set", "ask")
+OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set", "ask", "history")

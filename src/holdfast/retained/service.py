@@ -11,6 +11,7 @@ starts replays, and the sweep of expired messages. A message that passes here:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from attrs import evolve
 from twisted.application.service import Service
@@ -44,7 +45,7 @@ from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
-from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
 from holdfast.retained.totals import TotalsReader
@@ -105,11 +106,17 @@ class IRetainedMessages(Interface):
         """Clear the older message of a topic whose new message was refused. Returns whether there may have been one."""
 
     def replay(
-        topic_filter: str, delivery: IDelivery, cursor: str = "", start: int = 0, queued: QueuedRows | None = None
+        topic_filter: str,
+        delivery: IDelivery,
+        cursor: str = "",
+        start: int = 0,
+        queued: QueuedRows | None = None,
+        source: IReplaySource | None = None,
     ) -> Replay:
         """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``.
 
-        Changes up to the revision ``start`` (0: now) are delivered, except the ``queued`` ones.
+        Changes up to the revision ``start`` (0: now) are delivered, except the ``queued`` ones. With a ``source``, its
+        messages are delivered.
         """
 
     def next_revision() -> int:
@@ -118,6 +125,7 @@ class IRetainedMessages(Interface):
     def count_waiting(difference: int) -> None:
         """Count replays that wait in their Sessions."""
 
+    past = Attribute("Where replays read the messages of a time: a PastMessages, None without a history.")
     max_replays_per_client = Attribute("How many replays of one Session may run.")
     unsent_revision = Attribute("The highest revision of a change that was not sent live.")
 
@@ -161,6 +169,8 @@ class RetainedMessages(Service):
         self.replays = ReplayRegistry(
             store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now, sources=sources
         )
+        #: where replays read the retained messages of a time
+        self.past: Any = None
         self._store = store
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written
@@ -369,10 +379,16 @@ class RetainedMessages(Service):
         )
 
     def replay(
-        self, topic_filter: str, delivery: IDelivery, cursor: str = "", start: int = 0, queued: QueuedRows | None = None
+        self,
+        topic_filter: str,
+        delivery: IDelivery,
+        cursor: str = "",
+        start: int = 0,
+        queued: QueuedRows | None = None,
+        source: IReplaySource | None = None,
     ) -> Replay:
         """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``."""
-        return self.replays.start(topic_filter, delivery, cursor, start, queued)
+        return self.replays.start(topic_filter, delivery, cursor, start, queued, source)
 
     def next_revision(self) -> int:
         """Return a revision above those of all changes so far."""

@@ -97,8 +97,8 @@ def test_lost_permission_counts_for_the_rest_of_a_replay() -> None:
 def test_facts_count_in_the_maximum_packet_size() -> None:
     """A message that is too large with its facts is left out, as if it had been published so [MQTT5-3.1.2-25]."""
     broker = MemoryBroker()
-    broker.client("p").publish("t/0", bytes(40), 0, True)
-    limit = Properties(user_properties=(("holdfast", "?"),), maximum_packet_size=80)
+    broker.client("p").publish("t/0", bytes(380), 0, True)
+    limit = Properties(user_properties=(("holdfast", "?"),), maximum_packet_size=400)
     client = broker.client("c", 5, properties=limit)
     assert publishes(subscribe(client, "t/#", properties=asking("stored-at"))) == []
     assert broker.counters.messages_dropped_too_large == 1

@@ -34,6 +34,7 @@ from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.tickets import CommitTicket, StorageFailure
 
@@ -218,11 +219,12 @@ class RetainedHistory(Service):
             raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
 
     @inlineCallbacks
-    def moment(self, at: int) -> Generator[Deferred[Any], Any, Moment]:
-        """Find a moment."""
+    def moment(self, at: int, apart: bool = False) -> Generator[Deferred[Any], Any, Moment]:
+        """Find a moment. ``apart``: in the thread of long reads."""
         self.check_kept()
         yield self.stored()
-        found: Moment = yield self.read(lambda cursor: find_moment(cursor, at, self._now()))
+        read = self.read_apart if apart else self.read
+        found: Moment = yield read(lambda cursor: find_moment(cursor, at, self._now()))
         return found
 
     @inlineCallbacks
@@ -230,28 +232,36 @@ class RetainedHistory(Service):
         """Return the next retained messages of a moment."""
         self.check_kept()
 
-        def work(cursor: Cursor) -> MomentPage:
-            found = states_at(cursor, topic_filter, after, (moment,), _TOPICS)
-            alive = still_retained(cursor, (seq for _, (seq,) in found.entries), moment.at)
-            chosen: list[int] = []
-            left = _BYTES
-            passed, done = after, found.done
-            for topic, (seq,) in found.entries:
-                if seq is not None and seq in alive:
-                    if chosen and alive[seq] > left:
-                        done = False
-                        break
-                    chosen.append(seq)
-                    left -= alive[seq]
-                passed = topic
-            else:
-                passed = found.after
-            events = fetch(cursor, chosen)
-            check_moment(cursor, moment)
-            return MomentPage([events[seq] for seq in chosen], passed, done)
-
-        page: MomentPage = yield self.read(work)
+        page: MomentPage = yield self.read(
+            lambda cursor: self.page_of(cursor, topic_filter, moment, after, _TOPICS, _BYTES)
+        )
         return page
+
+    def page_of(
+        self, cursor: Cursor, topic_filter: str, moment: Moment, after: str, topics: int, most_bytes: int
+    ) -> MomentPage:
+        """Read the next retained messages of a moment: it visits so many topics, and reads so many payload bytes.
+
+        The first message may be longer.
+        """
+        found = states_at(cursor, topic_filter, after, (moment,), topics)
+        alive = still_retained(cursor, (seq for _, (seq,) in found.entries), moment.at)
+        chosen: list[int] = []
+        left = most_bytes
+        passed, done = after, found.done
+        for topic, (seq,) in found.entries:
+            if seq is not None and seq in alive:
+                if chosen and alive[seq] > left:
+                    done = False
+                    break
+                chosen.append(seq)
+                left -= alive[seq]
+            passed = topic
+        else:
+            passed = found.after
+        events = fetch(cursor, chosen)
+        check_moment(cursor, moment)
+        return MomentPage([events[seq] for seq in chosen], passed, done)
 
     @inlineCallbacks
     def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
@@ -265,9 +275,16 @@ class RetainedHistory(Service):
         archived_seq: int = state.archived_seq
         return archived_seq
 
-    @inlineCallbacks
-    def read(self, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:
+    def read(self, work: Callable[[Cursor], T]) -> Deferred[T]:
         """Run the work with a reader's cursor. Fails with the work's exception, or with :class:`StorageFailure`."""
+        return self._read(self._parts.readers, work)
+
+    def read_apart(self, work: Callable[[Cursor], T]) -> Deferred[T]:
+        """Run the work in the thread of long reads, where nobody but such reads waits for it."""
+        return self._read(self._parts.scanners, work)
+
+    @inlineCallbacks
+    def _read(self, readers: IReaders, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:
 
         def attempt(connection: Connection) -> T | HistoryUnavailable:
             self._statements.begin_search(connection)
@@ -276,7 +293,7 @@ class RetainedHistory(Service):
             except HistoryUnavailable as refusal:  # to the reader, an exception is a broken connection
                 return refusal
 
-        answer: T | HistoryUnavailable = yield self._parts.readers.read(attempt)
+        answer: T | HistoryUnavailable = yield readers.read(attempt)
         if isinstance(answer, HistoryUnavailable):
             raise answer
         return answer

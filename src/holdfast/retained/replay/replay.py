@@ -66,7 +66,7 @@ from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.replay.visible_rows import VisibleRows
 from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.sources.stretches import CLEAR, Stretch
-from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.values import Batch, QueuedRows
 from holdfast.retained.wildcards.ranges import next_low, ranges_of
 from holdfast.tickets import StorageFailure
@@ -89,7 +89,7 @@ class Replay:
         delivery: IDelivery,
         *,
         number: int,
-        store: IRetainedStore,
+        store: IReplaySource,
         feed: ChangeFeed,
         flow: FlowControl,
         registry: IReplayRegistry[Replay],

@@ -15,7 +15,7 @@ from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.sources.source_check import SourceCheck
-from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.values import QueuedRows
 
 #: the states in which a replay waits for what the configuration limits
@@ -63,11 +63,18 @@ class ReplayRegistry:
         self.told: Callable[[Replay, bool], None] | None = None
 
     def start(
-        self, topic_filter: str, delivery: IDelivery, cursor: str, start: int = 0, queued: QueuedRows | None = None
+        self,
+        topic_filter: str,
+        delivery: IDelivery,
+        cursor: str,
+        start: int = 0,
+        queued: QueuedRows | None = None,
+        source: IReplaySource | None = None,
     ) -> Replay:
         """Start a replay of a (non-shared) Topic Filter, after the topic ``cursor``.
 
         It reads changes of this node up to the revision ``start`` (0: now), except the ``queued`` ones.
+        With a ``source`` it reads that, and judges no publishers.
         """
         self._last_number += 1
         self.flow.add_client(delivery.client_id)
@@ -75,12 +82,12 @@ class ReplayRegistry:
             topic_filter,
             delivery,
             number=self._last_number,
-            store=self._store,
+            store=source or self._store,
             feed=self._feed,
             flow=self.flow,
             registry=self,
             now=self._now,
-            sources=self._sources,
+            sources=self._sources if source is None else None,
             cursor=cursor,
             start=start,
             queued=queued,

@@ -33,38 +33,18 @@ class ICommitWatcher(Interface):
         """Take topics whose messages have expired; ``at`` is in milliseconds since the epoch."""
 
 
-class IRetainedStore(Interface):
-    """Stores retained messages. All methods are called in the reactor thread.
+class IReplaySource(Interface):
+    """What a replay reads. All methods are called in the reactor thread.
 
-    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read or written.
+    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read.
     """
 
     shared = Attribute("Whether other nodes may write to the same store.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
-    unsent_revision = Attribute("The highest stored revision of a change that may not have been sent live.")
-    available = Attribute("False if the last access to the database failed.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
-
-    scans = Attribute("The reads of operators over many rows: an IRetainedScans.")
-
-    delayed = Attribute("The IDelayedChanges that wait to be put; readers of all earlier changes have them put first.")
-
-    room = Attribute("How many bytes of changes may be put before publishers are paused.")
 
     def next_revision() -> int:
         """Return the revision for a change: strictly increasing, also across restarts and clock steps."""
-
-    def next_revisions(count: int) -> Sequence[int]:
-        """Return revisions for ``count`` changes (1 or more), in order."""
-
-    def put(change: RetainedChange) -> CommitTicket:
-        """Store a change; the ticket is settled when it is durable. For each topic, the highest revision wins."""
-
-    def put_if(change: ConditionalChange) -> CommitTicket:
-        """Store a change if its conditions hold then. Its outcome is set before the ticket is settled."""
-
-    def put_together(changes: RetainedChanges) -> CommitTicket:
-        """Store changes with one ticket; a :class:`RunTicket` if they may have different outcomes."""
 
     def flushed() -> CommitTicket:
         """Return a ticket that is settled when all earlier changes are committed or refused."""
@@ -77,6 +57,34 @@ class IRetainedStore(Interface):
         The batch has slices of at most ``slice_rows`` messages, and at most ``max_bytes`` of packets. A message longer
         than ``max_bytes`` is a batch of its own. ``detailed`` adds the QoS and the expiry of every message.
         """
+
+
+class IRetainedStore(IReplaySource):
+    """Stores retained messages. All methods are called in the reactor thread.
+
+    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read or written.
+    """
+
+    unsent_revision = Attribute("The highest stored revision of a change that may not have been sent live.")
+    available = Attribute("False if the last access to the database failed.")
+
+    scans = Attribute("The reads of operators over many rows: an IRetainedScans.")
+
+    delayed = Attribute("The IDelayedChanges that wait to be put; readers of all earlier changes have them put first.")
+
+    room = Attribute("How many bytes of changes may be put before publishers are paused.")
+
+    def next_revisions(count: int) -> Sequence[int]:
+        """Return revisions for ``count`` changes (1 or more), in order."""
+
+    def put(change: RetainedChange) -> CommitTicket:
+        """Store a change; the ticket is settled when it is durable. For each topic, the highest revision wins."""
+
+    def put_if(change: ConditionalChange) -> CommitTicket:
+        """Store a change if its conditions hold then. Its outcome is set before the ticket is settled."""
+
+    def put_together(changes: RetainedChanges) -> CommitTicket:
+        """Store changes with one ticket; a :class:`RunTicket` if they may have different outcomes."""
 
     def survey(after: str, limit: int, guests: bool, newer_than: int = 0) -> Deferred[Survey]:
         """Read who published the committed messages of the ``limit`` topics after a topic ("" for the beginning).

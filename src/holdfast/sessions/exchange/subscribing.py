@@ -21,8 +21,10 @@ from twisted.python.failure import Failure
 from holdfast.auth.interfaces import Grant
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.names import CONFLATE
+from holdfast.extensions.past import MOST_IN_SUBSCRIBE, PastFilter, past_filter
 from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
 from holdfast.extensions.requests import subscribe_requests
+from holdfast.retained.history.moments import HistoryUnavailable, Moment
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -37,8 +39,10 @@ from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTog
 from holdfast.topics import (
     REPLAY_END,
     SHARED_PREFIX,
+    behind_time,
     has_wildcard,
     is_granted_to_all,
+    is_of_past,
     is_sys,
     levels_before_wildcard,
     split_shared,
@@ -68,6 +72,7 @@ class _Asked:
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
     which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     ``facts`` are to be told of each replayed message. ``notes`` are for the Reason String.
+    ``pasts`` are the Topic Filters of the past, by the number of their request.
     """
 
     packet_identifier: int
@@ -82,6 +87,12 @@ class _Asked:
     conflate: int = 0
     facts: Facts = ()
     notes: list[str] = field(factory=list)
+    pasts: dict[int, PastFilter] = field(factory=dict)
+
+    def note(self, text: str) -> None:
+        """Add a text to the Reason String, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 class _Patterns:
@@ -183,6 +194,8 @@ class Subscribing:
                     return
             key = request.topic_filter
             refused = self._checks.refusal(request)
+            if refused is None and key[0] == "$" and is_of_past(split_shared(key)[1]):
+                refused = self._refusal_of_past(asked, number, key)
             is_new = refused is None and key not in known and key not in wanted
             if is_new and ((most is not None and len(known) + new >= most) or not patterns.take(key)):
                 if link.protocol_version == 3:  # it has no code for a failure
@@ -195,7 +208,7 @@ class Subscribing:
             topic_filter = split_shared(key)[1]
             answer: Grant | Deferred[Grant] = Grant.GRANTED
             if not is_granted_to_all(key):
-                answer = authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+                answer = authorizer.may_subscribe(self._session.principal, behind_time(topic_filter), request.qos)
             if isinstance(answer, Deferred):
                 wanted.setdefault(key, None)  # keeps the order of the filters
                 answer.addErrback(self._denied_by_error)
@@ -204,26 +217,59 @@ class Subscribing:
                 new += is_new
             else:
                 asked.codes.append(ReasonCode.NOT_AUTHORIZED)
-                self._judged(asked, number, request, answer)
+                looking = self._judged(asked, number, request, answer)
+                if looking is not None:
+                    asked.waiting.append(looking)
                 new += is_new and answer is not Grant.REFUSED
 
-    def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, grant: Grant) -> None:
-        """Take the authorizer's answer about the request with this number."""
+    def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, grant: Grant) -> Deferred[None] | None:
+        """Take the authorizer's answer about the request with this number. Of the past, look into the history."""
         if grant is Grant.REFUSED:
             self._parts.counters.subscriptions_not_authorized += 1
             self._parts.denied(self._session.principal, "subscribe", split_shared(request.topic_filter)[1])
             self._link.client_log.warn("may not subscribe to this", "{}", request.topic_filter)
-            return
+            return None
         key = request.topic_filter
         before = asked.wanted.get(key)
         replayed = self._wants_replay(request) and not self._is_denied(key)
         if replayed and self._parts.retained.refuses_replays:
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-            return
+            return None
         asked.wanted[key] = _Wanted(
             request, replayed or (before is not None and before.replayed), grant is Grant.FILTERED
         )
         asked.codes[number] = min(request.qos, self._limits.max_qos_allowed)
+        past = asked.pasts.get(number)
+        return None if past is None or not replayed else self._look(asked, number, key, past)
+
+    def _refusal_of_past(self, asked: _Asked, number: int, key: str) -> ReasonCode | None:
+        """Return why a Topic Filter below ``$history`` is refused, or None and note what it asks for."""
+        past = self._parts.retained.past
+        try:
+            wanted = past_filter(key, self._parts.now())
+        except BadRequest as bad:
+            asked.note(str(bad))
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if past is None:
+            asked.note("no history is kept")
+            return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        if len(asked.pasts) == MOST_IN_SUBSCRIBE:
+            asked.note(f"a SUBSCRIBE has at most {MOST_IN_SUBSCRIBE} Topic Filters below $history")
+            return ReasonCode.QUOTA_EXCEEDED
+        asked.pasts[number] = wanted
+        return None
+
+    def _look(self, asked: _Asked, number: int, key: str, wanted: PastFilter) -> Deferred[None]:
+        """Refuse a subscription whose time the history does not have."""
+
+        def failed(failure: Failure) -> None:
+            failure.trap(HistoryUnavailable, StorageFailure)
+            asked.wanted.pop(key, None)
+            asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+            asked.note(failure.getErrorMessage())
+
+        found: Deferred[Moment] = self._parts.retained.past.check(wanted.at)
+        return found.addCallbacks(lambda _: None, failed)
 
     def _denied_by_error(self, failure: Failure) -> Grant:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
@@ -317,7 +363,7 @@ class Subscribing:
         authorizer = self._parts.authorizer
         effort = authorizer.effort
         if not tells_publishers(authorizer, self._session.principal, self._limits, topic_filter):
-            asked.notes.append("publishers are not told: not permitted")
+            asked.note("publishers are not told: not permitted")
         yield 1 + authorizer.effort - effort
 
     def _subscription(self, wanted: _Wanted, asked: _Asked) -> Subscription:
@@ -354,7 +400,7 @@ class Subscribing:
         least = self._limits.min_replay_levels
         if not least or not has_wildcard(topic_filter) or is_sys(topic_filter):
             return False
-        if levels_before_wildcard(topic_filter) >= least:
+        if levels_before_wildcard(behind_time(topic_filter)) >= least:
             return False
         self._parts.counters.replays_denied += 1
         self._link.client_log.info(

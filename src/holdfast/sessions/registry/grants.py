@@ -34,7 +34,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.routing.routing_table import RoutingTable
 from holdfast.sessions.session.session import RESTORED, STALE, Session
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.topics import is_granted_to_all, split_shared
+from holdfast.topics import behind_time, is_granted_to_all, split_shared
 from holdfast.wire import ReasonCode
 
 #: Sessions that are looked at in one step, if none has to be asked about
@@ -160,7 +160,9 @@ class Grants:
         if is_granted_to_all(key):
             return False
         try:
-            answer = self._authorizer.may_subscribe(session.principal, subscription.topic_filter, subscription.qos)
+            answer = self._authorizer.may_subscribe(
+                session.principal, behind_time(subscription.topic_filter), subscription.qos
+            )
         except Exception:  # noqa: BLE001 - the authorizer is to blame, and the walk goes on
             answer = self._refused_by_error(Failure())
         if not isinstance(answer, Deferred):

@@ -58,10 +58,10 @@ from holdfast.sessions.replays.replayed_packets import (
     topic_of,
 )
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.pending_marker import NOT_AUTHORIZED, TOO_LARGE
+from holdfast.sessions.state.pending_marker import NO_HISTORY, NOT_AUTHORIZED, TOO_LARGE
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.sizes import HELD_ENTRY, HELD_IDENTIFIER
-from holdfast.topics import matches
+from holdfast.topics import behind_time, is_of_past, matches
 from holdfast.wire import PacketParser, ReasonCode
 from holdfast.wire.packets import Publish
 
@@ -175,7 +175,7 @@ class ReplayDelivery:
             self._judged_at = asked
             self._permission = _NOTHING
             with self._link.guard:
-                self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
+                self._permission = _permission(authorizer, self._session.principal, behind_time(self._topic_filter))
                 if self._position.facts:
                     self._permission = evolve(self._permission, facts=self._facts())
             if self._permission.grant is not Grant.GRANTED:
@@ -187,7 +187,9 @@ class ReplayDelivery:
         link = self._link
         if not link.participant:  # also a Client of MQTT 3 that has taken over the Session
             return ()
-        permitted = tells_publishers(self._authorizer, self._session.principal, link.limits, self._topic_filter)
+        permitted = tells_publishers(
+            self._authorizer, self._session.principal, link.limits, behind_time(self._topic_filter)
+        )
         return tuple(fact for fact in self._position.facts if fact != PUBLISHER_FACT or permitted)
 
     def room(self) -> int:
@@ -300,6 +302,10 @@ class ReplayDelivery:
         self._counters.messages_dropped_too_large += count
         self._note_left_out(TOO_LARGE)
         self._replays.log_left_out(self._topic_filter, count)
+
+    def lost(self) -> None:
+        """Note that the history does not have the time of the replay any more."""
+        self._note_left_out(NO_HISTORY)
 
     def conclude(self) -> bool:
         """Send the marker that is due, if any."""
@@ -449,6 +455,8 @@ class ReplayDelivery:
             )
 
     def _may_receive(self, message: ApplicationMessage) -> bool | Deferred[bool]:
+        if is_of_past(self._topic_filter):
+            message = evolve(message, topic=behind_time(message.topic))
         answer: bool | Deferred[bool] = self._authorizer.may_receive(self._session.principal, message)
         return answer
 

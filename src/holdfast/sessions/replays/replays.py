@@ -8,6 +8,7 @@ from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.auth.interfaces import IAuthorizer
+from holdfast.extensions.past import past_filter
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import IRetainedMessages
 from holdfast.retained.store.values import QueuedRows
@@ -18,6 +19,8 @@ from holdfast.sessions.replays.replay_delivery import ReplayDelivery
 from holdfast.sessions.replays.unreplayed import Unreplayed
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.pending_marker import PendingMarker
+from holdfast.storage.revisions import time_of
+from holdfast.topics import is_of_past
 
 #: seconds between two savings of the positions of running replays, for Sessions that outlive the process
 SAVE_INTERVAL = 1.0
@@ -102,7 +105,7 @@ class Replays:
         """
         position = self._session.replay_positions.get(topic_filter)
         running = self._running.get(topic_filter)
-        if position is not None and not is_queued_alike:
+        if position is not None and not is_queued_alike and not is_of_past(topic_filter):
             position.cut = 0
             if running is not None:
                 running.replay.forget_queued()
@@ -199,11 +202,24 @@ class Replays:
         replay: Replay | Unreplayed
         if position.marker is not None and not position.marker.replayed:
             replay = Unreplayed(delivery, self._clock, self._link.guard)
+        elif is_of_past(topic_filter):
+            replay = self._replay_of_past(topic_filter, position, delivery)
         else:
             start, queued = self._rows_of(topic_filter, position)
             replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
+
+    def _replay_of_past(
+        self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery
+    ) -> Replay | Unreplayed:
+        """Return the replay of a time. The cut tells when it was asked for: ``-1h`` is the same time after a kill."""
+        past = self._retained.past
+        if past is None:
+            delivery.lost()
+            return Unreplayed(delivery, self._clock, self._link.guard)
+        source = past.source(past_filter(topic_filter, time_of(position.cut)), delivery.lost)
+        return self._retained.replay(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
         """Return the revision up to which the replay reads, and the rows above its cut that it leaves out."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
@@ -22,7 +23,7 @@ from holdfast.messages import ApplicationMessage
 from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.queue import Queued
-from holdfast.topics import is_granted_to_all
+from holdfast.topics import behind_time, is_granted_to_all
 
 
 class _Question:
@@ -87,6 +88,8 @@ class Rechecks:
         if is_granted_to_all(message.topic):
             question.allowed = True
             return
+        if message.topic[0] == "$":
+            message = evolve(message, topic=behind_time(message.topic))
         try:
             answer = self._authorizer.may_receive(principal, message)
         except Exception:  # noqa: BLE001 - whatever fails, the message is not sent

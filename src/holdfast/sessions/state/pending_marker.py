@@ -13,6 +13,8 @@ from attrs import define, field
 TOO_LARGE = "too large"
 #: in ``left_out``: the Client may not receive every message that the Topic Filter matches
 NOT_AUTHORIZED = "not authorized"
+#: in ``left_out``: the history does not have the time of the replay any more
+NO_HISTORY = "no history"
 #: why the marker of a Subscription without a replay tells no complete state
 NOT_REPLAYED = "not replayed"
 
