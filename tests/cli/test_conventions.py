@@ -53,6 +53,7 @@ REPORTS = {
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
     ("retainer", "info"): {"count", "bytes", "replays", "store"},
+    ("retainer", "orphans"): set(),
     ("retainer", "policy", "explain", "a/b"): {"topic", "policy", "options", "quotas"},
     ("retainer", "replays"): set(),
     ("retainer", "restore", "#", "--at", "2h", "--config", "h.toml"): set(),

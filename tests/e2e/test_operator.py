@@ -179,3 +179,26 @@ def test_a_call_to_a_running_broker_imports_only_a_client(broker_in: Brokers) ->
         done = subprocess.run(command, cwd=folder, env=unmeasured(), capture_output=True, text=True, check=True)
         count, _, heavy = done.stdout.splitlines()[-1].strip().partition(" ")
         assert (int(count) < 300, heavy) == (True, "[]"), call
+
+
+def test_messages_of_clients_that_are_gone_are_cleared(broker: BrokerProcess) -> None:
+    """Subscribers get empty messages. The old message of a client that is connected stays."""
+    folder = broker.directory
+    here = PahoClient(broker.port, 5, "here")
+    lines = [
+        {"topic": f"{name}/config", "payload": "eA==", "client_id": name, "stored_at": 1_600_000_000_000}
+        for name in ("ghost", "here")
+    ]
+    said(folder, "retainer", "import", "-", given=b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    watcher = PahoClient(broker.port, 5)
+    watcher.subscribe("ghost/#", qos=1)
+    assert watcher.messages(1) == [("ghost/config", b"x", 0, True)]
+    listed = said(folder, "retainer", "orphans")
+    assert listed.split(b"\t")[:2] == [b"ghost/config", b"ghost"]
+    assert len(listed.splitlines()) == 1
+    assert said(folder, "retainer", "clean", "#", "--orphans", "--dry-run") == b"1 would be cleared\n"
+    assert said(folder, "retainer", "clean", "#", "--orphans") == b"1 cleared\n"
+    assert watcher.messages(1) == [("ghost/config", b"", 1, False)]
+    assert said(folder, "retainer", "topics") == b"here/config\n"
+    here.close()
+    watcher.close()

@@ -22,6 +22,13 @@ def moment(_context: click.Context, _parameter: click.Parameter, value: str | No
         raise click.BadParameter(str(error)) from None
 
 
+def age_ago(age: str) -> int:
+    """Return the time, in milliseconds since the epoch, that was so long ago: ``30d``."""
+    from holdfast.times import moment_of
+
+    return moment_of(age, time.time_ns() // 1_000_000)
+
+
 #: for commands that show retained messages
 at_option = click.option(
     "--at",

@@ -17,6 +17,7 @@ from holdfast.cli.lazy_group import LazyGroup
         "history": "holdfast.cli.retainer.history:history",
         "import": "holdfast.cli.retainer.import_command:import_lines",
         "info": "holdfast.cli.retainer.messages:info",
+        "orphans": "holdfast.cli.retainer.orphans:orphans",
         "policy": "holdfast.cli.retainer.policy:policy",
         "replays": "holdfast.cli.retainer.replays:replays",
         "restore": "holdfast.cli.retainer.history:restore",

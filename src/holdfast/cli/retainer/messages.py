@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,17 @@ import click
 from holdfast.cli.failures import Failed
 from holdfast.cli.progress import progress
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
-from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.retainer.access_option import with_access, with_access_and_config
 from holdfast.cli.retainer.export import selection
+from holdfast.cli.retainer.orphans import USUAL_AGE, check_clients_known, clear_orphans
+from holdfast.cli.retainer.pages import clear, pages
 from holdfast.cli.retainer.remote_option import with_access_or_url
-from holdfast.cli.time_option import at_option, moment
+from holdfast.cli.time_option import age_ago, at_option, moment
 from holdfast.cli.topic_values import topic_filter, topic_name
 
 if TYPE_CHECKING:
     from holdfast.access.interfaces import Access
-
-#: messages that one call lists, and that one call clears
-_PAGE = 1000
-_CLEARED = 5000
+    from holdfast.config import Config
 
 
 @click.command()
@@ -62,7 +60,7 @@ def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bo
     """
     if as_json and null:
         raise click.UsageError("Give --json or --null, not both.")
-    for entry in _pages(access, selection(topic_filter, at)):
+    for entry in pages(access, selection(topic_filter, at)):
         if as_json:
             show_json(entry)
         elif null:
@@ -132,14 +130,19 @@ def set_message(
     help="Clear only messages stored before this time: an age such as 90m or 30d, or 2026-11-21T10:00:00Z.",
 )
 @click.option("--publisher", metavar="CLIENT", help="Clear only messages of the client with this Client Identifier.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help=f"Clear only messages of clients not seen since the time of --older-than, or for {USUAL_AGE}.",
+)
 @click.option("--expired", is_flag=True, help="Clear only expired messages that the sweep has not removed yet.")
 @click.option("--dry-run", is_flag=True, help="Clear nothing, and print how many messages match.")
 @click.option("--quiet", is_flag=True, help="Do not send the clears to present subscribers.")
 @json_option
-@with_access
+@with_access_and_config
 def clean(
-    access: Access, topic_filter: str, older_than: int | None, publisher: str | None, expired: bool, dry_run: bool,
-    quiet: bool, as_json: bool,
+    access: Access, config: Config, topic_filter: str, older_than: int | None, publisher: str | None, orphans: bool,
+    expired: bool, dry_run: bool, quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Clear the retained messages of all topics that match FILTER. Messages published meanwhile stay.
 
@@ -149,42 +152,30 @@ def clean(
 
     As in MQTT, # does not match topics that begin with $. Clear such topics with $NAME/#.
     """
-    count = 0
-    arguments = {
+    selected = {
         "topic": topic_filter, "dry_run": "true" if dry_run else "false", "quiet": "true" if quiet else "false",
-        "limit": str(_CLEARED),
     }  # fmt: skip
+    if orphans and older_than is None:
+        older_than = age_ago(USUAL_AGE)
     if older_than is not None:
-        arguments["older_than"] = str(older_than)
+        selected["older_than"] = str(older_than)
     if publisher is not None:
-        arguments["publisher"] = publisher
+        selected["publisher"] = publisher
     if expired:
-        arguments["expired"] = "true"
+        selected["expired"] = "true"
     with progress("counting" if dry_run else "clearing", None) as report:
-        while True:
-            answer = access.call("DELETE", "/messages", arguments)
-            count += answer["count"]
-            report(count)
-            if not answer["meta"]["hasnext"]:
-                break
-            arguments["cursor"] = answer["meta"]["cursor"]
+        if orphans:
+            assert older_than is not None
+            check_clients_known(access, config)
+            count = clear_orphans(access, selected, older_than, report)
+        else:
+            count = clear(access, selected, report)
     if as_json:
         show_json({"count": count, "dry_run": dry_run})
     else:
         show(f"{count} would be cleared" if dry_run else f"{count} cleared")
     if count and not dry_run:
         _say_if_nobody_heard(access, quiet or expired)
-
-
-def _pages(access: Access, selected: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield all selected messages, page by page."""
-    arguments = {"limit": str(_PAGE), **selected}
-    while True:
-        page = access.call("GET", "/messages", arguments)
-        yield from page["data"]
-        if not page["meta"]["hasnext"]:
-            return
-        arguments["cursor"] = page["meta"]["cursor"]
 
 
 def _say_if_nobody_heard(access: Access, quiet: bool) -> None:
