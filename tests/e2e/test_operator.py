@@ -194,8 +194,7 @@ def test_messages_of_clients_that_are_gone_are_cleared(broker: BrokerProcess) ->
     watcher.subscribe("ghost/#", qos=1)
     assert watcher.messages(1) == [("ghost/config", b"x", 0, True)]
     listed = said(folder, "retainer", "orphans")
-    assert listed.split(b"\t")[:2] == [b"ghost/config", b"ghost"]
-    assert len(listed.splitlines()) == 1
+    assert listed.split()[1:] == [b"ghost", b"ghost/config"]
     assert said(folder, "retainer", "clean", "#", "--orphans", "--dry-run") == b"1 would be cleared\n"
     assert said(folder, "retainer", "clean", "#", "--orphans") == b"1 cleared\n"
     assert watcher.messages(1) == [("ghost/config", b"", 1, False)]

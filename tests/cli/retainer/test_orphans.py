@@ -137,8 +137,7 @@ def test_without_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     imported = run("import", "-", given=b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert imported.exit_code == 0, imported.output
     listed = run("orphans")
-    assert listed.stdout.split("\t")[:2] == ["a/old", "one"]
-    assert len(listed.stdout.splitlines()) == 1
+    assert listed.stdout.split()[1:] == ["one", "a/old"]
     assert "no broker runs here" in listed.stderr
     assert json.loads(run("orphans", "+/old", "--json").stdout)["publisher"] == "one"
     assert run("orphans", "b/#").stdout == ""

@@ -96,7 +96,9 @@ def clear_orphans(access: Access, selected: Mapping[str, str], since: int, repor
 @json_lines_option
 @with_access
 def orphans(access: Access, topic_filter: str | None, older_than: int, as_json: bool) -> None:
-    """List the topics whose publisher has not been seen for a time, with its Client Identifier.
+    """List the topics whose publisher has not been seen for a time.
+
+    Each line has the time of the message, the Client Identifier and the topic.
 
     A client is seen while it is connected, when it leaves a Session that is kept, and when it stores a retained
     message. The broker knows its own clients only, not those of other brokers on the same database.
@@ -113,4 +115,4 @@ def orphans(access: Access, topic_filter: str | None, older_than: int, as_json: 
         if as_json:
             show_json({"topic": row["topic"], "publisher": row["from_clientid"], "stored_at": row["publish_at"]})
         else:
-            show(f"{row['topic']}\t{row['from_clientid']}\t{row['publish_at']}")
+            show(f"{row['publish_at']}  {row['from_clientid']}  {row['topic']}")
