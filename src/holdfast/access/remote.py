@@ -172,6 +172,7 @@ def remote(
         raise Inaccessible(f"{url}: a broker is named as mqtts://HOST or mqtt://HOST, with :PORT where it is not usual")
     try:
         connection = socket.create_connection((parts.hostname, port), _TIMEOUT)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a question does not wait behind a PUBACK
         if parts.scheme == "mqtts":
             context = ssl.create_default_context(cafile=ca)
             connection = context.wrap_socket(connection, server_hostname=parts.hostname)
