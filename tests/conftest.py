@@ -14,7 +14,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from tests.processes import COVERAGE, MEASURED
 from tests.scratch import use_memory
 
-use_memory()  # before any temporary file
+SCRATCH = use_memory()  # before any temporary file
 
 settings.register_profile(
     "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
@@ -27,6 +27,13 @@ settings.load_profile("holdfast")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test makes the run fail")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses the folder of its tests
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the paths of the tests short: the path of a socket has at most 107 bytes."""
+    if SCRATCH is not None and config.option.basetemp is None:
+        config.option.basetemp = str(SCRATCH / "t")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -19,20 +19,21 @@ MEMORY = Path("/dev/shm")
 #: Bytes that must be free there; a run needs a part of it. Containers often have 64 MB.
 _ROOM = 2 << 30
 #: Short, because the path of a socket has at most 107 bytes.
-_PREFIX = "holdfast-"
+_PREFIX = "hf-"
 
 
-def use_memory(parent: Path = MEMORY) -> None:
-    """Let temporary files go to memory, unless ``TMPDIR`` names a folder."""
+def use_memory(parent: Path = MEMORY) -> Path | None:
+    """Let temporary files go to memory, unless ``TMPDIR`` names a folder. Returns the folder, if it made one."""
     if "TMPDIR" in os.environ or not _is_fit(parent):
-        return
+        return None
     _remove_abandoned(parent)
     folder = parent / f"{_PREFIX}{os.getpid()}"
     if folder.exists():  # another user's, who left it behind
-        return
+        return None
     folder.mkdir(0o700)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None  # it may have been asked for before
+    return folder
 
 
 def _is_fit(parent: Path) -> bool:

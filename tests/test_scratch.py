@@ -49,7 +49,7 @@ def test_folders_of_ended_runs_are_removed(tmp_path: Path) -> None:
     """Those of runs that go on stay."""
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    left, going = tmp_path / f"holdfast-{ended.pid}", tmp_path / f"holdfast-{os.getppid()}"
+    left, going = tmp_path / f"hf-{ended.pid}", tmp_path / f"hf-{os.getppid()}"
     for folder in (left, going):
         folder.mkdir()
         (folder / "file").touch()

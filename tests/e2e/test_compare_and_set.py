@@ -217,8 +217,9 @@ def kill_often(broker: BrokerProcess, storage: tuple[str, ...], kills: int) -> N
     for payload, revision in history:  # each was stored on the revision that its condition names
         assert int(payload.split()[2]) == before, payload
         before = revision
+    # A client with QoS 2 may lose each race against two with QoS 1.
+    assert sum(len(setter.stored) for setter in setters) > kills
     for setter in setters:
-        assert len(setter.stored) > kills
         for payload, told in setter.stored.items():
             assert told in (revisions[payload], 0)
 
