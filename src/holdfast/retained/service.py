@@ -161,7 +161,7 @@ class RetainedMessages(Service):
         policies: Policies = NO_POLICIES,
     ) -> None:
         """With ``sources``, replays judge the publishers of the messages."""
-        self.policies = policies
+        self._use(policies)
         #: is called when the policies have changed
         self.policies_changed: Callable[[], None] = lambda: None
         self.feed = ChangeFeed()
@@ -175,7 +175,6 @@ class RetainedMessages(Service):
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written
         self.delayed = store.delayed = DelayedWrites(store.put, clock)
-        self._delays = policies.longest_wait > 0
         self._merges = 0  #: imports that are changing the store
         self._now = now
         self._limits = limits
@@ -280,14 +279,9 @@ class RetainedMessages(Service):
                 self.feed.announce(Change(topic, decision.revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED))
         return decision
 
-    @property
-    def forces(self) -> Callable[[str], bool] | None:
-        """Tells whether a topic is retained without RETAIN 1; None: no topic is."""
-        return self.policies.forces
-
     def is_plain(self, topic: str) -> bool:
         """Tell whether no policy applies to a topic."""
-        return not self.policies.policies or self.policies.of(topic) is None
+        return not self._has_policies or self.policies.of(topic) is None
 
     @property
     def retains_together(self) -> bool:
@@ -448,10 +442,17 @@ class RetainedMessages(Service):
     def change_policies(self, policies: Policies) -> None:
         """Use other policies for new messages."""
         if policies.policies != self.policies.policies:
-            self.policies = policies
-            self._delays = policies.longest_wait > 0
+            self._use(policies)
             self.delayed.write()  # the new policies may not delay them any more
             self.policies_changed()
+
+    def _use(self, policies: Policies) -> None:
+        """Use these policies. What each message asks is kept here: a look into the policies costs it more."""
+        self.policies = policies
+        #: tells whether a topic is retained without RETAIN 1; None: no topic is
+        self.forces = policies.forces
+        self._has_policies = bool(policies.policies)
+        self._delays = policies.longest_wait > 0
 
     def change_payers(self, payers: PayerLimits | None) -> None:
         """Use the quotas of other listeners and zones, if payers have had quotas since the start."""
@@ -468,9 +469,7 @@ class RetainedMessages(Service):
             message.client_id,
             message.username,
             now,
-            self._expires_at(
-                message.expires_at, now, self.policies.of(message.topic) if self.policies.policies else None
-            ),
+            self._expires_at(message.expires_at, now, self.policies.of(message.topic) if self._has_policies else None),
             self._store.next_revision(),
         )
 
@@ -542,7 +541,7 @@ class RetainedMessages(Service):
             self._limits,
             message.topic,
             len(message.payload),
-            self.policies.of(message.topic) if self.policies.policies else None,
+            self.policies.of(message.topic) if self._has_policies else None,
         )
         if refusal is not None:
             return refusal
