@@ -1,4 +1,4 @@
-"""The requests of a participant: what the User Properties of its SUBSCRIBE ask for."""
+"""The requests of a participant: what the User Properties of its SUBSCRIBE ask for, and which names it may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import CONFLATE, PREFIX, REPLAY_END, REPLAY_INFO, TOLD_BY_BROKER
+from holdfast.extensions.names import (
+    CONFLATE,
+    IF_ABSENT,
+    IF_PAYLOAD_SHA256,
+    IF_REVISION,
+    PREFIX,
+    REPLAY_END,
+    REPLAY_INFO,
+    TOLD_BY_BROKER,
+)
 from holdfast.extensions.replay_info import Facts, facts_in
 from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
@@ -35,6 +44,7 @@ class SubscribeRequests:
 
 
 _FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_INFO, CONFLATE})
+_FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256})
 
 NO_REQUESTS = SubscribeRequests()
 
@@ -51,8 +61,7 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         if name in found:
             raise BadRequest(f"User Property {name} is given more than once")
         if name not in _FOR_SUBSCRIBE:
-            offered = ", ".join(sorted(_FOR_SUBSCRIBE))
-            raise BadRequest(f"User Property {name[:64]} is not offered for SUBSCRIBE, only {offered}")
+            raise _not_offered(name, "SUBSCRIBE", _FOR_SUBSCRIBE)
         found[name] = value
     if not found:
         return NO_REQUESTS
@@ -62,6 +71,20 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         _interval(found.get(CONFLATE)),
         () if facts is None else facts_in(facts),
     )
+
+
+def check_publish_names(properties: UserProperties) -> None:
+    """Raise :class:`BadRequest` for a request in a PUBLISH that is not offered.
+
+    Without this, a message whose condition has a misspelt name would be stored without any condition.
+    """
+    for name, _ in properties:
+        if name.startswith(PREFIX) and name not in _FOR_PUBLISH:
+            raise _not_offered(name, "PUBLISH", _FOR_PUBLISH)
+
+
+def _not_offered(name: str, packet: str, offered: frozenset[str]) -> BadRequest:
+    return BadRequest(f"User Property {name[:64]} is not offered for {packet}, only {', '.join(sorted(offered))}")
 
 
 def _interval(text: str | None) -> int:

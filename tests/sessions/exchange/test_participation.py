@@ -63,6 +63,25 @@ def test_participant_cannot_publish_what_the_broker_tells(name: str, qos: int) -
     assert broker.counters.messages_rejected_properties == 1
 
 
+@pytest.mark.parametrize("name", ["holdfast-if-revison", "holdfast-if-Absent", "holdfast-conflate", "holdfast-"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_misspelt_condition_stores_nothing(name: str, qos: int) -> None:
+    """A PUBLISH with a request that is not offered is refused with 0x83: it has no effect without its condition."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5, properties=Properties(user_properties=(QUESTION,)))
+    client.publish("t", b"x", qos, True, Properties(user_properties=((name, "1"),)))
+    answers = client.packets()
+    assert [packet.reason_code for packet in answers] == ([0x83] if qos else [])  # type: ignore[union-attr]
+    assert all(
+        (packet.properties.reason_string or "").startswith(  # type: ignore[union-attr]
+            f"User Property {name} is not offered for PUBLISH, only holdfast-if-absent"
+        )
+        for packet in answers
+    )
+    assert broker.client("late", 5).subscribe("t")[1:] == []
+    assert broker.counters.messages_rejected_properties == 1
+
+
 def test_other_clients_publish_any_property() -> None:
     """The messages of clients that do not take part are forwarded unaltered [MQTT-3.3.2-17]."""
     broker = MemoryBroker()

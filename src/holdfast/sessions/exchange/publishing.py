@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from holdfast.auth.denials import action_of
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import conditions_of, has_condition
-from holdfast.extensions.requests import broker_property
+from holdfast.extensions.requests import broker_property, check_publish_names
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
@@ -238,6 +238,11 @@ class Publishing:
             self._refuse_request(
                 packet, ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} is told by the broker only"
             )
+            return True
+        try:
+            check_publish_names(properties)
+        except BadRequest as bad:
+            self._refuse_request(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
             return True
         why: str | None
         try:
