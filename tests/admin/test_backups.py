@@ -16,6 +16,7 @@ from holdfast.admin.calls.call import Call
 from holdfast.admin.jobs.jobs import Job, Jobs, State
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.storage.errors import StoreUnusable
+from holdfast.tickets import CommitTicket
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000_123
@@ -90,6 +91,17 @@ def test_a_backup_is_made_listed_and_deleted(desk: Desk) -> None:
     assert desk.call("DELETE", f"{BACKUPS_PATH}/{NAME}") == (204, None)
     assert desk.call("DELETE", f"{BACKUPS_PATH}/{NAME}")[0] == 404
     assert desk.call("GET", BACKUPS_PATH) == (200, {"data": []})
+
+
+def test_a_backup_waits_for_what_is_accepted_but_not_written(desk: Desk) -> None:
+    """Messages of a write_interval are written first."""
+    waiting = CommitTicket()
+    calls = BackupCalls(desk.folder, desk._copy, desk.jobs, desk._run, lambda: NOW, lambda: waiting)
+    desk.waits = False
+    result_of(RoutingTable(calls.routes).answer(Call("POST", BACKUP_PATH, {}, b"", ALICE)))
+    assert not desk.folder.exists()
+    waiting.settle(None)
+    assert [file.name for file in desk.folder.iterdir()] == [NAME]
 
 
 def test_one_backup_is_made_at_a_time(desk: Desk) -> None:

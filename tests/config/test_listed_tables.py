@@ -31,7 +31,7 @@ from tests.config.conftest import Problems
             '[[retainer.policies]]\nfilter = "a"\nforce = 1',
             3,
             "retainer.policies.1.force",
-            "unknown key; known here: filter",
+            "unknown key; known here: announce_expiry, filter",
         ),
         ("retainer.policies = [1]", 1, "retainer.policies.1", "found 1; allowed: a table"),
     ],

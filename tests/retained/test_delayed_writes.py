@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.retained.policies import Policies, Policy
+from holdfast.retained.replay.change_feed import Change
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
+from tests.postgres import drop, fresh_database
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -105,24 +108,93 @@ def test_a_replay_from_the_database_brings_what_waits(broker: RestartableBroker)
     watcher = broker.client("watcher", 5)
     replayed = [packet.payload for packet in watcher.subscribe("w/#") if isinstance(packet, p.Publish)]
     assert replayed == [b"2"]
-    listening = broker.retained.feed.listen(lambda _change: None)
-    client.publish("w/a", b"3", 0, True)
-    assert stored(broker, "w/a") == b"3"
+
+
+def test_a_reader_of_other_topics_causes_no_write(broker: RestartableBroker) -> None:
+    """A replay, a list and a look-up have only those messages written that they may read."""
+    client = broker.client("c", 5)
+    watcher = broker.client("watcher", 5)
+    client.publish("w/a", b"1", 0, True)
+    client.publish("w/b", b"2", 0, True)
+    watcher.subscribe("w/b", "other/#")
+    broker.store.get("w/c")
+    broker.commit()
+    assert (stored(broker, "w/a"), stored(broker, "w/b")) == (None, b"2")
+
+
+def test_messages_wait_also_while_a_replay_runs(broker: RestartableBroker) -> None:
+    """The replay hears of the message, with a ticket that is settled by its commit, or by the newer message."""
+    client = broker.client("c", 5)
+    told: list[Change] = []
+    listening = broker.retained.feed.listen(told.append)
+    client.publish("w/a", b"1", 0, True)
+    client.publish("w/a", b"2", 0, True)
+    client.publish("w/b", b"3", 0, True)
+    assert stored(broker, "w/a") is None
+    assert [(change.topic, change.live, change.ticket.settled) for change in told] == [
+        ("w/a", True, True), ("w/a", True, False), ("w/b", True, False),
+    ]  # fmt: skip
+    client.publish("w/b", b"4", 1, True)
+    assert told[2].ticket.settled
+    broker.advance(INTERVAL + 1)
+    broker.commit()
+    assert told[1].ticket.settled
+    assert (stored(broker, "w/a"), stored(broker, "w/b")) == (b"2", b"4")
     broker.retained.feed.forget(listening)
-    client.publish("w/a", b"4", 0, True)
-    assert stored(broker, "w/a") == b"3"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
+    """A database of either kind."""
+    if request.param == "sqlite":
+        yield fresh_file(tmp_path)
+        return
+    url = fresh_database()
+    yield url
+    drop(url)
 
 
 @pytest.mark.parametrize(("killed", "kept"), [(True, b"1"), (False, b"2")])
-def test_a_clean_stop_writes_what_waits(broker: RestartableBroker, killed: bool, kept: bytes) -> None:
+def test_a_clean_stop_writes_what_waits(place: Path | str, killed: bool, kept: bytes) -> None:
     """A kill loses it, and the topic keeps the message before: with its acknowledged state."""
+    broker = RestartableBroker(place)
+    with_policy(broker)
     client = broker.client("c", 5)
     client.publish("w/a", b"1", 1, True)
     broker.commit()
     client.publish("w/a", b"2", 0, True)
     broker.settle()
     after = broker.restart() if killed else broker.stop()
-    assert stored(after, "w/a") == kept
+    assert replayed(after) == {"w/a": kept}
+    after.kill()
+
+
+def test_a_kill_after_an_interval_loses_what_came_later_only(place: Path | str) -> None:
+    """Of a topic whose values wait, and of one with acknowledged messages between: nothing older comes back."""
+    broker = RestartableBroker(place)
+    with_policy(broker)
+    client = broker.client("c", 5)
+    for number in range(1, 4):
+        client.publish("w/a", b"%d" % number, 0, True)
+        client.publish("w/b", b"waiting %d" % number, 0, True)
+        client.publish("w/b", b"%d" % number, 1, True)
+        broker.commit()
+        broker.advance(INTERVAL + 1)
+        broker.commit()
+    client.publish("w/a", b"lost", 0, True)
+    client.publish("w/b", b"lost", 0, True)
+    broker.settle()
+    after = broker.restart()
+    assert replayed(after) == {"w/a": b"3", "w/b": b"3"}
+    after.kill()
+
+
+def replayed(broker: RestartableBroker) -> dict[str, bytes]:
+    """Return what a new subscriber gets."""
+    watcher = broker.client("watcher", 5)
+    answered = watcher.subscribe("#")
+    broker.commit()
+    return {each.topic: each.payload for each in [*answered, *watcher.packets()] if isinstance(each, p.Publish)}
 
 
 def test_lists_and_jobs_of_the_writer_see_what_waits(broker: RestartableBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 
 from holdfast.messages import ApplicationMessage
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.routing.operator_publisher import DELIVERIES, OperatorPublisher
 from holdfast.tickets import FailureKind, StorageFailure
@@ -65,6 +66,43 @@ def test_present_subscribers_get_one_empty_message(interval: int) -> None:
     assert watcher.got(p.Publish) == []
     assert other.got(p.Publish) == []
     assert broker.retained.statistics().count == 1
+
+
+def test_a_policy_decides_for_its_topics() -> None:
+    """Also against the general option, and from a reload on. Others follow the general option."""
+
+    def told(general: bool, *policies: Policy) -> set[str]:
+        broker = MemoryBroker()
+        broker.retained.stopService()
+        broker.retained.announce_expiry(OperatorPublisher(broker.router, broker.clock), general)
+        broker.retained.startService()
+        watcher, publisher = broker.client("w", 5), broker.client("c", 5)
+        watcher.subscribe("#")
+        broker.advance(1)
+        broker.retained.change_policies(Policies(policies))
+        for topic in ("yes/a", "no/a", "other"):
+            retain(publisher, topic)
+        broker.advance(7)
+        return {packet.topic for packet in watcher.got(p.Publish) if not packet.payload}
+
+    policies = (Policy(1, "yes/#", announce_expiry=True), Policy(2, "no/#", announce_expiry=False), Policy(3, "x"))
+    assert told(False, *policies) == {"yes/a"}
+    assert told(True, *policies) == {"yes/a", "other"}
+    assert told(False, Policy(1, "#")) == set()
+    assert told(True, Policy(1, "#")) == {"yes/a", "no/a", "other"}
+
+
+def test_notices_end_with_the_policy_that_asked_for_them() -> None:
+    """A reload takes the policy away; the next one brings it back."""
+    broker = announcing(MemoryBroker())
+    broker.retained.announce_expiry(OperatorPublisher(broker.router, broker.clock), False)
+    watcher, publisher = broker.client("w", 5), broker.client("c", 5)
+    watcher.subscribe("#")
+    for policies, expected in (((), 0), ((Policy(1, "#", announce_expiry=True),), 1), ((), 0)):
+        broker.retained.change_policies(Policies(policies))
+        retain(publisher, "a")
+        broker.advance(7)
+        assert sum(not packet.payload for packet in watcher.got(p.Publish)) == expected
 
 
 def test_nobody_is_told_by_default() -> None:

@@ -427,8 +427,7 @@ def _retainer_api(
         return deferLater(reactor, 0)
 
     publisher = OperatorPublisher(router, reactor)
-    if config.retainer.announce_expiry:
-        parts.retained.announce_expiry(publisher)
+    parts.retained.announce_expiry(publisher, config.retainer.announce_expiry)
     return compose_api(
         config.retainer,
         administration=Administration(parts.retained, parts.store, now, pause, publisher),

@@ -47,6 +47,7 @@ def compose_overview_routes(
     backups = BackupCalls(
         Path(config().data_dir) / "backups", _copy_of(config().storage.url), jobs,
         lambda function: deferToThreadPool(reactor, reactor.getThreadPool(), function), now,
+        retained.store.flushed,
     )  # fmt: skip
     return (*OverviewCalls(overview).routes, *backups.routes)
 

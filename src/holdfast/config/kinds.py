@@ -37,12 +37,19 @@ def invalid_value(value: object, allowed: str) -> InvalidValue:
 
 @frozen
 class Flag:
-    """True or false."""
+    """True or false, or one of some words with a special meaning."""
 
-    allowed: str = field(default="true or false", init=False)
+    words: Mapping[str, bool | None] = field(factory=dict)
 
-    def read(self, value: object) -> bool:
-        """Return the truth value; raises InvalidValue."""
+    @property
+    def allowed(self) -> str:
+        """The values and the words."""
+        return " or ".join(["true or false", *map(literal, self.words)])
+
+    def read(self, value: object) -> bool | None:
+        """Return the truth value, or the meaning of the word; raises InvalidValue."""
+        if isinstance(value, str) and value in self.words:
+            return self.words[value]
         if not isinstance(value, bool):
             raise invalid_value(value, self.allowed)
         return value

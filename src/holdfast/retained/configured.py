@@ -80,6 +80,7 @@ def policies_of(retainer: RetainerConfig) -> Policies:
                 policy.msg_expiry_interval_override,
                 policy.max_payload_size,
                 policy.force_retain,
+                policy.announce_expiry,
                 policy.write_interval,
             )
             for number, policy in enumerate(retainer.policies, 1)

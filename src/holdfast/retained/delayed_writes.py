@@ -11,14 +11,17 @@ the timer of this interval. Each later message, of any topic with this interval,
 A change keeps the revision and the time of its arrival. All other ways to the store come first:
 
 - A change that is written at once (QoS 1 and 2, a clear, an operator's) drops the waiting one of its topic, the older.
-- Readers who wait for all earlier changes (``flushed`` of the store) have them written first. So a replay, a list, or
-  the past never lacks a waiting change.
-- While a replay listens, while conditional changes are undecided, and during an import, nothing is delayed.
+- Readers who wait for all earlier changes (``flushed`` of the store) have those that they may read written first. So a
+  replay, a list, or the past never lacks a waiting change, and a reader of ``a`` does not cause a write of ``b``.
+- While conditional changes are undecided, and during an import, nothing is delayed.
+- A replay that runs hears of a waiting change at once, and drops its older copy. The ticket of that change is settled
+  when it has been given to the writer.
 
 The invariant: a waiting change is newer than every change of its topic that this node has given to the writer.
 
 Tried and left out: to lay waiting changes over each read. The database itself puts the packets of a replay together,
-and each reader of the store would need a second way. A read costs one write of what waits instead.
+and each reader of the store would need a second way. A read costs one write of what it may read instead: never more
+than without a ``write_interval``.
 """
 
 from __future__ import annotations
@@ -30,11 +33,14 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from holdfast.messages import RetainedChange
 from holdfast.sizes import HELD_ENTRY
 from holdfast.tickets import CommitTicket
+from holdfast.topics import EVERY_TOPIC, matches
 
 #: The most bytes that wait. Beyond them, changes are written at once.
 _MOST_BYTES = 16 << 20
 #: The changes that are given to the writer in one turn: about 20 microseconds each.
 _AT_ONCE = 200
+#: The waiting topics that a reader's Topic Filter is compared with: about a microsecond each.
+_COMPARED = 2000
 
 
 class DelayedWrites:
@@ -46,6 +52,8 @@ class DelayedWrites:
         #: by topic, the first that came first
         self._waiting: dict[str, RetainedChange] = {}
         self._bytes = 0
+        #: of changes that a replay was told of, by topic
+        self._tickets: dict[str, CommitTicket] = {}
         self._timers: dict[float, IDelayedCall] = {}
         self._writing: CommitTicket | None = None  #: settled when all that waited has been given to the writer
         #: how many changes were replaced before they were written
@@ -73,18 +81,40 @@ class DelayedWrites:
         if change is None:
             return False
         self._bytes -= _size(change)
+        ticket = self._tickets.pop(topic, None)
+        if ticket is not None:
+            ticket.settle(None)  # who was told of it is told of the newer one
         return True
+
+    def ticket_of(self, topic: str) -> CommitTicket:
+        """Return a ticket that is settled with the waiting change of a topic."""
+        ticket = self._tickets.get(topic)
+        if ticket is None:
+            ticket = self._tickets[topic] = CommitTicket()
+        return ticket
 
     def write_topic(self, topic: str) -> None:
         """Give the waiting change of a topic to the writer."""
         change = self._waiting.get(topic)
         if change is not None:
+            told = self._tickets.pop(topic, None)
             self.drop(topic)
-            self._put(change)
+            stored = self._put(change)
+            if told is not None:
+                stored.when_settled(told.settle)
 
-    def write(self) -> CommitTicket | None:
-        """Give all waiting changes to the writer, in parts. Returns None if that is done, else a ticket for the end."""
+    def write(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket | None:
+        """Give the waiting changes of a Topic Filter, and perhaps others, to the writer, in parts.
+
+        Returns None if that is done, else a ticket for the end.
+        """
         if self._writing is None:
+            if topic_filter != EVERY_TOPIC and len(self._waiting) <= _COMPARED:
+                found = [topic for topic in self._waiting if matches(topic_filter, topic)]
+                if len(found) <= _AT_ONCE:
+                    for topic in found:
+                        self.write_topic(topic)
+                    return None
             self._write_some(_AT_ONCE)
             if self._waiting:
                 self._writing = CommitTicket()

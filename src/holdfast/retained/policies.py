@@ -40,6 +40,7 @@ class Policy:
     msg_expiry_interval_override: float | None = None
     max_payload_size: int | None = None
     force_retain: bool = False
+    announce_expiry: bool | None = None
     write_interval: float = 0.0
 
     @property
@@ -64,6 +65,21 @@ class Policies:
             self._forces if any(policy.force_retain for policy in self.policies) else None
         )
 
+    def announces(self, general: bool) -> Callable[[str], bool] | None:
+        """Return what tells whether the expiry of a topic's message is announced; None: no expiry is.
+
+        ``general`` holds for topics whose policy says nothing.
+        """
+        own = {policy.announce_expiry for policy in self.policies} - {None}
+        if own <= {general}:
+            return _always if general else None
+
+        def announces(topic: str) -> bool:
+            policy = self.of(topic)
+            return general if policy is None or policy.announce_expiry is None else policy.announce_expiry
+
+        return announces
+
     @property
     def loss_window(self) -> str:
         """What a crash may cost, as the end of a sentence; "" if no policy lets messages wait."""
@@ -82,6 +98,10 @@ class Policies:
     def _forces(self, topic: str) -> bool:
         policy = self.of(topic)
         return policy is not None and policy.force_retain
+
+
+def _always(_topic: str) -> bool:
+    return True
 
 
 def _number(found: tuple[int, Policy]) -> int:

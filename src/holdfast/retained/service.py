@@ -181,6 +181,7 @@ class RetainedMessages(Service):
         self._conditional = CompareAndSets(store)
         self._totals = TotalsReader(store, clock, now)
         self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired)
+        self._announces_expiry = False  #: for topics whose policy says nothing
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by limit
         self.refusals = dict.fromkeys(Limit, 0)
@@ -193,9 +194,14 @@ class RetainedMessages(Service):
         if limits.has_quotas or limits.on_limit is OnLimit.DROP_OLD:
             self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
 
-    def announce_expiry(self, publisher: INoticePublisher) -> None:
-        """Tell present subscribers when messages expire. Call it before the start."""
+    def announce_expiry(self, publisher: INoticePublisher, general: bool = True) -> None:
+        """Tell present subscribers when messages expire. Call it before the start.
+
+        ``general`` holds for topics whose policy says nothing.
+        """
         self._sweep.notices = ExpiryNotices(self.feed, publisher)
+        self._announces_expiry = general
+        self._sweep.announce(self.policies.announces(general))
 
     @property
     def store(self) -> IRetainedStore:
@@ -444,6 +450,7 @@ class RetainedMessages(Service):
         if policies.policies != self.policies.policies:
             self._use(policies)
             self.delayed.write()  # the new policies may not delay them any more
+            self._sweep.announce(policies.announces(self._announces_expiry))
             self.policies_changed()
 
     def _use(self, policies: Policies) -> None:
@@ -504,13 +511,15 @@ class RetainedMessages(Service):
             policy is None
             or not policy.write_interval
             or origin is not ChangeOrigin.PUBLISH
-            or len(self.feed)
             or self._conditional.pending
             or self._merges
             or not self.delayed.add(change, policy.write_interval)
         ):
             return False
         self.changes[ChangeKind.SET] += 1
+        if len(self.feed):
+            ticket = self.delayed.ticket_of(change.topic)
+            self.feed.announce(Change(change.topic, change.revision, ChangeKind.SET, origin, True, ticket))
         return True
 
     def _settle_when_flushed(self, ticket: CommitTicket) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -33,7 +33,7 @@ class Sweep:
     """Removes expired messages and old tombstones every ``msg_clear_interval``, at most ``msg_clear_limit`` of each.
 
     ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages. Set
-    ``notices`` before the start if subscribers are told of expired messages.
+    ``notices`` before the start if subscribers may be told of expired messages; :meth:`announce` says of which.
     """
 
     _log = Logger()
@@ -52,6 +52,9 @@ class Sweep:
         self._limits = limits
         self._expired = expired
         self.notices: ExpiryNotices | None = None
+        #: tells of which topics notice is given; None: of none
+        self._announces: Callable[[str], bool] | None = None
+        self._started = self._notices_begun = False
         self._sweeping = PeriodicJob(
             self._sweep,
             name="the sweep of expired messages",
@@ -77,20 +80,35 @@ class Sweep:
     def start(self) -> None:
         """Adapt stored messages to the limits, and sweep at intervals."""
         limits = self._limits
+        self._started = True
         if limits.msg_clear_interval:
             self._sweeping.start(limits.msg_clear_interval)
-        if self.notices is not None:
-            self._noticing.start()
+        if self._announces is not None:
+            self._begin_notices()
         if limits.has_quotas or limits.msg_expiry_interval_override is not None:
             self._preparing.start()
 
     def stop(self) -> None:
         """Stop sweeping."""
+        self._started = self._notices_begun = False
         self._sweeping.stop()
         self._noticing.stop()
         if self.notices is not None:
             self.notices.stop()
         self._preparing.stop()
+
+    def announce(self, announces: Callable[[str], bool] | None) -> None:
+        """Give notice of expired messages of the topics that ``announces`` tells, from now on; None: of none."""
+        if self.notices is None:
+            return
+        self._announces = announces
+        if self._started and announces is not None:
+            self._begin_notices()
+
+    def _begin_notices(self) -> None:
+        if not self._notices_begun:
+            self._notices_begun = True
+            self._noticing.start()
 
     @inlineCallbacks
     def make_room(self) -> Generator[Deferred[Any], Any, bool]:
@@ -105,8 +123,8 @@ class Sweep:
     @inlineCallbacks
     def _expire(self, limit: int) -> Generator[Deferred[Any], Any, int]:
         """Remove expired messages, and begin to give notice of them. Returns how many they were."""
-        notices = self.notices
-        if notices is None:
+        notices, announces = self.notices, self._announces
+        if notices is None or announces is None:
             topics = yield self._store.expire(self._now(), limit)
             self._expired(topics)
             return len(topics)
@@ -116,7 +134,7 @@ class Sweep:
         finally:
             forget()
         self._expired(topics)
-        notices.add([topic for topic in topics if topic not in changed])
+        notices.add([topic for topic in topics if topic not in changed and announces(topic)])
         return len(topics)
 
     @inlineCallbacks
@@ -127,6 +145,8 @@ class Sweep:
         return removed
 
     def _expire_some(self) -> Deferred[None]:
+        if self._announces is None:  # a reload has ended the notices
+            return succeed(None)
         return self._in_steps(self._expire_and_tell)
 
     @inlineCallbacks

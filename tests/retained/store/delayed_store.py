@@ -14,6 +14,7 @@ from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch, Selection, UsageSnapshot
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.topics import EVERY_TOPIC
 
 
 @implementer(IRetainedStore)
@@ -42,7 +43,7 @@ class DelayedStore(MemoryRetainedStore):
         self.pending.append((change, ticket))
         return ticket
 
-    def flushed(self) -> CommitTicket:
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
         if not self.pending:
             return COMMITTED
         ticket = CommitTicket()

@@ -20,6 +20,7 @@ from holdfast.admin.jobs.jobs import Job, Jobs, accepted
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path
 from holdfast.admin.routing.schemas import INTEGER, STRING, TIME, array, record
 from holdfast.storage.errors import StoreUnusable
+from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.times import text_of
 
 BACKUP_PATH, BACKUPS_PATH = "/api/v5/backup", "/api/v5/backups"
@@ -40,15 +41,25 @@ class _Cancelled(Exception):
 class BackupCalls:
     """Answers calls about backups. The first backup creates the folder.
 
-    ``copy`` raises StoreUnusable; it is None for Postgres, which has tools of its own.
+    ``copy`` raises StoreUnusable; it is None for Postgres, which has tools of its own. ``flushed`` returns a ticket
+    that is settled when all changes accepted before are stored or refused: a backup has them too.
     """
 
-    def __init__(self, folder: Path, copy: Copy | None, jobs: Jobs, run: Run, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        copy: Copy | None,
+        jobs: Jobs,
+        run: Run,
+        now: Callable[[], int],
+        flushed: Callable[[], CommitTicket] = lambda: COMMITTED,
+    ) -> None:
         self._folder = folder
         self._copy = copy
         self._jobs = jobs
         self._run = run
         self._now = now
+        self._flushed = flushed
         self._is_busy = False
         self.routes = (
             Route(
@@ -139,7 +150,11 @@ class BackupCalls:
 
         answering: Deferred[Any] = Deferred(lambda _: cancelled.append(True))
         self._is_busy = True
-        self._run(work).addBoth(ended)
+
+        def stored(_failure: object) -> None:
+            self._run(work).addBoth(ended)
+
+        self._flushed().when_settled(stored)
         return answering
 
     def _files(self) -> list[dict[str, Any]]:

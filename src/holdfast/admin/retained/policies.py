@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.retained.settings import Settings
 from holdfast.admin.retained.settings_view import shown
-from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.route import NOTHING, Content, Route, query
 from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, INTEGER, STRING, TOPIC, array, nullable, record
 from holdfast.config.sections.retainer import INHERIT, PolicyConfig
 from holdfast.retained.configured import policies_of
+from holdfast.tickets import CommitTicket, StorageFailure
 from holdfast.topic_tree import TopicTree
 from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name
 
 #: the options of a policy with a general option of the same name
-_GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size")
+_GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size", "announce_expiry")
 
 #: the others
 _POLICIES_ONLY = ("force_retain", "write_interval")
@@ -39,8 +41,10 @@ _EXPLAINED = record(
 class PolicyCalls:
     """Answers the call about policies."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, flushed: Callable[[], CommitTicket]) -> None:
+        """Answer them; ``flushed`` returns a ticket that is settled when all changes accepted before are stored."""
         self._settings = settings
+        self._flushed = flushed
         self.routes: tuple[Route, ...] = (
             Route(
                 method="GET",
@@ -51,7 +55,29 @@ class PolicyCalls:
                 parameters=(query("topic", {**TOPIC, "minLength": 1}, "the Topic Name", required=True),),
                 answers={200: Content(_EXPLAINED, "the policy")},
             ),
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/flush",
+                handler=self.flush,
+                scope=Scope.ADMIN,
+                summary="Write all messages that wait for the write_interval of their policy",
+                answers={204: NOTHING},
+                finishes=True,
+            ),
         )
+
+    def flush(self, _call: Call) -> Deferred[Answer]:
+        """Write what waits."""
+        done: Deferred[Answer] = Deferred()
+
+        def settled(failure: StorageFailure | None) -> None:
+            if failure is None:
+                done.callback(DONE)
+            else:
+                done.errback(failure)
+
+        self._flushed().when_settled(settled)
+        return done
 
     def explain(self, call: Call) -> Deferred[Answer]:
         """Explain what applies to a topic."""

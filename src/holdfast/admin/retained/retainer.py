@@ -76,7 +76,7 @@ class RetainerAPI:
         tokens = Tokens(changes)
         self.routes: tuple[Route, ...] = (
             *ReplayCalls(retained, settings).routes,
-            *PolicyCalls(settings).routes,
+            *PolicyCalls(settings, retained.store.flushed).routes,
             Route(
                 method="GET",
                 path=f"{API_PREFIX}/info",

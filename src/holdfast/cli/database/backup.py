@@ -7,11 +7,13 @@ from tempfile import TemporaryDirectory
 
 from attrs import field, frozen
 
+from holdfast.access.client import BrokerClient
 from holdfast.access.interfaces import Inaccessible
 from holdfast.access.stand_in import standing_in
 from holdfast.cli.broker_options import load_config
 from holdfast.cli.database.maintenance import LOCK_TIMEOUT
 from holdfast.cli.progress import progress
+from holdfast.cli.reporting import say
 from holdfast.config import Config
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
@@ -46,9 +48,23 @@ def copy_database(config: Config, target: Path) -> str:
             f"{database.location}: is Postgres; back it up with pg_dump --format=custom --file=TARGET, "
             "and look at holdfast retainer export"
         )
+    _have_written(config)
     with progress("copying", None) as report:
         back_up(database, target, report)
     return database.location
+
+
+def _have_written(config: Config) -> None:
+    """Let a running broker write the messages that wait for the ``write_interval`` of their policy.
+
+    Without an answer, the copy is what a crash at this moment would leave.
+    """
+    broker = BrokerClient(config)
+    try:
+        if broker.answers():
+            broker.call("POST", "/flush")
+    except Inaccessible as error:
+        say(f"the broker does not write waiting messages first: {error}")
 
 
 def examine_backup(file: Path) -> ExaminedBackup:

@@ -198,6 +198,14 @@ class PolicyConfig(Section):
         effect="true: new subscribers get the last message. Present subscribers get messages as before.",
         example=True,
     )
+    announce_expiry: bool | None = option(
+        Flag({INHERIT: None}),
+        INHERIT,
+        help="Whether present subscribers get an empty message when a message of these topics expires, instead of"
+        " retainer.announce_expiry.",
+        effect="Applies to messages that expire from then on. true: the broker looks for them every second.",
+        example=True,
+    )
     write_interval: float = option(
         Duration("100ms", "1d", zero="every message is written"),
         "0s",

@@ -27,6 +27,7 @@ from holdfast.retained.store.slices import divide
 from holdfast.retained.store.values import Batch, Selection, Slice
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import CommitTicket
+from holdfast.topics import EVERY_TOPIC
 from holdfast.wire import NO_PROPERTIES, encode
 from holdfast.wire.packets import Publish
 
@@ -78,9 +79,9 @@ class PastSource:
         """Return a revision of the store."""
         return self._store.next_revision()
 
-    def flushed(self) -> CommitTicket:
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
         """Return the ticket of the store: the moment may have been a moment ago."""
-        return self._store.flushed()
+        return self._store.flushed(self._wanted.topic_filter)
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool

@@ -23,6 +23,7 @@ from holdfast.retained.store.scans.values import NO_TALLY, Search, Tally
 from holdfast.retained.store.values import ListedMessage
 from holdfast.sizes import stored_size
 from holdfast.tickets import StorageFailure
+from holdfast.topics import EVERY_TOPIC
 
 #: The rows that one question looks at: those that the store counts by itself, and those that are read for the answer.
 MOST_COUNTED, MOST_READ = 200_000, 20_000
@@ -80,10 +81,10 @@ class PermittedMessages:
         self.store = store
         self._sources = sources
 
-    def flushed(self) -> Deferred[None]:
-        """Wait for the commit of all changes accepted so far: a Client sees what it has published itself."""
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> Deferred[None]:
+        """Wait for the commit of all changes of a Topic Filter so far: a Client sees what it has published itself."""
         done: Deferred[None] = Deferred()
-        ticket = self.store.flushed()
+        ticket = self.store.flushed(topic_filter)
 
         def settled(failure: StorageFailure | None) -> None:
             if not done.called:

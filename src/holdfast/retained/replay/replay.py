@@ -118,7 +118,7 @@ class Replay:
         self._state = ReplayState.COMMITTING
         # The replay listens before it waits, so that no change falls between the wait and the first read.
         self._listening: int | None = feed.listen(self._changed, topic_filter)
-        store.flushed().when_settled(self._committed)
+        store.flushed(topic_filter).when_settled(self._committed)
 
     @property
     def state(self) -> ReplayState:
@@ -417,7 +417,7 @@ class Replay:
         self._listening = self._feed.listen(self._changed, self.topic_filter)
         if self._rows.raise_to(self._registry.unsent_revision):
             self._delivery.yield_to_queue()  # as in include()
-        self._store.flushed().when_settled(self._caught_up)
+        self._store.flushed(self.topic_filter).when_settled(self._caught_up)
 
     def _caught_up(self, _failure: StorageFailure | None) -> None:
         """Continue: all changes that were missed are committed or refused."""

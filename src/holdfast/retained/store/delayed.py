@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.tickets import CommitTicket
+from holdfast.topics import EVERY_TOPIC
 
 
 class IDelayedChanges(Protocol):
@@ -19,8 +20,8 @@ class IDelayedChanges(Protocol):
     def write_topic(self, topic: str) -> None:
         """Put the change of a topic now."""
 
-    def write(self) -> CommitTicket | None:
-        """Put all changes. Returns None if that is done, else a ticket that is settled when it is."""
+    def write(self, topic_filter: str = ...) -> CommitTicket | None:
+        """Put the changes of a Topic Filter, or all, or more. Returns None if done, else a ticket for the end."""
 
 
 class NoDelayedChanges:
@@ -36,7 +37,7 @@ class NoDelayedChanges:
     def write_topic(self, topic: str) -> None:
         """Do nothing."""
 
-    def write(self) -> CommitTicket | None:
+    def write(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket | None:
         """Do nothing."""
         return None
 

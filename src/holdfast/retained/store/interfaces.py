@@ -21,6 +21,7 @@ from holdfast.retained.store.values import (
     UsageSnapshot,
 )
 from holdfast.tickets import CommitTicket
+from holdfast.topics import EVERY_TOPIC
 
 
 class ICommitWatcher(Interface):
@@ -46,8 +47,8 @@ class IReplaySource(Interface):
     def next_revision() -> int:
         """Return the revision for a change: strictly increasing, also across restarts and clock steps."""
 
-    def flushed() -> CommitTicket:
-        """Return a ticket that is settled when all earlier changes are committed or refused."""
+    def flushed(topic_filter: str = EVERY_TOPIC) -> CommitTicket:
+        """Return a ticket that is settled when all earlier changes of a Topic Filter are committed or refused."""
 
     def read(
         selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool

@@ -118,9 +118,9 @@ class MemoryRetainedStore:
             together.add(self.put(change))
         return together.ticket()
 
-    def flushed(self) -> CommitTicket:
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
         """Have all delayed changes put. No other change ever waits."""
-        return (self.delayed.write() if self.delayed else None) or COMMITTED
+        return (self.delayed.write(topic_filter) if self.delayed else None) or COMMITTED
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool

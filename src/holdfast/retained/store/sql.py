@@ -72,6 +72,7 @@ from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark, read_totals
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.topics import EVERY_TOPIC
 
 T = TypeVar("T")
 
@@ -224,20 +225,20 @@ class SQLRetainedStore:
 
         return self._parts.scanners.read(run)
 
-    def flushed(self) -> CommitTicket:
-        """Return a ticket that is settled when all earlier changes are committed or refused."""
-        handed = self.delayed.write() if self.delayed else None
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
+        """Return a ticket that is settled when all earlier changes of a Topic Filter are committed or refused."""
+        handed = self.delayed.write(topic_filter) if self.delayed else None
         if handed is None:
             return self._parts.writer.flushed()
         ticket = CommitTicket()
         handed.when_settled(lambda _: self._parts.writer.flushed().when_settled(ticket.settle))
         return ticket
 
-    def _committed_first(self, read: Callable[[], Deferred[T]]) -> Deferred[T]:
-        """Read once all delayed changes are committed or refused."""
+    def _committed_first(self, read: Callable[[], Deferred[T]], topic_filter: str = EVERY_TOPIC) -> Deferred[T]:
+        """Read once all delayed changes of a Topic Filter are committed or refused."""
         if not self.delayed:
             return read()
-        return _after(self.flushed(), read)
+        return _after(self.flushed(topic_filter), read)
 
     def _handed_first(self, work: Callable[[], Deferred[T]]) -> Deferred[T]:
         """Begin a job of the writer once all delayed changes have been given to it."""
@@ -283,7 +284,7 @@ class SQLRetainedStore:
             columns = self._statements.get(connection.cursor(), topic)
             return None if columns is None else message_of(columns)
 
-        return self._committed_first(lambda: self._parts.readers.read(work))
+        return self._committed_first(lambda: self._parts.readers.read(work), topic)
 
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages."""
@@ -302,7 +303,7 @@ class SQLRetainedStore:
             )
             return read.listing(after, rows, max_bytes)
 
-        return self._committed_first(lambda: self._parts.readers.read(work))
+        return self._committed_first(lambda: self._parts.readers.read(work), selection.topic_filter)
 
     def read_usage(
         self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()

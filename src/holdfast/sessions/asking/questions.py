@@ -21,7 +21,7 @@ from holdfast.retained.queries.tree import base_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.asking.answers import Entries, Messages, json_of, node_of
 from holdfast.sessions.asking.cursors import Cursors
-from holdfast.topics import ASK_COUNT, ASK_TREE
+from holdfast.topics import ASK_COUNT, ASK_TREE, EVERY_TOPIC
 
 #: the nodes that are encoded in one turn, some microseconds each
 _NODES_AT_ONCE = 200
@@ -66,7 +66,7 @@ class Questions:
         payer = payer_of(principal.username, principal.client_id, self._names_proven)
         leave = yield self._places.take(payer)
         try:
-            yield self._messages.flushed()
+            yield self._messages.flushed(EVERY_TOPIC if question.kind == ASK_TREE else question.topic_filter)
             after = self._cursors.read(question)
             if question.kind == ASK_TREE:
                 found: bytes = yield self._level(question, asker, after, most)
