@@ -73,6 +73,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/api/v5/mqtt/retainer/count"): READ,
     ("GET", "/api/v5/mqtt/retainer/diff"): READ,
     ("GET", "/api/v5/mqtt/retainer/export"): READ,
+    ("POST", "/api/v5/mqtt/retainer/flush"): ADMIN,
     ("GET", "/api/v5/mqtt/retainer/history"): READ,
     ("POST", "/api/v5/mqtt/retainer/history/archived"): ADMIN,
     ("GET", "/api/v5/mqtt/retainer/history/topics"): READ,
