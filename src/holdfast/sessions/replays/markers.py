@@ -12,6 +12,7 @@ from holdfast.retained.dates import date_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.replay_positions import ReplayPosition
+from holdfast.sessions.replays.window_sending import send_retained
 from holdfast.sessions.session.session import Session
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire.packets import Publish
@@ -48,7 +49,7 @@ def send_marker(
     elif not qos:
         link.send_message(packet)
     else:
-        entry = session.send_retained(packet, packet_identifier, "", qos, 0, noted, retain=False)
+        entry = send_retained(session, packet, packet_identifier, "", qos, 0, noted, retain=False)
         if durable and not noted:
             position.sent(entry, cursor)
             position.marker = marker  # stored until the acknowledgement

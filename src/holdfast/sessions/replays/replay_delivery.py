@@ -57,6 +57,7 @@ from holdfast.sessions.replays.replayed_packets import (
     subscription_identifier,
     topic_of,
 )
+from holdfast.sessions.replays.window_sending import send_retained, send_retained_block
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.pending_marker import NO_HISTORY, NOT_AUTHORIZED, TOO_LARGE
 from holdfast.sessions.state.subscription import Subscription
@@ -365,7 +366,7 @@ class ReplayDelivery:
         if first:
             self._note_sent(messages.count, len(messages.packets))
             packets = numbered(messages.packets, messages.count, first)
-            self._session.send_retained_block(packets, first, messages.count)
+            send_retained_block(self._session, packets, first, messages.count)
         return bool(first)
 
     def _send_rewritten(self, messages: Slice) -> None:
@@ -408,7 +409,7 @@ class ReplayDelivery:
                     link.send_messages(b"".join(together), len(together))
                     together.clear()
                 topic = topic_of(joined, packet)
-                entry = session.send_retained(data, packet_identifier, topic, qos, expires_at, noted)
+                entry = send_retained(session, data, packet_identifier, topic, qos, expires_at, noted)
                 if position is not None and not noted:
                     position.sent(entry, topic)
             else:

@@ -17,6 +17,7 @@ from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing.routing_table import Match, RoutingTable, merged
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
 from holdfast.sessions.routing.unretained import not_retained
+from holdfast.sessions.session.run_delivery import deliver_run
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
@@ -156,7 +157,7 @@ class Router:
         if route.withheld:
             self._counters.deliveries_not_authorized += run.count * route.withheld
         first = self._identifiers.take(run.count) if run.qos else 0
-        others = [match for match in route.matches if not match.session.deliver_run(run, match.options, first)]
+        others = [match for match in route.matches if not deliver_run(match.session, run, match.options, first)]
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)

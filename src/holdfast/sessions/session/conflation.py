@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import Protocol
 
 from attrs import define
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -38,15 +37,11 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.queue import Queued
-from holdfast.sessions.limits import Limits
-from holdfast.sessions.session.session_queue import SessionQueue
+from holdfast.sessions.session.released_messages import IConflated, pass_on
 from holdfast.topics import matches
 
 #: Messages that one Session releases before others have their turn, and topics that are looked at for each of them: a
@@ -58,27 +53,6 @@ _OWNER = "conflation"
 _TURN = 0.01
 #: the bytes that a topic costs beside its name
 _TOPIC = 350
-
-
-class IConflated(Protocol):
-    """The Session."""
-
-    link: IClientLink | None
-    limits: Limits
-    principal: Principal
-    queue: SessionQueue
-    deliveries: Deliveries
-    inflight: InflightMessages
-
-    @property
-    def asks_again(self) -> bool:
-        """Whether the authorizer is asked about queued messages again: none of them may change then."""
-
-    def pass_on(self, queued: Queued, unasked: bool) -> bool:
-        """Send a message or queue it; return whether it is in the queue. ``unasked``: ask the authorizer before."""
-
-    def note_loss(self) -> None:
-        """Note that a message for this Session is lost."""
 
 
 @define(eq=False)
@@ -256,7 +230,7 @@ class Conflation:
 
     def _pass_on(self, topic: _Topic, queued: Queued, unasked: bool = False) -> None:
         """Send a message, or let the topic be QUEUED."""
-        if self._session.pass_on(queued, unasked):
+        if pass_on(self._session, queued, unasked):
             topic.waiting = queued
         else:
             self._pace(topic)

@@ -14,7 +14,7 @@ A Client may come back to ten thousand messages. They leave in portions: after :
 64 KiB wait to be sent, the Session rests until the connection has sent them. Messages that come meanwhile are queued
 behind.
 
-Replayed messages share window and Packet Identifiers with live messages (:meth:`Session.send_retained`), but are never
+Replayed messages share window and Packet Identifiers with live messages (``replays.window_sending``), but are never
 queued: a replay reads no more than it has room for.
 """
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -45,6 +44,7 @@ from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.attendance import Attendance
+from holdfast.sessions.session.client_replays import NO_REPLAYS, IReplays
 from holdfast.sessions.session.conflation import Conflation
 from holdfast.sessions.session.membership import IGroup, undelivered
 from holdfast.sessions.session.rechecks import Rechecks
@@ -52,9 +52,7 @@ from holdfast.sessions.session.session_queue import IConflation, SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sessions.state.subscriptions import Subscriptions
-from holdfast.sizes import HELD_IDENTIFIER
 from holdfast.tickets import CommitTicket
-from holdfast.wire import Run
 
 #: messages that are discarded in one step of long work: each costs some microseconds
 _MESSAGES_PER_STEP = 20
@@ -66,29 +64,6 @@ _PORTION = 100
 RESTORED: object = object()
 #: In place of an epoch. The Session has another Principal than at the last grants.
 STALE: object = object()
-
-
-class _NoReplays:
-    """No replays: the Client is away."""
-
-    def wake(self) -> None:
-        """Wake no replay."""
-
-    def stop(self, topic_filter: str) -> None:
-        """Stop no replay."""
-
-
-_NO_REPLAYS = _NoReplays()
-
-
-class IReplays(Protocol):
-    """The replays of a connected Client."""
-
-    def wake(self) -> None:
-        """Let the replays look for room."""
-
-    def stop(self, topic_filter: str) -> None:
-        """Stop the replay of a subscription that is removed, if there is one."""
 
 
 class Session:
@@ -153,7 +128,7 @@ class Session:
         self.void_cuts = 0
         self._rests = False  # whether a portion has been sent, and the next one waits until the connection has room
         self._replays_wait = False  # whether a replay has found no room since replays were woken last
-        self._replays: IReplays = _NO_REPLAYS
+        self._replays: IReplays = NO_REPLAYS
         self._counters = counters
         self._holdings = counters.holdings
         self.now = now
@@ -204,7 +179,7 @@ class Session:
             for group in self.groups.values():
                 group.left(self)
             self.inflight.detach()
-            self._replays = _NO_REPLAYS
+            self._replays = NO_REPLAYS
 
     def expire_after(self, interval: float | None) -> None:
         """Set the seconds between a disconnect and the expiry (None for never)."""
@@ -317,38 +292,8 @@ class Session:
         conflation = self.queue.conflation
         return conflation is not None and conflation.holds_until(number)
 
-    def pass_on(self, queued: Queued, unasked: bool) -> bool:
-        """Send or queue a message that conflation lets go. Return whether it is in the queue.
-
-        A QoS 0 message is queued for a Client that does not take more now, since a queued message can be replaced.
-        If it is ``unasked``, the authorizer is asked before it is sent.
-        """
-        link, queue = self.link, self.queue
-        if not queued.qos and link is None and not self.limits.mqueue_store_qos0:
-            self.note_loss()
-            return False
-        if unasked:
-            return self._queue_unasked(queued)
-        self.inflight.drop_overtaken(queued.outgoing.message.topic)
-        if link is not None and self._takes_now(link, queued):
-            if queued.qos and queued.delivery is None and self._durable:
-                queued.delivery = self.deliveries.begin(
-                    queued.outgoing, queued.qos, queued.retain, queued.identifiers, None
-                )
-            self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
-            return False
-        queue.begin(queued)
-        entered = queue.enter(queued, link)
-        if link is not None and link.unsent >= LOW_WATER and not self._rests:
-            self._rest(link)
-        return entered
-
-    def _takes_now(self, link: IClientLink, queued: Queued) -> bool:
-        if not queued.qos:
-            return not self.queue.at_most_once and link.unsent < LOW_WATER
-        return not (self.queue or self.inflight.to_resend) and self._takes(queued)
-
-    def _queue_unasked(self, queued: Queued) -> bool:
+    def queue_unasked(self, queued: Queued) -> bool:
+        """Queue a message; ask the authorizer before it is sent. Return whether it is in the queue."""
         if self._rechecks is None:
             self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
         self.queue.begin(queued)
@@ -406,7 +351,7 @@ class Session:
         if message.retain:
             self.inflight.drop_overtaken(message.topic)
         if not qos and link is not None and not self.queue.at_most_once:
-            self._send(link, outgoing, 0, retain, options.identifiers, None)
+            self.send(link, outgoing, 0, retain, options.identifiers, None)
             return
         delivery = None
         if self._durable or shared_filter is not None:
@@ -418,46 +363,9 @@ class Session:
             and not (self.queue or inflight.to_resend)
             and self.window.takes_live(inflight.count, outgoing.size())
         ):
-            self._send(link, outgoing, qos, retain, options.identifiers, delivery)
+            self.send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
             self.queue.enter(Queued(outgoing, qos, retain, options.identifiers, delivery), link)
-
-    def deliver_run(self, run: Run, options: DeliveryOptions, identifier: int) -> bool:
-        """Send a run that matches the subscriptions as a whole.
-
-        With QoS 1 the Packet Identifiers begin with this one, if they are free. Returns False, without any effect, if
-        each of its messages has to be delivered by itself.
-        """
-        if self.is_over:
-            return True
-        qos = run.qos
-        if qos != options.qos:
-            if self.limits.upgrade_qos:
-                return False
-            qos = min(qos, options.qos)
-        if options.identifiers or (self.queue.conflation is not None and self.queue.conflation.holds):
-            return False
-        link = self.link
-        if qos:
-            return link is not None and self._send_run(link, run, identifier)
-        if link is None:
-            return not self.limits.mqueue_store_qos0
-        return not self.queue.at_most_once and link.send_run(run, 0, 0)
-
-    def _send_run(self, link: IClientLink, run: Run, identifier: int) -> bool:
-        """Send a run with QoS 1 as a block. Returns False, without any effect, if it cannot be sent as a whole."""
-        inflight = self.inflight
-        count, size = run.count, run.end - run.start
-        if not inflight.in_blocks or self.queue or inflight.to_resend:
-            return False
-        if not self.window.takes_run(inflight.count, count, size + count * HELD_IDENTIFIER):
-            return False
-        if not inflight.is_free(identifier, count):
-            identifier = inflight.next_block(count)
-        if not identifier or not link.send_run(run, 1, identifier):
-            return False
-        inflight.add_block(identifier, count, size, False)
-        return True
 
     def is_full(self) -> bool:
         """Tell whether the Client is away and no further message fits into the queue."""
@@ -496,41 +404,6 @@ class Session:
         if not with_replays:
             self.fill()
 
-    def send_retained(
-        self,
-        packet: bytes,
-        packet_identifier: int,
-        topic: str,
-        qos: int,
-        expires_at: int,
-        noted: bool,
-        retain: bool = True,
-    ) -> Inflight:
-        """Send one message of a replay, or its marker (``retain`` False), with QoS 1 or 2, under a free identifier.
-
-        With ``noted`` the delivery is stored like that of a live message. Without it, only the position of the replay
-        is stored.
-        """
-        assert self.link is not None
-        delivery = outgoing = None
-        if self._durable and noted:
-            outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
-            delivery = self.deliveries.begin(outgoing, qos, retain, identifiers, None)
-        entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
-        entry.outgoing = outgoing
-        if noted:
-            self.inflight.may_send = self._may_send
-        self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
-        return entry
-
-    def send_retained_block(self, packets: bytes, first: int, count: int) -> None:
-        """Send messages of a replay with QoS 1, joined, where ``inflight.in_blocks``.
-
-        Their Packet Identifiers follow each other, and the first one comes from ``inflight.next_block``.
-        """
-        assert self.link is not None
-        self.inflight.send_replayed_block(self.link, packets, first, count)
-
     # --- the window
 
     def fill(self) -> None:
@@ -548,7 +421,7 @@ class Session:
             if left < 0:  # the answer about a message calls this method
                 return
             if not left:
-                self._rest(link)
+                self.rest(link)
                 return
         window = self.window
         if queue and self.inflight.count < window.size and window.is_turn_of_replays():
@@ -556,9 +429,9 @@ class Session:
             return
         rechecks = self._rechecks
         # The connection may end within the loop: from then on the messages stay in the queue.
-        while queue and self.link is link and (not queue.first.qos or self._takes(queue.first)):
+        while queue and self.link is link and (not queue.first.qos or self.takes(queue.first)):
             if not left or link.unsent >= LOW_WATER:
-                self._rest(link)
+                self.rest(link)
                 return
             left -= 1
             if rechecks is not None and rechecks.last is not None:
@@ -571,14 +444,15 @@ class Session:
                     queue.discard(queue.first)
                     continue
             queued = queue.pop()
-            self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
+            self.send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         if rechecks is not None and not queue:
             rechecks.last = None
         repeated = left < _PORTION and not resends  # replays have waited for the last of them, perhaps
         if repeated or self.inflight.count < window.size:
             self._wake_waiting_replays()
 
-    def _takes(self, queued: Queued) -> bool:
+    def takes(self, queued: Queued) -> bool:
+        """Tell whether the window has room for this message."""
         return self.window.takes_live(self.inflight.count, queued.outgoing.size())
 
     def go_on(self) -> None:
@@ -586,14 +460,15 @@ class Session:
         self._rests = False
         self.fill()
 
-    def _rest(self, link: IClientLink) -> None:
-        if self.link is link:
+    def rest(self, link: IClientLink) -> None:
+        """Send no more until the connection has room."""
+        if self.link is link and not self._rests:
             self._rests = True
             link.ask_for_room()
 
     # --- sending
 
-    def _send(
+    def send(
         self,
         link: IClientLink,
         outgoing: OutgoingMessage,
@@ -602,6 +477,7 @@ class Session:
         identifiers: tuple[int, ...],
         delivery: Delivery | None,
     ) -> None:
+        """Send a message now, unless it has expired or is too large."""
         version = link.protocol_version
         packet_identifier = self.inflight.next_identifier() if qos else 0
         message = outgoing.message
@@ -620,7 +496,7 @@ class Session:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
                     if qos == 2:
                         entry.outgoing = outgoing
-                        self.inflight.may_send = self._may_send  # it may wait for a commit
+                        self.inflight.may_send = self.may_send  # it may wait for a commit
                     self.inflight.send(link, packet_identifier, entry, outgoing.after)
                     return
                 link.send_message(packet)
@@ -659,10 +535,10 @@ class Session:
             if self._rechecks is None:
                 self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
             self._rechecks.last = queue.last if queue else None
-            inflight.may_send = self._may_send
+            inflight.may_send = self.may_send
             inflight.ask_again()
 
-    def _may_send(self, entry: Inflight) -> bool | None:
+    def may_send(self, entry: Inflight) -> bool | None:
         """Tell whether a message in flight may be sent. None: the authorizer has not answered yet."""
         if self._authorizer.epoch != self._allowed_in:
             self._ask_again()
