@@ -162,7 +162,7 @@ def a_message_that_awaited_its_commit(guarded: Guarded) -> None:
 def an_authorized_delivery(guarded: Guarded) -> None:
     guarded.victim.subscribe("late/#", qos=1)
     guarded.bystander.publish("late/delivery", qos=1)
-    guarded.patch.setattr(guarded.broker.registry._sessions["v"], "_send", fails)
+    guarded.patch.setattr(guarded.broker.registry._sessions["v"], "send", fails)
     guarded.answer()
 
 
