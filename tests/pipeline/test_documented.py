@@ -17,6 +17,7 @@ from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
 from holdfast.pipeline.jobs.imports import Imported
 from holdfast.pipeline.jobs.publish import Published
+from holdfast.pipeline.jobs.shapes import ShapesFound
 from holdfast.pipeline.jobs.tree import Tree
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
@@ -32,6 +33,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("audit", AuditResult, ()),
         ("decode", Decoded, ()),
         ("publish", Published, ()),
+        ("shapes", ShapesFound, ()),
         ("tree", Tree, ()),
         ("filters", FilterDeliveries, ("messages", "bytes", "flow")),
     ],

@@ -1,0 +1,40 @@
+"""The kinds of payloads, as columns: Spark itself computes them, without Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+BINARY, TEXT = "binary", "text"
+#: the kinds of JSON values, by the beginning of Spark's name for their type
+_JSON = (
+    ("OBJECT", "object"),
+    ("ARRAY", "array"),
+    ("BIGINT", "number"),
+    ("DECIMAL", "number"),
+    ("DOUBLE", "number"),
+    ("FLOAT", "number"),
+    ("BOOLEAN", "boolean"),
+    ("STRING", "string"),
+    ("VOID", "null"),
+)
+KINDS = (*dict.fromkeys(kind for _, kind in _JSON), TEXT, BINARY)
+
+
+def json_value(payload: Column) -> Column:
+    """Return the payload as a VARIANT, NULL if it is not JSON. An object with a name twice is not."""
+    text = payload.cast("string")
+    return F.when(F.is_valid_utf8(text), F.try_parse_json(text))
+
+
+def kind_of(payload: Column) -> Column:
+    """Return the kind, one of :data:`KINDS`: that of a JSON value, else text (UTF-8) or binary."""
+    schema = F.schema_of_variant(json_value(payload))
+    kinds = F.when(F.is_valid_utf8(payload.cast("string")), F.lit(TEXT)).otherwise(F.lit(BINARY))
+    for beginning, kind in _JSON:
+        kinds = F.when(schema.startswith(beginning), F.lit(kind)).otherwise(kinds)
+    return kinds

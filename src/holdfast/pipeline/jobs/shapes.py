@@ -1,0 +1,227 @@
+"""Find the shapes of the retained topics, and count the messages of each.
+
+Shapes are learned on the driver from all topics, or from whole branches of the tree if there are too many. Then Spark
+looks up the shape of every topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import asdict, frozen
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+from pyspark.sql.types import IntegerType
+
+from holdfast.messages import ChangeOrigin
+from holdfast.pipeline.database.history_range import history_range
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import begin_overwriting
+from holdfast.pipeline.output.table_files import write_table
+from holdfast.pipeline.shapes.learning import Learner
+from holdfast.pipeline.shapes.patterns import Patterns
+from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
+from holdfast.pipeline.sources.tables import read_history, read_retained
+from holdfast.retained.history.periods import read_periods
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: The most topics that shapes are learned from.
+MOST_LEARNED = 300_000
+#: The most shapes that are found.
+MOST_SHAPES = 1000
+#: Branches of the tree that are chosen among, for each branch that is taken.
+_BRANCHES = 500
+_DEEPEST_BRANCH = 8
+_NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
+_DAY = 86_400_000
+
+
+@frozen
+class ShapeTotals:
+    """The retained messages of one shape.
+
+    ``names`` has the number of names of each variable. ``kind`` is the most frequent kind of payload, ``unlike`` the
+    number of messages with another kind, and ``schema`` Spark's type of all JSON values of this kind, None for other
+    payloads. ``newest`` and ``oldest`` are times of storage in milliseconds since the epoch. ``publishers`` is
+    approximate. ``changes_a_day`` is None without a history. ``example`` is the first topic.
+    """
+
+    shape: str
+    topic_filter: str
+    names: tuple[int, ...]
+    messages: int
+    bytes: int
+    kind: str
+    unlike: int
+    schema: str | None
+    newest: int
+    oldest: int
+    expiring: int
+    publishers: int
+    changes_a_day: float | None
+    example: str
+
+
+@frozen
+class ShapesFound:
+    """The shapes at ``taken_at`` (milliseconds since the epoch), those with most messages first.
+
+    ``unshaped`` is the number of messages without a shape: only if shapes were learned from a part of the topics.
+    """
+
+    taken_at: int
+    messages: int
+    bytes: int
+    unshaped: int
+    learned: int
+    shapes: tuple[ShapeTotals, ...]
+
+
+def shapes(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    patterns: Sequence[str] = (),
+    out: Folder | None = None,
+    form: str = "parquet",
+    overwrite: bool = False,
+) -> ShapesFound:
+    """Find the shapes of the retained topics that match a Topic Filter. ``patterns`` are shapes that are given.
+
+    With ``out``, write all shapes there. Raises :class:`PipelineError`.
+    """
+    given = Patterns(patterns)
+    if out is not None:
+        begin_overwriting(out, overwrite)
+    kept = read_retained(spark, snapshot, topic_filter, columns=_NEEDED)
+    kept = kept.withColumn("kind", kind_of(F.col("payload"))).persist()
+    try:
+        learned, found = learn(kept, given)
+        rows = _totals(kept, found)
+        rates = _rates(spark, snapshot, topic_filter, found)
+    finally:
+        kept.unpersist()
+    totals = tuple(sorted(_merged(rows, found, rates), key=lambda each: (-each.messages, each.shape)))
+    result = ShapesFound(
+        snapshot.taken_at,
+        sum(row["messages"] for row in rows),
+        sum(row["bytes"] for row in rows),
+        sum(row["messages"] for row in rows if row["shape"] == NO_SHAPE),
+        learned,
+        totals,
+    )
+    if out is not None:
+        about = {name: getattr(result, name) for name in ("taken_at", "messages", "bytes", "unshaped", "learned")}
+        write_table(spark.createDataFrame([asdict(each) for each in totals], _TABLE), out, form, about)
+    return result
+
+
+_TABLE = (
+    "shape string, topic_filter string, names array<int>, messages long, bytes long, kind string, unlike long, "
+    "schema string, newest long, oldest long, expiring long, publishers long, changes_a_day double, example string"
+)
+
+
+def learn(kept: DataFrame, patterns: Patterns, most: int = MOST_LEARNED) -> tuple[int, Shapes]:
+    """Learn shapes from a table with the columns ``topic`` and ``kind``. Return the number of topics learned from."""
+    learner, learned = Learner(), 0
+    for batch in _part(kept, most).select("topic", "kind").toArrow().to_batches():
+        for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            learned += 1
+            if not patterns.learn(topic):
+                learner.add(topic, kind)
+    return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
+
+
+def shape_number(shapes: Shapes, topic: Column) -> Column:
+    """Return the number of each topic's shape, :data:`NO_SHAPE` for none."""
+    return F.udf(shapes.number_of, IntegerType(), useArrow=False)(topic)
+
+
+def _part(kept: DataFrame, most: int) -> DataFrame:
+    """Return whole branches of the tree with about as many topics: a level has to have its siblings beside it."""
+    depths = range(1, _DEEPEST_BRANCH + 1)
+    branches = {depth: F.substring_index("topic", "/", depth) for depth in depths}
+    total, *counts = kept.agg(F.count("*"), *(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()[
+        0
+    ]
+    share = -(-total // most)
+    if share <= 1:
+        return kept
+    depth = next((at for at, count in zip(depths, counts, strict=True) if count >= _BRANCHES * share), depths[-1])
+    return kept.where(F.pmod(F.xxhash64(branches[depth]), F.lit(share)) == 0).limit(2 * most)
+
+
+def _totals(kept: DataFrame, found: Shapes) -> list[dict[str, Any]]:
+    """Return the figures of each shape and kind of payload."""
+    shaped = kept.withColumn("shape", shape_number(found, F.col("topic")))
+    rows = shaped.groupBy("shape", "kind").agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.schema_of_variant_agg(json_value(F.col("payload"))).alias("schema"),
+        F.unix_millis(F.max("stored_at")).alias("newest"),
+        F.unix_millis(F.min("stored_at")).alias("oldest"),
+        F.count("expires_at").alias("expiring"),
+        F.approx_count_distinct("client_id").alias("publishers"),
+        F.min("topic").alias("example"),
+    )
+    return [row.asDict() for row in rows.collect()]
+
+
+def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Shapes) -> dict[int, float] | None:
+    """Return the changes of each shape in a day of the history, None without a history."""
+    with snapshot.source.transaction() as transaction:
+        there = history_range(transaction)
+        begun = [period.complete_since for period in read_periods(transaction.connection.cursor())]
+    if there.before >= there.last:
+        return None
+    entries = read_history(
+        spark,
+        snapshot.source,
+        to_seq=snapshot.last_seq,
+        topic_filter=topic_filter,
+        columns=("topic", "origin", "changed_at"),
+    )
+    by_topic = entries.groupBy("topic").agg(
+        F.count_if(F.col("origin") != ChangeOrigin.BASELINE.value).alias("changes"),
+        F.unix_millis(F.min("changed_at")).alias("first"),
+    )
+    rows = (
+        by_topic.withColumn("shape", shape_number(found, F.col("topic")))
+        .groupBy("shape").agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
+    )  # fmt: skip
+    since = min([row.first for row in rows] + [at for at in begun if at is not None], default=snapshot.taken_at)
+    days = max(1, snapshot.taken_at - since) / _DAY
+    return {row.shape: row.changes / days for row in rows}
+
+
+def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, float] | None) -> Iterator[ShapeTotals]:
+    """Merge the kinds of payloads of each shape."""
+    by_shape: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["shape"] != NO_SHAPE:
+            by_shape.setdefault(row["shape"], []).append(row)
+    for number, kinds in by_shape.items():
+        main = max(kinds, key=lambda row: (row["messages"], row["kind"]))
+        shape = found.shapes[number]
+        messages = sum(row["messages"] for row in kinds)
+        yield ShapeTotals(
+            shape.text,
+            shape.topic_filter,
+            tuple(level.names for level in shape.levels if level.is_variable),
+            messages,
+            sum(row["bytes"] for row in kinds),
+            main["kind"],
+            messages - main["messages"],
+            None if main["schema"] in (None, "VOID") else main["schema"],
+            max(row["newest"] for row in kinds),
+            min(row["oldest"] for row in kinds),
+            sum(row["expiring"] for row in kinds),
+            max(row["publishers"] for row in kinds),
+            None if rates is None else rates.get(number, 0.0),
+            min(row["example"] for row in kinds),
+        )

@@ -1,0 +1,89 @@
+"""The shapes of the retained topics, their figures, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.jobs.payload_kinds import kind_of
+from holdfast.pipeline.jobs.shapes import ShapeTotals, learn, shapes
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.shapes.patterns import Patterns
+from holdfast.pipeline.shapes.shapes import NO_SHAPE
+from tests.pipeline.stores import NOW, database, message
+
+pytestmark = pytest.mark.spark
+
+
+def test_each_payload_has_a_kind(spark: SparkSession) -> None:
+    """That of its JSON value, else text or binary. An object that has a name twice is text."""
+    payloads = {
+        b"1": "number", b"-1.5e3": "number", b"1e400": "number", b"true": "boolean", b'"on"': "string", b"null": "null",
+        b'{"a":1}': "object", b"[]": "array", b"ON": "text", b"": "text", b'{"a":1,"a":2}': "text", b"[" * 3000: "text",
+        b"\xff\xfe": "binary",
+    }  # fmt: skip
+    frame = spark.createDataFrame([(bytearray(each),) for each in payloads], "payload binary")
+    found = {bytes(row[0]): row[1] for row in frame.select("payload", kind_of(F.col("payload"))).collect()}
+    assert found == payloads
+
+
+@pytest.mark.parametrize("make", ["sqlite", "postgresql"])
+def test_each_shape_has_its_figures(spark: SparkSession, tmp_path: Path, make: str) -> None:
+    """The kind of most payloads, how many differ, the type of the JSON values, times, and changes in a day."""
+    hour = 3_600_000
+    with database(make, tmp_path, recorded=True) as filled:
+        filled.put(*(message(f"site/lamp-{number}/state", b'{"on":true}') for number in range(1, 4)), at=NOW - 6 * hour)
+        filled.put(message("site/lamp-1/state", b'{"on":true,"level":3}', client_id="c"), at=NOW)
+        filled.put(
+            message("site/lamp-4/state", b"broken", expires_at=NOW + 2**40), message("site/info", b"\xff"), at=NOW
+        )
+        with snapshot_of(filled.url) as snapshot:
+            found = shapes(spark, snapshot, out=Folder(str(tmp_path / "out")))
+    assert (found.messages, found.unshaped, found.learned) == (5, 0, 5)
+    lamps, info = found.shapes
+    assert lamps == ShapeTotals(
+        "site/{lamp}/state", "site/+/state", (4,), 4, 49, "object", 1, "OBJECT<level: BIGINT, on: BOOLEAN>",
+        NOW, NOW - 6 * hour, 1, 1, lamps.changes_a_day, "site/lamp-1/state",
+    )  # fmt: skip
+    assert lamps.changes_a_day is not None
+    assert info.changes_a_day is not None
+    assert lamps.changes_a_day == pytest.approx(5 * info.changes_a_day)
+    assert (info.shape, info.kind, info.schema, info.names) == ("site/info", "binary", None, ())
+    written = spark.read.parquet(str(tmp_path / "out" / "data")).collect()
+    assert [(row.shape, row.messages) for row in written] == [("site/{lamp}/state", 4), ("site/info", 1)]
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["messages"] == 5
+
+
+def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> None:
+    """Each device that is taken is taken with all its topics, so that the shapes are those of all topics."""
+    rows = [(f"fleet/d{number}/{name}", "number") for number in range(2000) for name in ("lat", "lon", "speed")]
+    frame = spark.createDataFrame(rows, "topic string, kind string")
+    learned, found = learn(frame, Patterns(), most=2000)
+    assert 500 < learned <= 4000
+    assert [shape.text for shape in found.shapes] == [f"fleet/{{name}}/{name}" for name in ("lat", "lon", "speed")]
+    assert all(found.number_of(topic) != NO_SHAPE for topic, _ in rows)
+
+
+def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, tmp_path: Path) -> None:
+    """Also for a database without retained messages; a pattern that is none is a wrong command line."""
+    with database("sqlite", tmp_path) as filled:
+        command = ["shapes", "--storage", filled.url, "--pattern", "site/{room}/+"]
+        assert "0 messages, 0 bytes, in 0 shapes" in CliRunner().invoke(main, command).stdout
+        filled.put(*(message(f"site/r{number}/temp", b"21") for number in range(3)), message("x\x1b", b"?"))
+        people = CliRunner().invoke(main, command)
+        assert people.exit_code == 0, people.output
+        _, first, second, total = people.stdout.splitlines()
+        assert first.split()[:4] == ["site/{room}/+", "3", "number", "3"]
+        assert second.split()[0] == "x\\x1b"
+        assert total.startswith("4 messages, 7 bytes, in 2 shapes on ")
+        told = json.loads(CliRunner().invoke(main, [*command, "--json", "--top", "1"]).stdout)
+        assert [each["shape"] for each in told["shapes"]] == ["site/{room}/+"]
+        wrong = CliRunner().invoke(main, [*command[:-1], "a{b}"])
+        assert (wrong.exit_code, "is not a named level" in wrong.stderr) == (2, True)
