@@ -19,6 +19,8 @@ ASK_GET, ASK_COUNT, ASK_TREE = "$retained/get", "$retained/count", "$retained/tr
 ASKED = frozenset((ASK_GET, ASK_COUNT, ASK_TREE))
 #: The retained messages of a time are below this: the time, then the Topic Name.
 PAST_PREFIX = "$history/at/"
+#: The changes between two times are below this: both times, then the Topic Name.
+CHANGES_PREFIX = "$history/changes/"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 #: The levels of the longest UTF-8 string of MQTT, 65,535 bytes of ``/``: a limit that allows every topic.
@@ -111,10 +113,12 @@ def is_of_past(topic: str) -> bool:
 
 
 def behind_time(topic: str) -> str:
-    """Return what permissions are about: of the past, the Topic Name or Topic Filter behind the time."""
-    if not topic.startswith(PAST_PREFIX):
-        return topic
-    return topic[len(PAST_PREFIX) :].partition("/")[2] or topic
+    """Return what permissions are about: of the past, the Topic Name or Topic Filter behind the times."""
+    if topic.startswith(PAST_PREFIX):
+        return topic[len(PAST_PREFIX) :].partition("/")[2] or topic
+    if topic.startswith(CHANGES_PREFIX):
+        return topic[len(CHANGES_PREFIX) :].partition("/")[2].partition("/")[2] or topic
+    return topic
 
 
 def is_granted_to_all(topic_filter: str) -> bool:

@@ -70,17 +70,35 @@ def test_the_snippet_in_javascript(port: int) -> None:
     assert told == "2 messages: plant/a,plant/b\n"
 
 
-def test_the_snippet_of_the_past_in_python(port: int) -> None:
-    """It prints the message that was retained a moment ago."""
-    now = str(round(1000 * time.time()))
-    assert output_of(sys.executable, "-", str(port), now, program=snippet("python", HISTORY)) == "then plant/a was on\n"
+@pytest.fixture(scope="module")
+def cleared(port: int) -> float:
+    """When a message was set and cleared: the broker's history had begun before."""
+    begun = time.time()
+    publish.multiple([("plant/c", b"on", 1, True), ("plant/c", b"", 1, True)], "127.0.0.1", port)
+    return begun
+
+
+def test_the_snippet_of_the_past_in_python(port: int, cleared: float) -> None:
+    """It prints a message that was retained a moment ago, and all changes of a topic in their order."""
+    program = snippet("python", HISTORY)
+    now = f"$history/at/{round(1000 * time.time())}/"
+    assert output_of(sys.executable, "-", str(port), now, program=program) == "plant/a was on\n"
+    changes = f"$history/changes/{round(1000 * cleared)}/-0s/"
+    program = program.replace("plant/a", "plant/c")
+    assert (
+        output_of(sys.executable, "-", str(port), changes, program=program) == "plant/c was on\nplant/c was cleared\n"
+    )
 
 
 @needs_mqttjs
-def test_the_snippet_of_the_past_in_javascript(port: int) -> None:
+def test_the_snippet_of_the_past_in_javascript(port: int, cleared: float) -> None:
     """The same with MQTT.js."""
-    now = str(round(1000 * time.time()))
-    assert output_of("node", "-", str(port), now, program=snippet("js", HISTORY)) == "then plant/a was on\n"
+    program = snippet("js", HISTORY)
+    now = f"$history/at/{round(1000 * time.time())}/"
+    assert output_of("node", "-", str(port), now, program=program) == "plant/a was on\n"
+    changes = f"$history/changes/{round(1000 * cleared)}/-0s/"
+    program = program.replace("plant/a", "plant/c")
+    assert output_of("node", "-", str(port), changes, program=program) == "plant/c was on\nplant/c was cleared\n"
 
 
 OF_A_REVISION = r"plant/a is of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z revision \d+\n"
@@ -158,3 +176,62 @@ def test_marker_survives_a_kill(broker_in: Callable[..., BrokerProcess], storage
     second.loop_forever()
     assert came[-1] == "$replay/end"
     assert set(came[:-1]) == {f"plant/{number}" for number in range(200)}
+
+
+@pytest.mark.crash
+def test_the_past_survives_a_kill(
+    tmp_path: Path, broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]
+) -> None:
+    """A client that stops in the midst of two replays of the past gets the rest of both after kill -9, in order."""
+    configuration = tmp_path / "holdfast.toml"
+    configuration.write_text("[retainer.history]\nenable = true\n")
+    broker = broker_in(*storage, "--config", str(configuration)).start()
+    retain(broker.port, [f"before/{number}" for number in range(100)])
+    time.sleep(0.01)
+    begun = round(1000 * time.time())
+    changes = [(f"plant/{number % 3}", b"" if number % 7 == 6 else b"%d" % number, 1, True) for number in range(200)]
+    publish.multiple(changes, "127.0.0.1", broker.port)
+    then = f"$history/at/{begun}/"
+    between = f"$history/changes/{begun}/2099-01-01T00:00:00Z/"
+    state: set[str] = set()
+    came: list[tuple[str, bytes]] = []
+    ends: list[dict[str, object]] = []
+
+    def client(most: int) -> Client:
+        found = Client(CallbackAPIVersion.VERSION2, "historian", clean_session=False, manual_ack=True)
+        left = [most]
+
+        def received(client: Client, _: object, message: MQTTMessage) -> None:
+            if left[0] == 0:
+                return
+            left[0] -= 1
+            if message.topic == "$replay/end":
+                ends.append(json.loads(message.payload))
+            elif message.topic.startswith(then):
+                state.add(message.topic.removeprefix(then))
+            else:
+                came.append((message.topic.removeprefix(between), message.payload))
+            client.ack(message.mid, message.qos)
+            if left[0] == 0 or len(ends) == 2:
+                client.disconnect()
+
+        found.on_message = received
+        return found
+
+    first = client(30)
+    first.on_connect = lambda client, *_: client.subscribe([("$replay/end", 1), (then + "#", 1), (between + "#", 1)])
+    first.connect("127.0.0.1", broker.port)
+    first.loop_forever()
+    stopped = len(came)
+    broker.kill()
+    broker.start()
+    publish.single("plant/later", b"x", 1, True, port=broker.port)
+    second = client(1000)
+    second.connect("127.0.0.1", broker.port)
+    second.loop_forever()
+    expected = [(topic, payload) for topic, payload, _, _ in changes]
+    assert state == {f"before/{number}" for number in range(100)}
+    assert came[:stopped] == expected[:stopped]
+    assert came[stopped:] == expected[len(expected) - len(came[stopped:]) :]
+    assert len(came) >= len(expected)
+    assert [end["complete"] for end in ends] == [True, True]

@@ -77,11 +77,11 @@ from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, policies_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.past import PastMessages
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
+from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages

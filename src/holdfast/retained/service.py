@@ -11,7 +11,6 @@ starts replays, and the sweep of expired messages. A message that passes here:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import evolve
 from twisted.application.service import Service
@@ -40,7 +39,7 @@ from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, Retainer
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.replay.interfaces import IDelivery
+from holdfast.retained.replay.interfaces import IDelivery, IPast
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.sources.source_check import SourceCheck
@@ -125,7 +124,7 @@ class IRetainedMessages(Interface):
     def count_waiting(difference: int) -> None:
         """Count replays that wait in their Sessions."""
 
-    past = Attribute("Where replays read the messages of a time: a PastMessages, None without a history.")
+    past = Attribute("Where replays read the past: an IPast, None without a history.")
     max_replays_per_client = Attribute("How many replays of one Session may run.")
     unsent_revision = Attribute("The highest revision of a change that was not sent live.")
 
@@ -169,8 +168,8 @@ class RetainedMessages(Service):
         self.replays = ReplayRegistry(
             store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now, sources=sources
         )
-        #: where replays read the retained messages of a time
-        self.past: Any = None
+        #: where replays read the past; None without a history
+        self.past: IPast | None = None
         self._store = store
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written

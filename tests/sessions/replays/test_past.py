@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.past import PastMessages
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.limits import Limits
@@ -22,6 +23,7 @@ from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Permissions
 from tests.doubles import Client, MemoryBroker
+from tests.sessions.places import place
 from tests.sessions.replays.test_markers import KEPT, TAKES_PART, publishes, subscribe
 from tests.sessions.replays.test_replay_info import told
 from tests.sessions.restartable import RestartableBroker
@@ -31,8 +33,9 @@ class RememberingBroker(RestartableBroker):
     """A broker with a history."""
 
     def make_store(self) -> IRetainedStore:
+        url = self._place if isinstance(self._place, str) else f"sqlite:///{self._place}"
         self.durable = DurableStore(
-            f"sqlite:///{self._place}", durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
+            url, durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
             reactor=self.clock, now=self.now, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         self.history = RetainedHistory(
@@ -55,7 +58,7 @@ class RememberingBroker(RestartableBroker):
         self.retained.past = PastMessages(self.history, self.store)
 
 
-def filled(place: Path, **options: Any) -> RememberingBroker:
+def filled(place: Path | str, **options: Any) -> RememberingBroker:
     """Return a broker in which, 60 seconds ago, t/0 to t/2 were "old"; t/1 is cleared and t/2 "new" since."""
     broker = RememberingBroker(place, **options)
     broker.advance(1)
@@ -115,7 +118,13 @@ def test_refusals(tmp_path: Path) -> None:
         ("$history/at/yesterday/t/#", 0x8F, "a time is like"),
         ("$history/at/+/t", 0x8F, "a time is like"),
         ("$history/at/-1h", 0x8F, "are $history/at/TIME/FILTER"),
-        ("$history/#", 0x8F, "are $history/at/TIME/FILTER"),
+        ("$history/#", 0x8F, "are $history/at/TIME/FILTER or $history/changes/FROM/TO/FILTER"),
+        ("$history/changes/-1m", 0x8F, "$history/changes/FROM/TO/FILTER"),
+        ("$history/changes/-1m/-1s", 0x8F, "$history/changes/FROM/TO/FILTER"),
+        ("$history/changes/-1s/-1m/t", 0x8F, "FROM is not later than TO"),
+        ("$history/changes/-1m/now/t", 0x8F, "a time is like"),
+        ("$history/changes/-3000d/-1s/t/#", 0x83, "the history does not go back to"),
+        ("$history/changes/2099-01-01T00:00:00Z/2099-01-02T00:00:00Z/t/#", 0x83, "is still to come"),
         ("$share/g/$history/at/-1s/t/#", 0x8F, "are $history/at/TIME/FILTER"),
     ):
         (suback,) = subscribe(broker.client("c", 5), topic_filter, "live")
@@ -129,9 +138,9 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_no_history_and_too_many_filters(tmp_path: Path) -> None:
     """Without a history the subscription is refused with 0x83; more than eight in one SUBSCRIBE with 0x97."""
-    (suback,) = subscribe(MemoryBroker().client("c", 5), "$history/at/-1s/#")
+    (suback,) = subscribe(MemoryBroker().client("c", 5), "$history/at/-1s/#", "$history/changes/-1h/-1s/#")
     assert isinstance(suback, p.Suback)
-    assert suback.reason_codes == (0x83,)
+    assert suback.reason_codes == (0x83, 0x83)
     assert "no history is kept" in (suback.properties.reason_string or "")
     broker = filled(tmp_path / "db")
     suback, *_ = subscribe(broker.client("c", 5), *(f"$history/at/-1s/{number}" for number in range(9)))
@@ -184,10 +193,18 @@ def test_maximum_packet_size_and_no_local_hold(tmp_path: Path) -> None:
     assert publishes(subscribe(publisher, p.SubscriptionRequest("$history/at/-30s/t/#", 0, no_local=True))) == []
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
+    """An empty database of each make."""
+    with place(request.param, tmp_path) as found:
+        assert found is not None
+        yield found
+
+
 @pytest.mark.parametrize("killed", [False, True])
-def test_interrupted_replay_goes_on_with_the_same_time(tmp_path: Path, killed: bool) -> None:
+def test_interrupted_replay_goes_on_with_the_same_time(database: Path | str, killed: bool) -> None:
     """A replay that is interrupted, also by kill -9, ends with the messages of the time that was meant at first."""
-    broker = filled(tmp_path / "db", limits=Limits(max_inflight=1))
+    broker = filled(database, limits=Limits(max_inflight=1))
     client = broker.client("c", 5, clean=False, properties=KEPT)
     (first,) = publishes(subscribe(client, "$history/at/-30s/t/#", qos=1))
     assert first.topic == "$history/at/-30s/t/0"

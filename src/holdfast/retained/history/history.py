@@ -23,13 +23,12 @@ from holdfast.retained.history.moments import (
     fetch,
     find_moment,
     last_position,
-    matches_filter,
-    next_positions,
     states_at,
     still_retained,
 )
 from holdfast.retained.history.periods import begin, confirm, end, read_state
 from holdfast.retained.history.pruning import prune_part
+from holdfast.retained.history.spans import EventPage, page_of_events
 from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.storage.database import Database
@@ -60,18 +59,6 @@ class HistoryLimits:
     enable: bool = False
     keep: float | None = 7 * 86_400
     max_bytes: int | None = None
-
-
-@frozen
-class EventPage:
-    """Events in their order. The next page begins at ``cursor``; ``done`` says that this page is the last.
-
-    A page may be empty without being the last, because one read visits a bounded number of entries.
-    """
-
-    events: Sequence[HistoryEvent]
-    cursor: int
-    done: bool
 
 
 @frozen
@@ -149,7 +136,7 @@ class RetainedHistory(Service):
         self._keeping = keeping
         self._flushed = flushed
         self._clock = clock
-        self._now = now
+        self.now = now
         self._node = store.node if store.shared else 0
         self._statements = statements_for(store.dialect)
         self._log_throttle = LogThrottle(self._log, clock.seconds, 3600)
@@ -193,22 +180,7 @@ class RetainedHistory(Service):
                 high = min(high, cursor - 1)
             elif cursor:
                 low = max(low, cursor)
-            passed = high + 1 if newest_first else low
-            found = next_positions(reading, topic_filter, low, high, _ENTRIES, newest_first)
-            chosen: list[int] = []
-            left, done = _BYTES, found.done
-            for seq, topic, size in found.entries:
-                if matches_filter(topic_filter, topic):
-                    if len(chosen) == limit or (chosen and size > left):
-                        done = False
-                        break
-                    chosen.append(seq)
-                    left -= size
-                passed = seq
-            else:
-                passed = found.passed
-            events = fetch(reading, chosen)
-            return EventPage([events[seq] for seq in chosen if seq in events], passed, done)
+            return page_of_events(reading, topic_filter, low, high, _ENTRIES, limit, _BYTES, newest_first=newest_first)
 
         page: EventPage = yield self.read(work)
         return page
@@ -219,12 +191,11 @@ class RetainedHistory(Service):
             raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
 
     @inlineCallbacks
-    def moment(self, at: int, apart: bool = False) -> Generator[Deferred[Any], Any, Moment]:
-        """Find a moment. ``apart``: in the thread of long reads."""
+    def moment(self, at: int) -> Generator[Deferred[Any], Any, Moment]:
+        """Find a moment."""
         self.check_kept()
         yield self.stored()
-        read = self.read_apart if apart else self.read
-        found: Moment = yield read(lambda cursor: find_moment(cursor, at, self._now()))
+        found: Moment = yield self.read(lambda cursor: find_moment(cursor, at, self.now()))
         return found
 
     @inlineCallbacks
@@ -322,7 +293,7 @@ class RetainedHistory(Service):
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
         def work(connection: Connection) -> bool:
-            return write_part(connection.cursor(), self._now(), _BASELINE_ROWS, _BYTES)
+            return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
 
         while self.running and not (yield self._parts.writer.run(work)):
             yield self.turn()
@@ -330,7 +301,7 @@ class RetainedHistory(Service):
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:
         limits = self.limits
-        horizon = None if limits.keep is None else self._now() - round(limits.keep * 1000)
+        horizon = None if limits.keep is None else self.now() - round(limits.keep * 1000)
         while self.running:
             pruned = yield self._parts.writer.run(
                 lambda connection: prune_part(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
@@ -357,9 +328,9 @@ class RetainedHistory(Service):
         cursor.execute(database.begin_statement)
         absent: list[int] = []
         if self.limits.enable:
-            absent = begin(cursor, self._now(), self._node)
+            absent = begin(cursor, self.now(), self._node)
         else:
-            end(cursor, self._now(), self._node)
+            end(cursor, self.now(), self._node)
         connection.commit()
         if absent:
             self._log.error(

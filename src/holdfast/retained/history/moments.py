@@ -116,14 +116,14 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
         if period.answers_for(at):
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
             return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at))
-    raise _refusal(periods, at, state)
+    raise refusal(periods, at, state)
 
 
 def check_moment(cursor: Cursor, moment: Moment) -> None:
     """Raise :class:`HistoryUnavailable` if pruning has passed a moment: some of its entries may be missing."""
     periods = read_periods(cursor)
     if not any(period.first_seq == moment.first_seq and period.answers_for(moment.at) for period in periods):
-        raise _refusal(periods, moment.at, read_state(cursor))
+        raise refusal(periods, moment.at, read_state(cursor))
 
 
 def present_moment(cursor: Cursor) -> Moment:
@@ -289,7 +289,8 @@ def _without_periods(state: HistoryState) -> HistoryUnavailable:
     return HistoryUnavailable(_NOT_BEGUN if state.last_seq else _NOT_RECORDED)
 
 
-def _refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryUnavailable:
+def refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryUnavailable:
+    """Return why no period answers for a moment."""
     earliest = _earliest(periods)
     if not periods:
         return _without_periods(state)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from holdfast.extensions.past import PastFilter
 from holdfast.extensions.replay_info import Facts
+from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.values import Slice
 
 One = TypeVar("One")
@@ -77,6 +80,20 @@ class IDelivery(Interface):
 
     def cancelled() -> None:
         """Take note that an operator ended the replay: it is over and incomplete."""
+
+
+class IPast(Protocol):
+    """The past of the retained messages, as Sessions see it."""
+
+    def check(self, client_id: str, wanted: PastFilter) -> Deferred[None]:
+        """Look whether the history has what a Client asks for, after all changes accepted until now are stored.
+
+        Fails with an exception that says what is missing, with :class:`holdfast.tickets.StorageFailure`, or with
+        :class:`CancelledError` if the same was asked for again meanwhile.
+        """
+
+    def source(self, client_id: str, wanted: PastFilter, lost: Callable[[], None]) -> IReplaySource:
+        """Return the source of a replay. ``lost`` is called if the history does not have the time any more."""
 
 
 class IReplayRegistry(Protocol[One]):

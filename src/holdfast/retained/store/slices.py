@@ -38,6 +38,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
     """
     data = messages.packets
     qos, expires_at, publishers = messages.qos, messages.expires_at, messages.publishers
+    places = messages.places
     divided: list[Slice] = []
     start = begun = 0
     for number in range(count, messages.count, count):
@@ -45,7 +46,10 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
         for _ in range(count):
             before = end
             end = _end_of(data, before)
-        (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
+        if places:
+            last = places[number - 1]
+        else:
+            (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
         divided.append(
             Slice(
                 last,
@@ -56,6 +60,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
                 messages.soonest_expiry,
                 0 if divided else messages.left_out,
                 publishers[begun:number],
+                places[begun:number],
             )
         )
         start, begun = end, number
@@ -71,6 +76,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
             messages.soonest_expiry,
             left_out,
             publishers[begun:],
+            places[begun:],
         )
     )
     return divided
@@ -114,6 +120,7 @@ def only(messages: Slice, numbers: Sequence[int], protocol_version: int) -> Slic
         messages.soonest_expiry,
         messages.left_out,
         [publishers[number] for number in numbers] if publishers else (),
+        [messages.places[number] for number in numbers] if messages.places else (),
     )
 
 
@@ -125,7 +132,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
     data, qos, expires_at, publishers = messages.packets, messages.qos, messages.expires_at, messages.publishers
     return (
         Slice(
-            topic,
+            messages.places[count - 1] if messages.places else topic,
             count,
             data[:end],
             qos[:count],
@@ -133,6 +140,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
             messages.soonest_expiry,
             messages.left_out,
             publishers[:count],
+            messages.places[:count],
         ),
         Slice(
             messages.last,
@@ -142,5 +150,6 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
             expires_at[count:],
             messages.soonest_expiry,
             publishers=publishers[count:],
+            places=messages.places[count:],
         ),
     )

@@ -65,6 +65,9 @@ class Slice:
     never) at which the first message of the slice expires: from then on the slice must be read again. ``left_out``
     counts messages that are longer than the Selection's ``max_packet_size``, since the slice before. ``publishers`` is
     empty if the reader did not ask for them.
+
+    Messages of the past may be in another order. Then ``places`` has a text for each message that rises from one to the
+    next, and takes the part of its topic for cursors; ``last`` is the last place. Otherwise ``places`` is empty.
     """
 
     last: str
@@ -75,6 +78,7 @@ class Slice:
     soonest_expiry: int = 0
     left_out: int = 0
     publishers: Sequence[Publisher] = ()
+    places: Sequence[str] = ()
 
 
 @frozen

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
@@ -24,7 +24,7 @@ from holdfast.extensions.names import CONFLATE
 from holdfast.extensions.past import MOST_IN_SUBSCRIBE, PastFilter, past_filter
 from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
 from holdfast.extensions.requests import subscribe_requests
-from holdfast.retained.history.moments import HistoryUnavailable, Moment
+from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -263,13 +263,13 @@ class Subscribing:
         """Refuse a subscription whose time the history does not have."""
 
         def failed(failure: Failure) -> None:
-            failure.trap(HistoryUnavailable, StorageFailure)
+            reason = failure.trap(HistoryUnavailable, StorageFailure, CancelledError)
             asked.wanted.pop(key, None)
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-            asked.note(failure.getErrorMessage())
+            asked.note("asked again meanwhile" if reason is CancelledError else failure.getErrorMessage())
 
-        found: Deferred[Moment] = self._parts.retained.past.check(wanted.at)
-        return found.addCallbacks(lambda _: None, failed)
+        found: Deferred[None] = self._parts.retained.past.check(self._session.client_id, wanted)
+        return found.addErrback(failed)
 
     def _denied_by_error(self, failure: Failure) -> Grant:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice, repeat, takewhile
 from typing import Protocol
 
 from attrs import evolve, frozen
@@ -307,6 +307,7 @@ class ReplayDelivery:
     def lost(self) -> None:
         """Note that the history does not have the time of the replay any more."""
         self._note_left_out(NO_HISTORY)
+        self._link.client_log.info("a replay of the past ends early", "{}: no history", self._topic_filter)
 
     def conclude(self) -> bool:
         """Send the marker that is due, if any."""
@@ -386,7 +387,10 @@ class ReplayDelivery:
         joined = messages.packets
         too_large = sent = size = 0
         together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
-        for packet, stored_qos, expires_at in zip(packets_of(joined), messages.qos, messages.expires_at, strict=True):
+        places = messages.places or repeat("", messages.count)
+        for packet, stored_qos, expires_at, place in zip(
+            packets_of(joined), messages.qos, messages.expires_at, places, strict=True
+        ):
             # The slice was read a moment ago, and a message may have expired since.
             if expires_at and expires_at <= now:
                 self._counters.messages_dropped_expired += 1
@@ -411,7 +415,7 @@ class ReplayDelivery:
                 topic = topic_of(joined, packet)
                 entry = send_retained(session, data, packet_identifier, topic, qos, expires_at, noted)
                 if position is not None and not noted:
-                    position.sent(entry, topic)
+                    position.sent(entry, place or topic)
             else:
                 together.append(data)
         if together:

@@ -213,12 +213,13 @@ class Replays:
     def _replay_of_past(
         self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery
     ) -> Replay | Unreplayed:
-        """Return the replay of a time. The cut tells when it was asked for: ``-1h`` is the same time after a kill."""
+        """Return a replay of the past. The cut tells when it was asked for: ``-1h`` is the same time after a kill."""
         past = self._retained.past
         if past is None:
             delivery.lost()
             return Unreplayed(delivery, self._clock, self._link.guard)
-        source = past.source(past_filter(topic_filter, time_of(position.cut)), delivery.lost)
+        wanted = past_filter(topic_filter, time_of(position.cut))
+        source = past.source(self._session.client_id, wanted, delivery.lost)
         return self._retained.replay(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
