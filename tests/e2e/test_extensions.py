@@ -189,44 +189,45 @@ def test_the_past_survives_a_kill(
     retain(broker.port, [f"before/{number}" for number in range(100)])
     time.sleep(0.01)
     begun = round(1000 * time.time())
-    changes = [(f"plant/{number % 3}", b"" if number % 7 == 6 else b"%d" % number, 1, True) for number in range(200)]
-    publish.multiple(changes, "127.0.0.1", broker.port)
+    changes: list[tuple[str, bytes, int, bool]] = [
+        (f"plant/{number % 3}", b"" if number % 7 == 6 else b"%d" % number, 1, True) for number in range(200)
+    ]
+    publish.multiple(list(changes), "127.0.0.1", broker.port)
     then = f"$history/at/{begun}/"
     between = f"$history/changes/{begun}/2099-01-01T00:00:00Z/"
     state: set[str] = set()
     came: list[tuple[str, bytes]] = []
     ends: list[dict[str, object]] = []
 
-    def client(most: int) -> Client:
+    def client(is_over: Callable[[], bool]) -> Client:
         found = Client(CallbackAPIVersion.VERSION2, "historian", clean_session=False, manual_ack=True)
-        left = [most]
 
         def received(client: Client, _: object, message: MQTTMessage) -> None:
-            if left[0] == 0:
+            if is_over():
                 return
-            left[0] -= 1
             if message.topic == "$replay/end":
                 ends.append(json.loads(message.payload))
             elif message.topic.startswith(then):
                 state.add(message.topic.removeprefix(then))
             else:
-                came.append((message.topic.removeprefix(between), message.payload))
+                came.append((message.topic.removeprefix(between), bytes(message.payload)))
             client.ack(message.mid, message.qos)
-            if left[0] == 0 or len(ends) == 2:
+            if is_over():
                 client.disconnect()
 
         found.on_message = received
         return found
 
-    first = client(30)
-    first.on_connect = lambda client, *_: client.subscribe([("$replay/end", 1), (then + "#", 1), (between + "#", 1)])
+    first = client(lambda: len(came) == 60)
+    filters = [("$replay/end", 1), (between + "#", 1), (then + "#", 1)]
+    first.on_connect = lambda client, *_: client.subscribe(filters)
     first.connect("127.0.0.1", broker.port)
     first.loop_forever()
     stopped = len(came)
+    publish.single("plant/later", b"x", 1, True, port=broker.port)  # its commit follows that of the positions
     broker.kill()
     broker.start()
-    publish.single("plant/later", b"x", 1, True, port=broker.port)
-    second = client(1000)
+    second = client(lambda: len(ends) == 2)
     second.connect("127.0.0.1", broker.port)
     second.loop_forever()
     expected = [(topic, payload) for topic, payload, _, _ in changes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def log(client: Client, came: list[p.Packet], prefix: str = SINCE) -> list[tuple
     return found
 
 
-def logged(place: Path | str, count: int = 30, **options: object) -> tuple[RememberingBroker, list[tuple[str, bytes]]]:
+def logged(place: Path | str, count: int = 30, **options: Any) -> tuple[RememberingBroker, list[tuple[str, bytes]]]:
     """Return a broker in which a few topics have changed often, and the changes of the last minutes."""
     broker = RememberingBroker(place, **options)
     broker.advance(1)
