@@ -125,21 +125,21 @@ def test_portions_are_as_large_as_possible_and_together_the_whole(
 
 
 @given(made(), st.data())
-def test_places_stay_with_their_messages(
+def test_cursors_stay_with_their_messages(
     example: tuple[Slice, list[tuple[str, bytes]], int], data: st.DataObject
 ) -> None:
-    """Where messages have places, the last one of each part is its last place, and not a topic."""
+    """Where messages have cursors, ``last`` of each part is its last cursor, and not a topic."""
     one, packets, version = example
-    places = [f"{number:04x}" for number in range(one.count)]
-    one = evolve(one, last=places[-1], places=places)
+    cursors = [f"{number:04x}" for number in range(one.count)]
+    one = evolve(one, last=cursors[-1], cursors=cursors)
     size = data.draw(st.integers(1, 20_000))
     parts = [*divide(one, data.draw(st.integers(1, 8)), version), *portions(one, size, version)]
     if one.count > 1:
         parts += cut(one, data.draw(st.integers(1, one.count - 1)), version)
     for part in parts:
-        assert part.last == part.places[-1]
-        assert topics_of(part, version) == [packets[int(place, 16)][0] for place in part.places]
+        assert part.last == part.cursors[-1]
+        assert topics_of(part, version) == [packets[int(cursor, 16)][0] for cursor in part.cursors]
     dropped = data.draw(st.sets(st.sampled_from([topic for topic, _ in packets])))
     left = without(one, dropped, version)
-    assert topics_of(left, version) == [packets[int(place, 16)][0] for place in left.places]
+    assert topics_of(left, version) == [packets[int(cursor, 16)][0] for cursor in left.cursors]
     assert left.last == one.last

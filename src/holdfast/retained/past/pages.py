@@ -1,10 +1,10 @@
 """Pages of the past: what one read of a replay finds.
 
-Each message of a page has a *place*: a text that rises from one message to the next, and behind which a later read
-begins. A replay keeps it as its cursor, and stores it like the topics of other replays. For messages of a time it is
-the topic. Changes come in the order of their positions in the history, so their place is a position. It also has the
-position at which the replay ends, as found when it began: a replay that continues after ``kill -9`` ends there too. An
-example, from position 12 to 300, in hexadecimal digits::
+Each message of a page has a cursor behind it: a text that rises from one message to the next, and behind which a later
+read begins. A replay stores it like the topics of other replays. For messages of a time it is the topic. Changes come
+in the order of their positions in the history, so their cursor is a position. It also has the position at which the
+replay ends, as found when it began: a replay that continues after ``kill -9`` ends there too. An example, behind
+position 12 and up to 300, in hexadecimal digits::
 
     000000000000000c/000000000000012c
 """
@@ -33,9 +33,12 @@ _QOS_OF_CHANGES = 2
 
 @frozen
 class PastMessage:
-    """A message of the past. ``at`` is when it was stored or the change was made, in milliseconds since the epoch."""
+    """A message of the past, and the cursor behind it (``after``).
 
-    place: str
+    ``at`` is when it was stored, or when the change was made, in milliseconds since the epoch.
+    """
+
+    after: str
     event: HistoryEvent
     qos: int
     at: int
@@ -43,7 +46,7 @@ class PastMessage:
 
 @frozen
 class Page:
-    """Messages in order. The next page begins after the place ``after``; ``done`` says that this page is the last."""
+    """Messages in order. The next page begins after the cursor ``after``; ``done`` says that this page is the last."""
 
     messages: Sequence[PastMessage]
     after: str
@@ -60,7 +63,7 @@ class IPages(Protocol):
         """Look whether the history has what is asked for."""
 
     def read(self, cursor: Cursor, after: str, messages: int, most_bytes: int) -> Page:
-        """Read the next page behind a place, "" for the beginning."""
+        """Read the next page behind a cursor, "" for the beginning."""
 
 
 def pages_of(history: RetainedHistory, wanted: PastFilter) -> IPages:
@@ -120,9 +123,10 @@ class ChangePages:
         page = page_of_events(cursor, self._wanted.topic_filter, span.after, span.upto, _ENTRIES, messages, most_bytes)
         check_span(cursor, span)
         found = [
-            PastMessage(_place(event.seq, span.upto), event, _QOS_OF_CHANGES, event.changed_at) for event in page.events
+            PastMessage(_cursor(event.seq, span.upto), event, _QOS_OF_CHANGES, event.changed_at)
+            for event in page.events
         ]
-        return Page(found, _place(page.cursor, span.upto), page.done)
+        return Page(found, _cursor(page.cursor, span.upto), page.done)
 
     def _span(self, cursor: Cursor, after: str) -> Span:
         self._history.check_kept()
@@ -132,5 +136,5 @@ class ChangePages:
         return find_span(cursor, self._since, self._wanted.at, self._history.now())
 
 
-def _place(passed: int, upto: int) -> str:
+def _cursor(passed: int, upto: int) -> str:
     return f"{passed:016x}/{upto:016x}"

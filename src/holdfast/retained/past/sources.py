@@ -1,7 +1,7 @@
 """The past as a replay reads it: like the messages of the store, under other topics.
 
 How it works. A replay of the past is one like any other (:mod:`holdfast.retained.replay.replay`). Only its source is
-another one. The topics of its messages have one prefix, such as ``$history/at/-1h/``, and its cursor is a place of
+another one. The topics of its messages have one prefix, such as ``$history/at/-1h/``, and its cursor is one of
 :mod:`.pages`. Each read is bounded, and runs in the thread of long reads in the turn of its Client, so that nobody
 waits for it.
 
@@ -106,8 +106,8 @@ def _batch(page: Page, prefix: str, selection: Selection, slice_rows: int, detai
     if not kept:
         return Batch((), page.after, page.done, left_out)
     qos, expires_at = (bytes([message.qos for message in kept]), (0,) * len(kept)) if detailed else (b"", ())
-    places = [message.place for message in kept]
-    found = Slice(places[-1], len(kept), b"".join(packets), qos, expires_at, places=places)
+    cursors = [message.after for message in kept]
+    found = Slice(cursors[-1], len(kept), b"".join(packets), qos, expires_at, cursors=cursors)
     slices = divide(found, slice_rows, selection.protocol_version) if len(kept) > slice_rows else [found]
     return Batch(slices, page.after, page.done, left_out)
 

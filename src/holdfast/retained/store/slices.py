@@ -38,7 +38,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
     """
     data = messages.packets
     qos, expires_at, publishers = messages.qos, messages.expires_at, messages.publishers
-    places = messages.places
+    cursors = messages.cursors
     divided: list[Slice] = []
     start = begun = 0
     for number in range(count, messages.count, count):
@@ -46,8 +46,8 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
         for _ in range(count):
             before = end
             end = _end_of(data, before)
-        if places:
-            last = places[number - 1]
+        if cursors:
+            last = cursors[number - 1]
         else:
             (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
         divided.append(
@@ -60,7 +60,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
                 messages.soonest_expiry,
                 0 if divided else messages.left_out,
                 publishers[begun:number],
-                places[begun:number],
+                cursors[begun:number],
             )
         )
         start, begun = end, number
@@ -76,7 +76,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
             messages.soonest_expiry,
             left_out,
             publishers[begun:],
-            places[begun:],
+            cursors[begun:],
         )
     )
     return divided
@@ -120,7 +120,7 @@ def only(messages: Slice, numbers: Sequence[int], protocol_version: int) -> Slic
         messages.soonest_expiry,
         messages.left_out,
         [publishers[number] for number in numbers] if publishers else (),
-        [messages.places[number] for number in numbers] if messages.places else (),
+        [messages.cursors[number] for number in numbers] if messages.cursors else (),
     )
 
 
@@ -132,7 +132,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
     data, qos, expires_at, publishers = messages.packets, messages.qos, messages.expires_at, messages.publishers
     return (
         Slice(
-            messages.places[count - 1] if messages.places else topic,
+            messages.cursors[count - 1] if messages.cursors else topic,
             count,
             data[:end],
             qos[:count],
@@ -140,7 +140,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
             messages.soonest_expiry,
             messages.left_out,
             publishers[:count],
-            messages.places[:count],
+            messages.cursors[:count],
         ),
         Slice(
             messages.last,
@@ -150,6 +150,6 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
             expires_at[count:],
             messages.soonest_expiry,
             publishers=publishers[count:],
-            places=messages.places[count:],
+            cursors=messages.cursors[count:],
         ),
     )

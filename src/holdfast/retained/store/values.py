@@ -66,8 +66,8 @@ class Slice:
     counts messages that are longer than the Selection's ``max_packet_size``, since the slice before. ``publishers`` is
     empty if the reader did not ask for them.
 
-    Messages of the past may be in another order. Then ``places`` has a text for each message that rises from one to the
-    next, and takes the part of its topic for cursors; ``last`` is the last place. Otherwise ``places`` is empty.
+    Messages of the past may be in another order. Then ``cursors`` has the cursor of the replay behind each message: a
+    text that rises from one message to the next, in place of its topic. ``last`` is the last one then.
     """
 
     last: str
@@ -78,7 +78,7 @@ class Slice:
     soonest_expiry: int = 0
     left_out: int = 0
     publishers: Sequence[Publisher] = ()
-    places: Sequence[str] = ()
+    cursors: Sequence[str] = ()
 
 
 @frozen

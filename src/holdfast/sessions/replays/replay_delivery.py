@@ -387,9 +387,9 @@ class ReplayDelivery:
         joined = messages.packets
         too_large = sent = size = 0
         together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
-        places = messages.places or repeat("", messages.count)
-        for packet, stored_qos, expires_at, place in zip(
-            packets_of(joined), messages.qos, messages.expires_at, places, strict=True
+        cursors = messages.cursors or repeat("", messages.count)
+        for packet, stored_qos, expires_at, cursor in zip(
+            packets_of(joined), messages.qos, messages.expires_at, cursors, strict=True
         ):
             # The slice was read a moment ago, and a message may have expired since.
             if expires_at and expires_at <= now:
@@ -415,7 +415,7 @@ class ReplayDelivery:
                 topic = topic_of(joined, packet)
                 entry = send_retained(session, data, packet_identifier, topic, qos, expires_at, noted)
                 if position is not None and not noted:
-                    position.sent(entry, place or topic)
+                    position.sent(entry, cursor or topic)
             else:
                 together.append(data)
         if together:
