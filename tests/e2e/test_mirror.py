@@ -51,7 +51,7 @@ class Writer:
 
     def burst(self, port: int) -> None:
         """Publish, and wait until everything is stored, or the connection ends."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StopIteration):
             client = RawClient(port, self.name)
             open_: set[int] = set()
             packets: list[p.Packet] = []

@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.postgres import PostgresStatements
@@ -199,6 +200,15 @@ def test_the_last_accepted_message_wins_with_any_clocks() -> None:
         put(two, "a", b"back")
         assert result_of(one.get("a")).payload == b"back"
         assert result_of(one.get("a")).revision > result_of(one.get("b")).revision
+
+
+def test_a_sweep_finds_expired_messages_while_others_wait() -> None:
+    """A reader looks for them, and may lock nothing: the statement would fail, and hold up all reads."""
+    with opened() as store:
+        store.delayed = DelayedWrites(store.put, Clock())
+        put(store, "late", expires_at=NOW)
+        assert store.delayed.add(RetainedChange("waits", 1, NOW, message("waits", revision=1)), 60)
+        assert result_of(store.expire(NOW, 10)) == ["late"]
 
 
 def test_a_slow_clock_catches_up_with_the_revisions_it_meets() -> None:

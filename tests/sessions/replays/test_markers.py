@@ -412,3 +412,25 @@ def test_marker_waits_for_replayed_messages_in_the_queue() -> None:
         broker.settle()
         came += [topic for topic, _, _, _ in client.messages()]
     assert came == [*(f"t/{number}" for number in range(6)), "$replay/end"]
+
+
+@pytest.mark.parametrize("marker_qos", [0, 1, 2])
+def test_marker_waits_for_messages_that_await_their_commit(tmp_path: Path, marker_qos: int) -> None:
+    """In a stored Session, a message with QoS 2 leaves after its commit: replayed or live, the marker comes later."""
+    broker = RestartableBroker(tmp_path / "db")
+    publisher = broker.client("publisher")
+    for number in range(3):
+        publisher.publish(f"t/{number}", b"old", 2, True)
+        publisher.messages()
+    broker.commit()
+    client = broker.client("c", 5, clean=False, properties=KEPT)
+    subscribe(client, p.SubscriptionRequest("my/end", marker_qos))
+    came = publishes(subscribe(client, "t/#", properties=asking(), qos=2))
+    for _ in range(5):
+        broker.commit()
+        broker.advance(1)
+        packets = client.packets()
+        client.send(*(p.Pubcomp(packet.packet_identifier) for packet in packets if isinstance(packet, p.Pubrel)))
+        came += publishes(packets)
+        client.send(*(p.Pubrec(packet.packet_identifier) for packet in came if packet.qos == 2))
+    assert [packet.topic for packet in came] == ["t/0", "t/1", "t/2", "my/end"]

@@ -348,12 +348,12 @@ class SQLRetainedStore:
             return self._expire_now(now, limit)
 
         # The tombstone of a topic would win over its delayed change. A sweep that finds nothing need not write them.
-        def found(expired: tuple[Sequence[str], int]) -> Deferred[Sequence[str]]:
-            if not expired[0]:
+        def found(any_expired: bool) -> Deferred[Sequence[str]]:
+            if not any_expired:
                 return succeed(())
             return self._handed_first(lambda: self._expire_now(now, limit))
 
-        looked = self._parts.readers.read(lambda connection: self._statements.expired(connection.cursor(), now, 1))
+        looked = self._parts.readers.read(lambda connection: self._statements.any_expired(connection.cursor(), now))
         return looked.addCallback(found)
 
     def _expire_now(self, now: int, limit: int) -> Deferred[Sequence[str]]:

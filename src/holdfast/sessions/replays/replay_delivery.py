@@ -138,8 +138,8 @@ class ReplayDelivery:
         self._counters = counters
         self._position = position
         self._cursor = cursor
-        self._was_queued = False  # whether messages were delivered like live ones
-        self._concludes = False  # whether the messages have been asked for that must come before the marker
+        self._was_queued = False  # whether messages may wait that come before the marker
+        self._concludes = False  # whether all messages of the replay have been delivered once
         self._permission = _NOTHING
         self._judged_at: object = None  # the epoch of this permission, and the facts asked for
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
@@ -313,11 +313,9 @@ class ReplayDelivery:
         """Send the marker that is due, if any."""
         if self._position.marker is None:
             return True
-        conflation = self._session.queue.conflation
-        if conflation is not None and conflation.holds and not self._concludes:
-            self._was_queued = True
-        self._concludes = True
-        if self._was_queued:  # these messages may still wait, and come before the marker
+        if not self._concludes:
+            self._concludes = self._was_queued = True
+        if self._was_queued:  # Messages in the queue, held, or awaiting their commit come before the marker.
             self._was_queued = False
             self.yield_to_queue()
             if self.room() <= 0:

@@ -340,8 +340,16 @@ class Statements(ABC):
         )
         return end, [topic for (topic,) in cursor.fetchall()]
 
+    def any_expired(self, cursor: Cursor, now: int) -> bool:
+        """Tell whether a message has expired. For readers: it locks nothing."""
+        cursor.execute("SELECT 1 FROM retained WHERE expires_at IS NOT NULL AND expires_at <= ? LIMIT 1", (now,))
+        return cursor.fetchone() is not None
+
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
-        """Find expired messages, the earliest ones first: their topics, and the sum of their bytes."""
+        """Find expired messages, the earliest ones first: their topics, and the sum of their bytes.
+
+        The writer's transaction locks them against other nodes.
+        """
         cursor.execute(
             f"SELECT {self.fragments.list_of.format('topic')}, CAST(coalesce(sum(size), 0) AS BIGINT) FROM "
             f"(SELECT topic, {stored_size(self.fragments)} AS size FROM retained "
