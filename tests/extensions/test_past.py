@@ -32,7 +32,16 @@ def test_times_and_filter() -> None:
 def test_what_is_not_understood(text: str) -> None:
     """It is refused, and never taken for another time or filter."""
     with pytest.raises(BadRequest):
-        past_filter(text, NOW)
+        past_filter(text, NOW).check_order()
+
+
+def test_order_of_times_is_checked_once() -> None:
+    """When a replay begins or goes on, "-0s" may be later than a last time that was in the future."""
+    text = f"$history/changes/-0s/{NOW}/a"
+    past_filter(text, NOW).check_order()
+    later = past_filter(text, NOW + 1)
+    with pytest.raises(BadRequest, match="FROM is not later than TO"):
+        later.check_order()
 
 
 @given(st.lists(st.sampled_from(["$history", "at", "changes", "-1h", "-1s", "a", "+", "#", ""]), max_size=7))

@@ -29,6 +29,14 @@ class PastFilter:
     topic_filter: str
     since: int | None = None
 
+    def check_order(self) -> None:
+        """Raise :class:`BadRequest` if the first time is later than the second one.
+
+        That is checked once, when a Client asks. Later "-0s" may be after a time that was in the future then.
+        """
+        if self.since is not None and self.since > self.at:
+            raise BadRequest(f"in {CHANGES_PREFIX}FROM/TO/FILTER, FROM is not later than TO")
+
 
 def past_filter(text: str, now: int) -> PastFilter:
     """Return what a Topic Filter below ``$history`` asks for. Raises :class:`BadRequest`."""
@@ -42,6 +50,4 @@ def past_filter(text: str, now: int) -> PastFilter:
         return PastFilter(prefix, moment_in(prefix.removeprefix(PAST_PREFIX).removesuffix("/"), now), inner)
     begin, end = prefix.removeprefix(CHANGES_PREFIX).removesuffix("/").split("/")
     since, at = moment_in(begin, now), moment_in(end, now)
-    if since > at:
-        raise BadRequest(f"in {CHANGES_PREFIX}FROM/TO/FILTER, FROM is not later than TO")
     return PastFilter(prefix, at, inner, since)

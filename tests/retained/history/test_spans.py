@@ -93,6 +93,7 @@ def test_span_ends_with_the_present(make: Callable[..., Past]) -> None:
     assert [event.payload for event in events_of(past, span)] == [b"1", b"2", b"3"]
     assert [event.payload for event in events_of(past, span, "a/#")] == [b"1", b"3"]
     assert [event.payload for event in events_of(past, span, "a", 1)] == [b"3"]
+    assert events_of(past, span_of(past, START + 20, START + 10)) == []
 
 
 def test_span_over_a_time_without_a_history_is_refused(make: Callable[..., Past]) -> None:

@@ -200,3 +200,13 @@ def test_a_history_with_few_matches_takes_many_reads(tmp_path: Path, monkeypatch
     prefix = "$history/changes/-40s/-0s/"
     found = log(client, subscribe(client, prefix + "t/1", qos=1), prefix)
     assert found == [change for change in expected if change[0] == "t/1"]
+
+
+def test_a_filter_named_twice_has_one_replay(tmp_path: Path) -> None:
+    """Both are granted, and the changes come once."""
+    broker = filled(tmp_path / "db")
+    client = broker.client("c", 5)
+    suback, *came = subscribe(client, SINCE + "t/#", SINCE + "t/#")
+    assert isinstance(suback, p.Suback)
+    assert suback.reason_codes == (0, 0)
+    assert log(client, came) == CHANGED

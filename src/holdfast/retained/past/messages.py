@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from holdfast.extensions.past import PastFilter
 from holdfast.retained.history.history import RetainedHistory
@@ -21,16 +21,28 @@ class PastMessages:
     def __init__(self, history: RetainedHistory, store: IRetainedStore) -> None:
         self._history = history
         self._store = store
-        self.reads = FairReads(history.read_apart)
+        self._reads = FairReads(history.read_apart)
+        #: by Client and Topic Filter: those who wait for a look into the history
+        self._looks: dict[tuple[str, str], list[Deferred[None]]] = {}
 
-    @inlineCallbacks
-    def check(self, client_id: str, wanted: PastFilter) -> Generator[Deferred[Any], Any, None]:
-        """Look whether the history has what a Client asks for. Fails with :class:`HistoryUnavailable`."""
-        self._history.check_kept()
-        yield self._history.stored()
-        pages = pages_of(self._history, wanted)
-        yield self.reads.read(client_id, ("check", wanted.prefix, wanted.topic_filter), pages.find)
+    def check(self, client_id: str, wanted: PastFilter) -> Deferred[None]:
+        """Look whether the history has what a Client asks for. Fails with :class:`HistoryUnavailable`.
+
+        One look answers all who ask the same before it ends: a Client may name a Topic Filter twice, or come back.
+        """
+        key = client_id, wanted.prefix + wanted.topic_filter
+        answer: Deferred[None] = Deferred()
+        waiting = self._looks.setdefault(key, [])
+        waiting.append(answer)
+        if len(waiting) == 1:
+            pages = pages_of(self._history, wanted)
+            self._reads.read(client_id, ("look", key), pages.find).addBoth(self._looked, key)
+        return answer
 
     def source(self, client_id: str, wanted: PastFilter, lost: Callable[[], None]) -> PastSource:
         """Return the source of a replay. ``lost`` is called if the history does not have the time any more."""
-        return PastSource(self.reads, client_id, self._store, pages_of(self._history, wanted), wanted, lost)
+        return PastSource(self._reads, client_id, self._store, pages_of(self._history, wanted), wanted, lost)
+
+    def _looked(self, outcome: Failure | None, key: tuple[str, str]) -> None:
+        for answer in self._looks.pop(key):
+            answer.callback(outcome)  # a Failure begins the errbacks

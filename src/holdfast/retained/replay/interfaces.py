@@ -86,10 +86,9 @@ class IPast(Protocol):
     """The past of the retained messages, as Sessions see it."""
 
     def check(self, client_id: str, wanted: PastFilter) -> Deferred[None]:
-        """Look whether the history has what a Client asks for, after all changes accepted until now are stored.
+        """Look whether the history has what a Client asks for.
 
-        Fails with an exception that says what is missing, with :class:`holdfast.tickets.StorageFailure`, or with
-        :class:`CancelledError` if the same was asked for again meanwhile.
+        Fails with an exception that says what is missing, or with :class:`holdfast.tickets.StorageFailure`.
         """
 
     def source(self, client_id: str, wanted: PastFilter, lost: Callable[[], None]) -> IReplaySource:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from attrs import define, field, frozen
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
@@ -247,6 +247,7 @@ class Subscribing:
         past = self._parts.retained.past
         try:
             wanted = past_filter(key, self._parts.now())
+            wanted.check_order()
         except BadRequest as bad:
             asked.note(str(bad))
             return ReasonCode.TOPIC_FILTER_INVALID
@@ -263,10 +264,10 @@ class Subscribing:
         """Refuse a subscription whose time the history does not have."""
 
         def failed(failure: Failure) -> None:
-            reason = failure.trap(HistoryUnavailable, StorageFailure, CancelledError)
+            failure.trap(HistoryUnavailable, StorageFailure)
             asked.wanted.pop(key, None)
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-            asked.note("asked again meanwhile" if reason is CancelledError else failure.getErrorMessage())
+            asked.note(failure.getErrorMessage())
 
         found: Deferred[None] = self._parts.retained.past.check(self._session.client_id, wanted)
         return found.addErrback(failed)
