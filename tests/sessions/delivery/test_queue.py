@@ -30,12 +30,14 @@ _STEPS = st.lists(
 def test_it_agrees_with_a_list(steps: list[tuple[str, str, bool]]) -> None:
     """Length, bytes, order and counts are those of a plain list, whatever was taken out of it."""
     queue, model, added = MessageQueue(Holdings()), list[Queued](), 0
+    places: dict[Queued, int] = {}
     for kind, topic, retain in steps:
         if kind == "append":
             one = queued(topic, retain)
             queue.append(one)
             model.append(one)
             added += 1
+            places[one] = added
         elif kind == "pop" and model:
             assert queue.pop() is model.pop(0)
         elif kind == "take":
@@ -52,6 +54,21 @@ def test_it_agrees_with_a_list(steps: list[tuple[str, str, bool]]) -> None:
         assert (queue.enqueued, queue.dequeued) == (added, added - len(model))
         if model:
             assert queue.first is model[0]
+        for so_many in range(added + 1):
+            assert queue.have_left(so_many) == all(places[one] > so_many for one in model)
+
+
+def test_messages_from_the_middle_do_not_stand_for_older_ones() -> None:
+    """A replay waits for the messages queued before it, however many newer ones were taken out meanwhile."""
+    queue = MessageQueue(Holdings())
+    queue.append(queued("old"))
+    before = queue.enqueued
+    for topic in ("a", "b"):
+        queue.append(queued(topic))
+        queue.take_retained(topic)
+    assert not queue.have_left(before)
+    queue.pop()
+    assert queue.have_left(before)
 
 
 def test_taking_many_topics_looks_at_each_message_a_few_times() -> None:

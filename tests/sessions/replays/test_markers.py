@@ -317,6 +317,34 @@ def test_repeated_subscribe_marks_the_replay_that_runs() -> None:
     assert json.loads(payload)["replayed"]
 
 
+def running_replay(properties: Properties) -> tuple[Client, p.Publish]:
+    """Return a client with a window of one, whose replay has left out ``t/0`` and sent ``t/1``, and that packet."""
+    broker = MemoryBroker(limits=Limits(max_inflight=1))
+    retaining(broker)
+    broker.client("other").publish("t/0", bytes(500), 1, True)
+    client = broker.client("c", 5, properties=Properties(user_properties=(("holdfast", "?"),), maximum_packet_size=400))
+    subscribe(client, "my/end")
+    (first,) = publishes(subscribe(client, "t/#", qos=1, properties=properties))
+    assert first.topic == "t/1"
+    return client, first
+
+
+@pytest.mark.parametrize(
+    ("earlier", "count", "why"),
+    [(asking(), 2, "too large"), (NO_PROPERTIES, 1, "asked for during the replay")],
+    ids=["marker", "no marker"],
+)
+def test_repeated_subscribe_does_not_forget_what_was_left_out(earlier: Properties, count: int, why: str) -> None:
+    """The marker of a repeated SUBSCRIBE tells of the whole replay, or that nobody has noted its beginning."""
+    client, first = running_replay(earlier)
+    subscribe(client, p.SubscriptionRequest("t/#", 1, retain_handling=2), properties=asking())
+    client.send(p.Puback(first.packet_identifier))
+    *_, (topic, payload, _, _) = client.messages()
+    found = json.loads(payload)
+    assert topic == "my/end"
+    assert (found["count"], found["complete"], found["why"]) == (count, False, why)
+
+
 def test_partial_permission_makes_the_replay_incomplete() -> None:
     """Where the client may receive only a part of what the filter matches, the marker tells it."""
     rules = Permissions()

@@ -62,6 +62,10 @@ def test_publishers_are_not_told_by_default() -> None:
     suback, replayed = subscribe(client, "t/#", properties=asking("stored-at,publisher"))
     assert isinstance(suback, p.Suback)
     assert suback.properties.reason_string == "publishers are not told: not permitted"
+    suback, *_ = subscribe(client, "$history/at/-1h/t", "t/0", properties=asking("publisher"))
+    assert isinstance(suback, p.Suback)
+    assert suback.properties.reason_string is not None
+    assert "no history is kept; publishers are not told" in suback.properties.reason_string
     assert isinstance(replayed, p.Publish)
     assert told(replayed) == {"holdfast-stored-at": AT}
 

@@ -88,28 +88,30 @@ class PastSource:
 def _batch(page: Page, prefix: str, selection: Selection, slice_rows: int, detailed: bool) -> Batch:
     packets: list[bytes] = []
     kept: list[PastMessage] = []
-    left_out = 0
+    left_out = behind = 0  # messages that are too long: before the last one that is kept, and behind it
     most = selection.max_packet_size
     for message in page.messages:
         if selection.except_client is not None and message.event.client_id == selection.except_client:
             continue
         topic = prefix + message.event.topic
         if len(topic.encode()) > _LONGEST_TOPIC:
-            left_out += 1
+            behind += 1
             continue
         packet = _packet(topic, message, selection)
         if most is not None and len(packet) > most:
-            left_out += 1
+            behind += 1
             continue
+        left_out += behind
+        behind = 0
         packets.append(packet)
         kept.append(message)
     if not kept:
-        return Batch((), page.after, page.done, left_out)
+        return Batch((), page.after, page.done, behind)
     qos, expires_at = (bytes([message.qos for message in kept]), (0,) * len(kept)) if detailed else (b"", ())
     cursors = [message.after for message in kept]
-    found = Slice(cursors[-1], len(kept), b"".join(packets), qos, expires_at, cursors=cursors)
+    found = Slice(cursors[-1], len(kept), b"".join(packets), qos, expires_at, left_out=left_out, cursors=cursors)
     slices = divide(found, slice_rows, selection.protocol_version) if len(kept) > slice_rows else [found]
-    return Batch(slices, page.after, page.done, left_out)
+    return Batch(slices, page.after, page.done, behind)
 
 
 def _packet(topic: str, message: PastMessage, selection: Selection) -> bytes:

@@ -129,6 +129,7 @@ class MemoryRetainedStore:
         start = bisect_right(self._topics, after)
         scanned = self._topics[start : start + _SCANNED]
         wanted: list[Row] = []
+        skipped: list[int] = []  # the messages before each of these rows that are too long
         left_out = 0
         done = start + len(scanned) == len(self._topics)
         ranges = ranges_of(selection.topic_filter, selection.within)
@@ -148,10 +149,14 @@ class MemoryRetainedStore:
                     done = False
                     break
                 wanted.append(row)
+                skipped.append(left_out)
+                left_out = 0
                 max_bytes -= size
             after = topic  # also after a topic that is left out: the next read need not scan that topic again
         slices = [
-            _slice(wanted[first : first + slice_rows], selection, detailed)
+            _slice(
+                wanted[first : first + slice_rows], selection, detailed, sum(skipped[first : first + slice_rows])
+            )
             for first in range(0, len(wanted), slice_rows)
         ]
         return succeed(Batch(slices, after, done, left_out))
@@ -332,12 +337,14 @@ def _packet(row: Row, selection: Selection) -> bytes:
     return packet
 
 
-def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
+def _slice(rows: Sequence[Row], selection: Selection, detailed: bool, left_out: int) -> Slice:
     soonest = min((row.expires_at for row in rows if row.expires_at is not None), default=0)
     packets = b"".join([_packet(row, selection) for row in rows])
     publishers = [(row.username, row.client_id) for row in rows] if selection.publishers else ()
     if not detailed and not (selection.protocol_version == 5 and soonest):
-        return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest, publishers=publishers)
+        return Slice(
+            rows[-1].topic, len(rows), packets, soonest_expiry=soonest, left_out=left_out, publishers=publishers
+        )
     return Slice(
         rows[-1].topic,
         len(rows),
@@ -345,5 +352,6 @@ def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
         bytes([row.qos for row in rows]),
         tuple([row.expires_at or 0 for row in rows]),
         soonest,
-        publishers=publishers,
+        left_out,
+        publishers,
     )

@@ -29,7 +29,7 @@ class Queued:
     """One message and the form in which to send it. ``delivery`` is None if nothing is noted about it.
 
     ``waits`` tells that it has not been taken out of the queue, ``conflated`` that a newer message of its topic may
-    take its place.
+    take its place. ``number`` counts the messages that have entered the queue.
     """
 
     outgoing: OutgoingMessage
@@ -39,6 +39,7 @@ class Queued:
     delivery: Delivery | None
     waits: bool = True
     conflated: bool = False
+    number: int = 0
 
 
 #: shared by all queues that never had a message: a deque takes 0.6 KiB
@@ -84,12 +85,20 @@ class MessageQueue:
         """The message that was added last; it may have been taken out since."""
         return self._messages[-1]
 
+    def have_left(self, enqueued: int) -> bool:
+        """Tell whether the first ``enqueued`` messages of this queue have left it.
+
+        ``dequeued`` does not tell that: it also counts later messages, which were taken out of the middle.
+        """
+        return not self._messages or self._messages[0].number > enqueued
+
     def append(self, queued: Queued) -> None:
         """Add a message at the end."""
         if self._messages is _NO_MESSAGES:
             self._messages = deque()
         self._messages.append(queued)
         self.enqueued += 1
+        queued.number = self.enqueued
         size = queued.outgoing.size()
         self.bytes += size
         self._holdings.queued_messages += 1

@@ -51,6 +51,9 @@ from holdfast.topics import (
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
+#: a note for the Reason String
+_NOT_TOLD = "publishers are not told: not permitted"
+
 
 @frozen
 class _Wanted:
@@ -299,7 +302,7 @@ class Subscribing:
             yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
             yield 1
-            if wanted is not None and wanted.replayed and PUBLISHER_FACT in asked.facts and not asked.notes:
+            if wanted is not None and wanted.replayed and PUBLISHER_FACT in asked.facts and _NOT_TOLD not in asked.notes:
                 yield from self._check_publishers(asked, key)
             if self._link.is_closed:  # its Session may have ended
                 return
@@ -364,7 +367,7 @@ class Subscribing:
         authorizer = self._parts.authorizer
         effort = authorizer.effort
         if not tells_publishers(authorizer, self._session.principal, self._limits, topic_filter):
-            asked.note("publishers are not told: not permitted")
+            asked.note(_NOT_TOLD)
         yield 1 + authorizer.effort - effort
 
     def _subscription(self, wanted: _Wanted, asked: _Asked) -> Subscription:

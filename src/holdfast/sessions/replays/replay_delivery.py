@@ -142,7 +142,7 @@ class ReplayDelivery:
         self._concludes = False  # whether all messages of the replay have been delivered once
         self._permission = _NOTHING
         self._judged_at: object = None  # the epoch of this permission, and the facts asked for
-        self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
+        self._not_before = session.queue.enqueued  # so many messages must have left the queue
         self._held_until = session.hurry_held()  # the number of the last held message that must have left
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
 
@@ -202,7 +202,7 @@ class ReplayDelivery:
 
     def _room(self) -> int:
         session = self._session
-        if session.link is None or self._link.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
+        if session.link is None or self._link.unsent >= LOW_WATER or not session.queue.have_left(self._not_before):
             return 0
         if session.inflight.to_resend or session.awaits_authorizer:
             return 0
@@ -211,7 +211,7 @@ class ReplayDelivery:
                 return 0
             self._held_until = 0
             self._not_before = session.queue.enqueued
-            if session.queue.dequeued < self._not_before:
+            if not session.queue.have_left(self._not_before):
                 return 0
         if not self.begun:
             if self._awaited is None:

@@ -18,7 +18,7 @@ from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.replays.replay_delivery import ReplayDelivery
 from holdfast.sessions.replays.unreplayed import Unreplayed
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.pending_marker import PendingMarker
+from holdfast.sessions.state.pending_marker import ASKED_LATE, PendingMarker
 from holdfast.storage.revisions import time_of
 from holdfast.topics import is_of_past
 
@@ -78,8 +78,12 @@ class Replays:
         position = self._session.replay_positions.get(topic_filter)
         if position is None:
             position = ReplayPosition(0, self._session.attendance.connections)
+        elif position.marker is not None:
+            marker.take_over(position.marker)
         else:
-            marker.replayed = position.marker is None or position.marker.replayed
+            marker.replayed = True
+            if position.cursor or topic_filter in self._running:
+                marker.left_out.add(ASKED_LATE)
         position.marker = marker
         return position
 

@@ -28,6 +28,7 @@ replaced as soon as half of the limits wait.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
@@ -118,7 +119,8 @@ class Conflation:
         self._on_released = on_released
         self._on_error = on_error
         self._topics: dict[str, _Topic] = {}
-        self._held: dict[str, _Topic] = {}  # in the order of their numbers
+        # In the order of their numbers. The first one is often asked for; a dict would search past all that have left.
+        self._held: OrderedDict[str, _Topic] = OrderedDict()
         self._heap: list[tuple[float, int, _Topic]] = []
         self._number = 0
         self._hurry = 0  # held messages up to this number leave as soon as possible

@@ -15,6 +15,8 @@ TOO_LARGE = "too large"
 NOT_AUTHORIZED = "not authorized"
 #: in ``left_out``: the history does not have the time of the replay any more
 NO_HISTORY = "no history"
+#: in ``left_out``: nobody has noted what the replay left out before the marker was asked for
+ASKED_LATE = "asked for during the replay"
 #: why the marker of a Subscription without a replay tells no complete state
 NOT_REPLAYED = "not replayed"
 
@@ -41,6 +43,12 @@ class PendingMarker:
         """Note messages of the replay, with the bytes of their packets."""
         self.count += count
         self.size += size
+
+    def take_over(self, earlier: PendingMarker) -> None:
+        """Tell what another marker of the same replay would have told: this one takes its place."""
+        self.replayed, self.resumed = earlier.replayed, earlier.resumed
+        self.count, self.size = earlier.count, earlier.size
+        self.left_out = earlier.left_out
 
     def payload(self, topic_filter: str, at: str) -> bytes:
         """Return the payload for a Topic Filter, at a time in ISO 8601."""
