@@ -154,9 +154,7 @@ class MemoryRetainedStore:
                 max_bytes -= size
             after = topic  # also after a topic that is left out: the next read need not scan that topic again
         slices = [
-            _slice(
-                wanted[first : first + slice_rows], selection, detailed, sum(skipped[first : first + slice_rows])
-            )
+            _slice(wanted[first : first + slice_rows], selection, detailed, sum(skipped[first : first + slice_rows]))
             for first in range(0, len(wanted), slice_rows)
         ]
         return succeed(Batch(slices, after, done, left_out))

@@ -92,6 +92,11 @@ class _Asked:
     notes: list[str] = field(factory=list)
     pasts: dict[int, PastFilter] = field(factory=dict)
 
+    @property
+    def asks_for_publishers(self) -> bool:
+        """Whether publishers are to be told, and no Topic Filter so far forbids it."""
+        return PUBLISHER_FACT in self.facts and _NOT_TOLD not in self.notes
+
     def note(self, text: str) -> None:
         """Add a text to the Reason String, once."""
         if text not in self.notes:
@@ -302,7 +307,12 @@ class Subscribing:
             yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
             yield 1
-            if wanted is not None and wanted.replayed and PUBLISHER_FACT in asked.facts and _NOT_TOLD not in asked.notes:
+            if (
+                wanted is not None
+                and wanted.replayed
+                and PUBLISHER_FACT in asked.facts
+                and _NOT_TOLD not in asked.notes
+            ):
                 yield from self._check_publishers(asked, key)
             if self._link.is_closed:  # its Session may have ended
                 return
