@@ -89,7 +89,7 @@ def _live(door: Door, packets: list[bytes]) -> weakref.ref[object]:
     return weakref.ref(protocol)
 
 
-def _cycles() -> list[str]:
+def cycles() -> list[str]:
     """Return the kinds of our objects that only the garbage collector frees, of those made since `gc.freeze`."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -113,7 +113,7 @@ def test_a_closed_connection_is_freed_at_once(kind: type[Door], life: str) -> No
         gone = _live(door, packets)
         door.broker.clock.advance(30)
         assert gone() is None
-        assert _cycles() == []
+        assert cycles() == []
     finally:
         gc.enable()
         gc.unfreeze()
@@ -134,7 +134,7 @@ def test_a_connection_that_was_taken_over_is_freed_at_once() -> None:
         del first
         door.broker.clock.advance(30)
         assert gone() is None
-        assert _cycles() == []
+        assert cycles() == []
     finally:
         gc.enable()
         gc.unfreeze()
@@ -164,7 +164,7 @@ def test_a_session_whose_waiting_messages_were_judged_again_is_freed_at_once() -
         gone = life()
         broker.advance(30)
         assert gone() is None
-        assert _cycles() == []
+        assert cycles() == []
     finally:
         gc.enable()
         gc.unfreeze()

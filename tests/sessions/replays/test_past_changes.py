@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.doubles import Client
 from tests.sessions.replays.test_markers import KEPT, TAKES_PART, publishes, subscribe
 from tests.sessions.replays.test_past import RememberingBroker, database, filled
 from tests.sessions.replays.test_replay_info import told
+from tests.test_closed_connections import cycles
 
 __all__ = ["database"]
 
@@ -210,3 +212,29 @@ def test_a_filter_named_twice_has_one_replay(tmp_path: Path) -> None:
     assert isinstance(suback, p.Suback)
     assert suback.reason_codes == (0, 0)
     assert log(client, came) == CHANGED
+
+
+@pytest.mark.parametrize(
+    "topic_filter",
+    ["$history/at/-1s/#", "$history/changes/-40s/-0s/#", "$history/at/-3000d/#", "$history/changes/-3000d/-0s/#"],
+)
+def test_client_that_leaves_is_freed_at_once(tmp_path: Path, topic_filter: str) -> None:
+    """Neither a replay in its midst nor a refusal leaves a cycle of objects, as in ``test_closed_connections.py``."""
+    broker, _ = logged(tmp_path / "db", limits=Limits(max_inflight=3))
+
+    def live() -> None:
+        client = broker.client("c", 5)
+        subscribe(client, topic_filter, qos=1)
+        client.drop()
+        broker.advance(5)
+
+    live()  # what is made once only does not count
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        live()
+        assert cycles() == []
+    finally:
+        gc.enable()
+        gc.unfreeze()

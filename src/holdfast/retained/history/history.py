@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from holdfast.log.log_throttle import LogThrottle
@@ -254,20 +255,15 @@ class RetainedHistory(Service):
         """Run the work in the thread of long reads, where nobody but such reads waits for it."""
         return self._read(self._parts.scanners, work)
 
-    @inlineCallbacks
-    def _read(self, readers: IReaders, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:
-
+    def _read(self, readers: IReaders, work: Callable[[Cursor], T]) -> Deferred[T]:
         def attempt(connection: Connection) -> T | HistoryUnavailable:
             self._statements.begin_search(connection)
             try:
                 return work(connection.cursor())
             except HistoryUnavailable as refusal:  # to the reader, an exception is a broken connection
-                return refusal
+                return refusal.with_traceback(None)
 
-        answer: T | HistoryUnavailable = yield readers.read(attempt)
-        if isinstance(answer, HistoryUnavailable):
-            raise answer
-        return answer
+        return readers.read(attempt).addCallback(_unless_refused)
 
     @inlineCallbacks
     def stored(self) -> Generator[Deferred[Any], Any, None]:
@@ -339,3 +335,8 @@ class RetainedHistory(Service):
                 "retained_history_absent",
                 nodes=", ".join(map(str, absent)),
             )
+
+
+def _unless_refused(answer: T | HistoryUnavailable) -> T | Failure:
+    """Fail with a refusal. It is not raised: its traceback would keep the connection of the Client in a cycle."""
+    return Failure(answer) if isinstance(answer, HistoryUnavailable) else answer
