@@ -32,7 +32,8 @@ from holdfast.auth.interfaces import Grant, IAuthorizer
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.routing.routing_table import RoutingTable
-from holdfast.sessions.session.session import RESTORED, STALE, Session
+from holdfast.sessions.session.permissions import RESTORED, STALE
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import behind_time, is_granted_to_all, split_shared
 from holdfast.wire import ReasonCode

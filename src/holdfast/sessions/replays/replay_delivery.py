@@ -204,7 +204,7 @@ class ReplayDelivery:
         session = self._session
         if session.link is None or self._link.unsent >= LOW_WATER or not session.queue.have_left(self._not_before):
             return 0
-        if session.inflight.to_resend or session.awaits_authorizer:
+        if session.inflight.to_resend or session.permissions.is_awaited:
             return 0
         if self._held_until:
             if session.holds_until(self._held_until):
@@ -472,7 +472,7 @@ class ReplayDelivery:
         self._was_queued = True
         for message, answer in asked:
             deliver = partial(self._deliver_like_live, OutgoingMessage(message), options)
-            if session.authorizations.add(answer, deliver) is False:
+            if session.permissions.order.add(answer, deliver) is False:
                 self._note_withheld(1)
 
     def _deliver_like_live(self, outgoing: OutgoingMessage, options: DeliveryOptions) -> None:

@@ -31,7 +31,7 @@ def send_retained(
     entry = Inflight(packet, qos, link.protocol_version, expires_at, True, delivery)
     entry.outgoing = outgoing
     if noted:
-        inflight.may_send = session.may_send
+        inflight.may_send = session.permissions.may_send
     inflight.send_replayed(link, packet_identifier, entry, topic)
     return entry
 

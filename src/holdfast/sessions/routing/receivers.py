@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.log.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.session.session import RESTORED, Session
+from holdfast.sessions.session.permissions import RESTORED
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 
 

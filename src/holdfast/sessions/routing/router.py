@@ -216,7 +216,7 @@ class Router:
         It is asked if the delivery is ``checked``. Returns False if it is denied at once.
         """
         answer = self._authorizer.may_receive(session.principal, message) if checked else True
-        return session.authorizations.add(answer, deliver) is not False
+        return session.permissions.order.add(answer, deliver) is not False
 
     def redeliver(self, session: Session, ended: bool) -> Iterator[int]:
         """Send the undelivered messages of a Session's shared subscriptions to other members of their groups.

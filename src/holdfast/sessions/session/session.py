@@ -33,7 +33,6 @@ from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters, Holdings
-from holdfast.sessions.delivery.authorization_order import AuthorizationOrder
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
 from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
@@ -47,7 +46,7 @@ from holdfast.sessions.session.attendance import Attendance
 from holdfast.sessions.session.client_replays import NO_REPLAYS, IReplays
 from holdfast.sessions.session.conflation import Conflation
 from holdfast.sessions.session.membership import IGroup, undelivered
-from holdfast.sessions.session.rechecks import Rechecks
+from holdfast.sessions.session.permissions import RESTORED, STALE, Permissions
 from holdfast.sessions.session.session_queue import IConflation, SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
@@ -58,12 +57,6 @@ from holdfast.tickets import CommitTicket
 _MESSAGES_PER_STEP = 20
 #: messages that are sent out of the queue, or once more, in one turn: each takes 5 to 50 microseconds
 _PORTION = 100
-
-#: In place of an epoch. The Session is that of an earlier process, and its Client has not been back: of its Principal
-#: only the names are known.
-RESTORED: object = object()
-#: In place of an epoch. The Session has another Principal than at the last grants.
-STALE: object = object()
 
 
 class Session:
@@ -104,13 +97,9 @@ class Session:
         self.received = ReceivedIdentifiers(record)
         self.deliveries = Deliveries(record, states)
         self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss, work)
-        self._authorizer = authorizer
         #: the epoch of the authorizer in which all subscriptions were granted; or RESTORED, or STALE
         self.granted_in: object = authorizer.epoch
-        #: the epoch in which all waiting messages were allowed to the Principal; or RESTORED, or STALE
-        self._allowed_in: object = authorizer.epoch
-        self._rechecks: Rechecks | None = None  # made when the first message has to be asked about again
-        self._authorizations: AuthorizationOrder | None = None
+        self.permissions = Permissions(self, authorizer, clock, self._failed)
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
         self._durable = record.durable
@@ -139,7 +128,7 @@ class Session:
     def admit(self, principal: Principal, limits: Limits, expiry_interval: float | None, window: int) -> None:
         """Note under which conditions the Client connects."""
         if principal != self.principal and self.granted_in is not RESTORED:
-            self.granted_in = self._allowed_in = STALE
+            self.granted_in = self.permissions.allowed_in = STALE
         self.principal = principal
         self.limits = self.queue.limits = limits
         self.expiry_interval = expiry_interval
@@ -156,7 +145,7 @@ class Session:
     def note_restored(self) -> None:
         """Note that the Session is that of an earlier process."""
         self.granted_in = RESTORED
-        self._allowed_in = RESTORED
+        self.permissions.allowed_in = RESTORED
 
     def attach(self, link: IClientLink, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
@@ -166,9 +155,10 @@ class Session:
         for group in self.groups.values():
             group.came(self)
         self._replays = replays
-        epoch = self._authorizer.epoch
-        if epoch is None or epoch != self._allowed_in:
-            self._ask_again()
+        permissions = self.permissions
+        epoch = permissions.authorizer.epoch
+        if epoch is None or epoch != permissions.allowed_in:
+            permissions.ask_again()
         self.inflight.resume(link)
         self.fill()
 
@@ -214,10 +204,7 @@ class Session:
             conflation.discard(_MESSAGES_PER_STEP)
         self.queue.close()
         self.inflight.close()
-        if self._authorizations is not None:
-            self._authorizations.close()
-        if self._rechecks is not None:
-            self._rechecks.close()
+        self.permissions.close()
 
     # --- subscriptions
 
@@ -270,7 +257,7 @@ class Session:
                 self,
                 self._clock,
                 queue.work,
-                self._authorizer,
+                self.permissions.authorizer,
                 self._counters,
                 self._wake_waiting_replays,
                 self._failed,
@@ -280,7 +267,7 @@ class Session:
     @property
     def asks_again(self) -> bool:
         """Whether the authorizer is asked about queued messages again: none of them may change then."""
-        return self._rechecks is not None and self._rechecks.last is not None
+        return self.permissions.asks_again
 
     def hurry_held(self) -> int:
         """Let the messages leave that conflation holds now. Return a number for :meth:`holds_until`."""
@@ -294,30 +281,14 @@ class Session:
 
     def queue_unasked(self, queued: Queued) -> bool:
         """Queue a message; ask the authorizer before it is sent. Return whether it is in the queue."""
-        if self._rechecks is None:
-            self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
         self.queue.begin(queued)
         if not self.queue.enter(queued, self.link):
             return False
-        self._rechecks.last = queued
+        self.permissions.ask_about(queued)
         self.fill()
         return queued.waits
 
     # --- live messages
-
-    @property
-    def authorizations(self) -> AuthorizationOrder:
-        """The deliveries that wait for the authorizer. Made when it is first asked, since most are not."""
-        if self._authorizations is None:
-            self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
-            if self.is_over:
-                self._authorizations.close()
-        return self._authorizations
-
-    @property
-    def awaits_authorizer(self) -> bool:
-        """Whether a delivery waits for the authorizer."""
-        return self._authorizations is not None and len(self._authorizations) > 0
 
     def deliver(
         self,
@@ -413,8 +384,9 @@ class Session:
         resends = self.inflight.to_resend
         if link is None or self._rests or not (queue or self._replays_wait or resends):
             return
-        if self._authorizer.epoch != self._allowed_in:
-            self._ask_again()
+        permissions = self.permissions
+        if permissions.authorizer.epoch != permissions.allowed_in:
+            permissions.ask_again()
         left = _PORTION
         if resends:
             left = self.inflight.send_again(link, left)
@@ -427,7 +399,7 @@ class Session:
         if queue and self.inflight.count < window.size and window.is_turn_of_replays():
             self._replays.wake()
             return
-        rechecks = self._rechecks
+        rechecks = permissions.rechecks
         # The connection may end within the loop: from then on the messages stay in the queue.
         while queue and self.link is link and (not queue.first.qos or self.takes(queue.first)):
             if not left or link.unsent >= LOW_WATER:
@@ -496,7 +468,7 @@ class Session:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
                     if qos == 2:
                         entry.outgoing = outgoing
-                        self.inflight.may_send = self.may_send  # it may wait for a commit
+                        self.inflight.may_send = self.permissions.may_send  # it may wait for a commit
                     self.inflight.send(link, packet_identifier, entry, outgoing.after)
                     return
                 link.send_message(packet)
@@ -521,35 +493,3 @@ class Session:
         if self._replays_wait:
             self._replays_wait = False
             self._replays.wake()
-
-    # --- permissions that have changed
-
-    def _ask_again(self) -> None:
-        """Let the authorizer be asked about all waiting messages before they are sent: an answer may have changed."""
-        epoch = self._authorizer.epoch
-        if self._authorizer.checks_delivery and self._allowed_in is not RESTORED:
-            self.note_loss()  # perhaps a message was withheld that is allowed now: replays must not leave it out
-        self._allowed_in = epoch
-        queue, inflight = self.queue, self.inflight
-        if queue or inflight.entries:
-            if self._rechecks is None:
-                self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
-            self._rechecks.last = queue.last if queue else None
-            inflight.may_send = self.may_send
-            inflight.ask_again()
-
-    def may_send(self, entry: Inflight) -> bool | None:
-        """Tell whether a message in flight may be sent. None: the authorizer has not answered yet."""
-        if self._authorizer.epoch != self._allowed_in:
-            self._ask_again()
-        if not entry.unasked:
-            return True
-        assert self._rechecks is not None
-        return self._rechecks.allows_again(self.principal, entry)
-
-    def _go_on_guarded(self) -> None:
-        """Go on after a late answer of the authorizer. An unexpected error ends the connection."""
-        link = self.link
-        if link is not None:
-            with link.guard:
-                self.fill()
