@@ -18,9 +18,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from holdfast.auth.denials import action_of
-from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import conditions_of, has_condition
-from holdfast.extensions.requests import broker_property, check_publish_names
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
@@ -28,8 +26,9 @@ from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.asking import Asking
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, tell_again, why_not_conditional
+from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, tell_again
 from holdfast.sessions.exchange.publish_pace import pace_of
+from holdfast.sessions.exchange.publish_requests import is_refused
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
@@ -85,7 +84,8 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier, packet, topic):
             return
-        if properties is not NO_PROPERTIES and self._link.participant and self._is_bad_request(packet):
+        asks = properties is not NO_PROPERTIES and self._link.participant
+        if asks and is_refused(packet, self._link, parts, self._answer):
             return
         principal = self._session.principal
         message = ApplicationMessage(
@@ -229,46 +229,6 @@ class Publishing:
         if alias is not None or expiry is not None:
             properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
         return topic, properties, None if expiry is None else self._parts.now() + 1000 * expiry
-
-    def _is_bad_request(self, packet: Publish) -> bool:
-        """Refuse a message of a participant with a User Property that it cannot have, or that is not understood."""
-        properties = packet.properties.user_properties
-        name = broker_property(properties)
-        if name is not None:
-            self._refuse_request(
-                packet, ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} is told by the broker only"
-            )
-            return True
-        try:
-            check_publish_names(properties)
-        except BadRequest as bad:
-            self._refuse_request(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
-            return True
-        why: str | None
-        try:
-            conditions = conditions_of(properties)
-        except BadRequest as bad:
-            why = str(bad)
-        else:
-            if conditions is None:
-                return False
-            why = why_not_conditional(packet, self._link, self._parts.retained.enabled)
-        if why is None:
-            return False
-        if packet.qos and packet.retain:
-            self._refuse_request(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, why)
-            return True
-        self._parts.counters.messages_dropped_conditional += 1
-        self._link.client_log.debug("its PUBLISH with a condition is dropped", why)
-        if packet.qos:
-            self._answer(packet.qos, packet.packet_identifier, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, why)
-        return True
-
-    def _refuse_request(self, packet: Publish, reason: ReasonCode, why: str) -> None:
-        self._parts.counters.messages_rejected_properties += 1
-        self._link.client_log.info("its PUBLISH is refused", why)
-        if packet.qos:
-            self._answer(packet.qos, packet.packet_identifier, reason, why)
 
     def _qos_not_supported(self, qos: int) -> ProtocolError:
         return ProtocolError(  # [MQTT5-3.2.2-11]

@@ -1,0 +1,60 @@
+"""The requests of a participant in the User Properties of its PUBLISH: bad ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.extensions.bad_request import BadRequest
+from holdfast.extensions.conditions import conditions_of
+from holdfast.extensions.requests import broker_property, check_publish_names
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.conditional_publish import why_not_conditional
+from holdfast.wire import ReasonCode
+from holdfast.wire.packets import Publish
+
+#: acknowledges a message that is not published: its QoS, its Packet Identifier, Reason Code and Reason String
+Answer = Callable[[int, int, ReasonCode, str], None]
+
+
+def is_refused(packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer) -> bool:
+    """Refuse a message with a User Property that it cannot have, or that is not understood. False: it has none."""
+    properties = packet.properties.user_properties
+    name = broker_property(properties)
+    if name is not None:
+        why = f"User Property {name} is told by the broker only"
+        _refuse(packet, link, parts, answer, ReasonCode.PAYLOAD_FORMAT_INVALID, why)
+        return True
+    unmet: str | None
+    try:
+        check_publish_names(properties)
+    except BadRequest as bad:
+        _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
+        return True
+    try:
+        conditions = conditions_of(properties)
+    except BadRequest as bad:
+        unmet = str(bad)
+    else:
+        if conditions is None:
+            return False
+        unmet = why_not_conditional(packet, link, parts.retained.enabled)
+    if unmet is None:
+        return False
+    if packet.qos and packet.retain:
+        _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unmet)
+        return True
+    parts.counters.messages_dropped_conditional += 1
+    link.client_log.debug("its PUBLISH with a condition is dropped", unmet)
+    if packet.qos:
+        answer(packet.qos, packet.packet_identifier, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unmet)
+    return True
+
+
+def _refuse(
+    packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer, reason: ReasonCode, why: str
+) -> None:
+    parts.counters.messages_rejected_properties += 1
+    link.client_log.info("its PUBLISH is refused", why)
+    if packet.qos:
+        answer(packet.qos, packet.packet_identifier, reason, why)
