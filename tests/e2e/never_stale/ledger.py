@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from attrs import define, frozen
 
 from holdfast.topics import matches
-from tests.e2e.never_stale.plan import Kind
+from tests.e2e.never_stale.plan import DELAYED_BRANCH, Kind
+from tests.e2e.never_stale.revisions import Revisions
 
 
 @frozen
@@ -25,6 +26,11 @@ class Publication:
     publisher: str
     node: int
     numbered: bool
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it may wait in the memory of its node, so that other nodes do not know it."""
+        return self.qos == 0 and f"/{DELAYED_BRANCH}/" in self.topic
 
 
 @frozen
@@ -47,6 +53,12 @@ class Ledger:
     accepted: dict[int, dict[str, int]]
     #: the newest value known to be stored, by topic
     stored: dict[str, int]
+    #: the newest value after which the topic may have been empty, by topic
+    emptied: dict[str, int]
+    #: the payload of the newest retained change, by topic
+    payloads: dict[str, bytes]
+    #: the revisions that the brokers have told
+    revisions: Revisions
     #: topics that a tool may or may not have cleared after their newest value
     racing: set[str]
     #: the begins and ends of a tool's quiet changes, and the number under way, by node
@@ -60,7 +72,8 @@ class Ledger:
     def of_nodes(cls, nodes: int) -> Ledger:
         """Return an empty ledger."""
         none = dict.fromkeys(range(nodes), 0)
-        return cls({}, {}, {node: {} for node in range(nodes)}, {}, set(), dict(none), dict(none))
+        accepted: dict[int, dict[str, int]] = {node: {} for node in range(nodes)}
+        return cls({}, {}, accepted, {}, {}, {}, Revisions({}), set(), dict(none), dict(none))
 
     @contextmanager
     def quietly(self, node: int) -> Iterator[None]:
@@ -81,9 +94,12 @@ class Ledger:
         self.has_expiring |= kind is Kind.EXPIRING
         if kind is not Kind.PASSING:
             self.newest[topic] = made
+            if kind is not Kind.SET:
+                self.emptied[topic] = made.value
             self.racing.discard(topic)
             if self.cleaning is not None and matches(self.cleaning.topic_filter, topic):
                 self.racing.add(topic)
+                self.emptied[topic] = made.value
         return made
 
     def accept(self, value: int, stored: bool) -> None:
@@ -91,7 +107,8 @@ class Ledger:
         made = self.publications[value]
         if made.kind is Kind.PASSING:
             return
-        for known in (self.accepted[made.node], self.stored) if stored else (self.accepted[made.node],):
+        known_to_all = stored and not made.is_delayed
+        for known in (self.accepted[made.node], self.stored) if known_to_all else (self.accepted[made.node],):
             known[made.topic] = max(value, known.get(made.topic, 0))
 
     def is_accepted(self, made: Publication) -> bool:
@@ -107,6 +124,7 @@ class Ledger:
             if matches(topic_filter, topic) and self.stored.get(topic, 0) >= made.value
         )
         self.value += 1
+        self.emptied |= dict.fromkeys((topic for topic in self.newest if matches(topic_filter, topic)), self.value)
         self.cleaning = Cleaning(self.value, topic_filter, settled)
 
     def clean_ended(self, node: int) -> None:
@@ -127,10 +145,30 @@ class Ledger:
                 self.accepted[node][topic] = cleaning.value
             self.racing.discard(topic)
 
-    def clears(self, topic: str) -> Iterator[Publication]:
-        """Yield the published clears of a topic, in order."""
+    def is_certain(self, topic: str, node: int) -> bool:
+        """Tell whether it is known which message a node finds on a topic behind all that its publisher has sent."""
+        made = self.newest.get(topic)
+        if made is None or made.kind is Kind.EXPIRING or topic in self.racing:
+            return False
+        cleaned = self.cleaning is not None and matches(self.cleaning.topic_filter, topic)
+        return not cleaned and (made.node == node or not made.is_delayed)
+
+    def refuse(self) -> int:
+        """Return a value for a message that must be refused: nobody may receive it."""
+        self.value += 1
+        return self.value
+
+    def known(self, node: int) -> dict[str, int]:
+        """Return the values, by topic, that a reader on this node gets now, or newer ones."""
+        known = dict(self.stored)
+        for topic, value in self.accepted[node].items():
+            known[topic] = max(value, known.get(topic, 0))
+        return known
+
+    def ends(self, topic: str) -> Iterator[Publication]:
+        """Yield the published clears of a topic and its messages that expire, in order."""
         for made in self.publications.values():
-            if made.topic == topic and made.kind is Kind.CLEAR and made.publisher:
+            if made.topic == topic and made.kind in (Kind.CLEAR, Kind.EXPIRING) and made.publisher:
                 yield made
 
     def outcomes(self, topic: str) -> set[int | None]:

@@ -30,6 +30,7 @@ class Operator:
                 for topic in topics:
                     made = self._ledger.publish(topic, Kind.SET, qos, "", self._node, False)
                     with self._ledger.quietly(self._node):
+                        self._ledger.payloads[topic] = str(made.value).encode()
                         await self._tool.put(topic, str(made.value), qos)
                     self._ledger.accept(made.value, True)
                     self._answered()

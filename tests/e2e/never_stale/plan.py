@@ -19,6 +19,9 @@ SUBSCRIBERS = 4
 #: the number of branches; topics are ``PREFIX/BRANCH/NUMBER``
 BRANCHES = 4
 
+#: The branch with a ``write_interval``: its QoS 0 messages may wait in the memory of their node.
+DELAYED_BRANCH = 2
+
 #: Topic Filters below the prefix: overlapping, with wildcards and without
 FILTERS = ("#", "+/+", "0/#", "1/+", "+/003", "2/006", "1/005")
 
@@ -37,7 +40,10 @@ class Kind(Enum):
 
 @frozen
 class Burst:
-    """A publisher publishes to ``count`` of its topics in order, from the ``first`` on, in several rounds."""
+    """A publisher publishes to ``count`` of its topics in order, from the ``first`` on, in several rounds.
+
+    ``condition`` tells whether conditions (compare-and-set) hold; None for no conditions.
+    """
 
     publisher: int
     first: int
@@ -45,6 +51,7 @@ class Burst:
     rounds: int
     kind: Kind
     qos: int
+    condition: bool | None = None
 
 
 @frozen
@@ -81,6 +88,22 @@ class Put:
     count: int
     rounds: int
     qos: int
+
+
+@frozen
+class Ask:
+    """A client of a node asks for the retained messages with ``$retained/get``."""
+
+    node: int
+    filter: str
+
+
+@frozen
+class LookBack:
+    """A client of a node subscribes to the retained messages of this moment, below ``$history/at``."""
+
+    node: int
+    filter: str
 
 
 @frozen
@@ -144,14 +167,29 @@ class RoundTrips:
     count: int
 
 
-Step = Burst | HandOver | Settle | Clean | Put | Join | Leave | Subscribe | Unsubscribe | GoOn | RoundTrips
+Step = (
+    Burst
+    | HandOver
+    | Settle
+    | Clean
+    | Put
+    | Ask
+    | LookBack
+    | Join
+    | Leave
+    | Subscribe
+    | Unsubscribe
+    | GoOn
+    | RoundTrips
+)
 
 
 @frozen
 class Habit:
     """The options of a subscriber. MQTT 3.1.1 ignores those that it lacks. ``receive_buffer`` is in bytes.
 
-    ``conflate`` is the interval of conflation in milliseconds, 0 for none.
+    ``conflate`` is the interval of conflation in milliseconds, 0 for none; ``markers`` the QoS of markers, 0 for none.
+    With ``told``, replayed messages tell their revisions.
     """
 
     version: int
@@ -161,6 +199,13 @@ class Habit:
     retain_as_published: bool
     identifiers: bool
     conflate: int = 0
+    markers: int = 0
+    told: bool = False
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether CONNECT asks what Holdfast offers beyond MQTT."""
+        return self.version == 5 and bool(self.conflate or self.told)
 
 
 @frozen
@@ -189,8 +234,13 @@ def _changes(kinds: st.SearchStrategy[Kind], tools: bool) -> st.SearchStrategy[S
     )
     return st.one_of(
         st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
+        st.builds(
+            Burst, _PUBLISHER, _PLACE, st.integers(1, 20), st.integers(1, 2), kinds, st.integers(1, 2), st.booleans()
+        ),
         st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
         *(by_tools if tools else ()),
+        st.builds(Ask, st.integers(0, 1), _FILTER),
+        st.builds(LookBack, st.integers(0, 1), _FILTER),
         st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 60)),
         st.builds(Settle, _PUBLISHER),
     )
@@ -270,6 +320,8 @@ _HABITS = st.builds(
     st.sampled_from([False, False, True]),
     st.booleans(),
     st.sampled_from([0, 0, 5, 50]),
+    st.sampled_from([0, 1, 2]),
+    st.booleans(),
 )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
+
+from attrs import evolve
 
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
@@ -22,17 +25,27 @@ class Publisher(Subscriber):
         self, client_id: str, prefix: str, version: int, node: int, port: int, ledger: Ledger, conduct: Conduct
     ) -> None:
         super().__init__(
-            client_id, prefix, Habit(version, False, 65_535, 1 << 18, False, False), node, port, ledger, conduct
+            client_id,
+            prefix,
+            Habit(version, False, 65_535, 1 << 18, False, False, told=True),
+            node,
+            port,
+            ledger,
+            conduct,
         )
         self._in_flight: dict[int, int] = {}
+        self._conditional: dict[int, bool] = {}  #: whether the conditions hold, by Packet Identifier
         self._progress = asyncio.Event()
 
     @property
     def _no_local(self) -> bool:
         return self.habit.version == 5
 
-    async def publish(self, topic: str, kind: Kind, qos: int, padding: int = 0) -> None:
-        """Publish the next value; wait only for a place in the window."""
+    async def publish(self, topic: str, kind: Kind, qos: int, padding: int = 0, condition: bool | None = None) -> None:
+        """Publish the next value; wait only for a place in the window.
+
+        With a ``condition`` that does not hold, the value has to be refused. Where nobody knows, it has no condition.
+        """
         while len(self._in_flight) >= _WINDOW and self.link is not None:
             self._progress.clear()
             await self._progress.wait()
@@ -40,21 +53,56 @@ class Publisher(Subscriber):
         if link is None:
             return
         v5 = link.version == 5
-        made = self.ledger.publish(topic, kind, qos, self.client_id, self.node, v5)
-        number = b"%d" % made.value
-        properties = Properties()
+        asked = self._condition(topic, condition) if kind is not Kind.PASSING and qos else ()
+        if asked and not condition:
+            value = self.ledger.refuse()
+        else:
+            value = self.ledger.publish(topic, kind, qos, self.client_id, self.node, v5).value
+        number = b"%d" % value
+        properties = Properties(user_properties=asked)
         if kind is Kind.CLEAR and v5:
-            properties = Properties(correlation_data=number)
+            properties = evolve(properties, correlation_data=number)
         elif kind is Kind.EXPIRING and v5:
-            properties = Properties(message_expiry_interval=1)
+            properties = evolve(properties, message_expiry_interval=1)
         payload = b"" if kind is Kind.CLEAR else (number + b" ").ljust(padding)
+        if kind is not Kind.PASSING and (condition or not asked):
+            self.ledger.payloads[topic] = payload
         identifier = 0
         if qos:
             identifier = next(self._packet_identifiers)
             while identifier in self._in_flight or identifier in self._asked:
                 identifier = next(self._packet_identifiers)
-            self._in_flight[identifier] = made.value
+            self._in_flight[identifier] = value
+            if asked:
+                self._conditional[identifier] = bool(condition)
         link.send(p.Publish(topic, payload, qos, kind is not Kind.PASSING, False, identifier, properties))
+
+    def _condition(self, topic: str, holds: bool | None) -> tuple[tuple[str, str], ...]:
+        """Return conditions that hold, or that do not hold; none where nobody knows."""
+        if holds is None or self.habit.version < 5 or not self.ledger.is_certain(topic, self.node):
+            return ()
+        present = self.ledger.payloads[topic] if self.ledger.newest[topic].kind is Kind.SET else None
+        if (present is None) == holds:
+            return (("holdfast-if-absent", ""),)
+        return (("holdfast-if-payload-sha256", sha256(present or b"another").hexdigest()),)
+
+    def _decided(self, packet: p.Puback | p.Pubrec) -> None:
+        """Judge the decision about a conditional message."""
+        expected = self._conditional.pop(packet.packet_identifier)
+        value = self._in_flight[packet.packet_identifier]
+        told = dict(packet.properties.user_properties)
+        if (packet.reason_code == 0x83) is expected or "holdfast-revision" not in told:
+            self._conduct.complain(Violation(f"{self.client_id}: value {value}, expected {expected}: {packet}"))
+        elif expected:
+            topic = self.ledger.publications[value].topic
+            if not self.ledger.revisions.told(topic, value, int(told["holdfast-revision"])):
+                self._conduct.complain(Violation(f"{self.client_id}: revisions of {topic} out of order: {packet}"))
+
+    async def decided(self) -> None:
+        """Wait for the decisions about all conditional messages."""
+        while self._conditional and self.link is not None:
+            self._progress.clear()
+            await self._progress.wait()
 
     async def settle(self, marker: str) -> None:
         """Publish to the topic ``marker``, and wait until everything published before is stored."""
@@ -69,7 +117,13 @@ class Publisher(Subscriber):
 
     def _acknowledged(self, packet: p.Packet) -> None:
         self._progress.set()
+        refused = False
+        if isinstance(packet, p.Puback | p.Pubrec) and packet.packet_identifier in self._conditional:
+            refused = not self._conditional[packet.packet_identifier]
+            self._decided(packet)
         match packet:
+            case p.Puback() | p.Pubrec() if refused:
+                del self._in_flight[packet.packet_identifier]
             case p.Puback() | p.Pubrec() if packet.reason_code >= 0x80:
                 self._conduct.complain(Violation(f"{self.client_id}: {packet}"))
             case p.Puback():

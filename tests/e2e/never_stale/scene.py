@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.wire import packets as p
 from tests.e2e.never_stale import plan as steps
+from tests.e2e.never_stale.inquirer import Inquirer
 from tests.e2e.never_stale.ledger import Ledger
 from tests.e2e.never_stale.operator import Operator
 from tests.e2e.never_stale.plan import Habit, Kind, Manner, Plan
@@ -64,6 +65,10 @@ class Scene:
             Operator(f"{self._prefix}o{number}", number, node.tool, self.ledger, self._probe)
             for number, node in enumerate(nodes)
         ]
+        self._inquirers = [
+            Inquirer(f"{self._prefix}i{number}", number, node.port, self.ledger, self._conduct)
+            for number, node in enumerate(nodes)
+        ]
         self._owners: dict[str, Publisher | Operator] = {
             topic: self._publishers[n % steps.PUBLISHERS] for n, topic in enumerate(self._topics)
         }
@@ -114,6 +119,10 @@ class Scene:
                 await self._settle(self._publishers[step.publisher])
             case steps.Clean():
                 await self._clean(step)
+            case steps.Ask():
+                await self._inquirers[step.node % len(self._nodes)].ask(self._prefix + step.filter)
+            case steps.LookBack():
+                await self._inquirers[step.node % len(self._nodes)].look_back(self._prefix + step.filter)
             case steps.Join():
                 await self._subscribers[step.subscriber].join(step.clean)
             case steps.Leave():
@@ -143,7 +152,7 @@ class Scene:
         for _ in range(burst.rounds):
             for number in range(min(burst.count, len(own))):
                 topic = own[(burst.first + number) % len(own)]
-                await publisher.publish(topic, kind, burst.qos)
+                await publisher.publish(topic, kind, burst.qos, condition=burst.condition)
 
     async def _hand_over(self, first: int, count: int, to: Publisher | Operator) -> Sequence[str]:
         """Give topics to another owner once all their messages are stored; return the topics."""
@@ -168,6 +177,8 @@ class Scene:
         await self._cleaned()
         if not step.racing:
             await self._settle_all()
+        for publisher in self._publishers:  # else nobody knows whether their conditions hold
+            await publisher.decided()
         node = step.node % len(self._nodes)
         self.ledger.clean_begins(self._prefix + step.filter)
 
@@ -212,6 +223,8 @@ class Scene:
         clients = (*self._publishers, *self._subscribers)
         for client in clients:
             await self._until(client.has_everything, "never came", client)
+        for inquirer in self._inquirers:
+            await self._until(inquirer.has_everything, f"no answer for {inquirer}")
         for node in self._nodes:
             while await node.tool.replays():
                 await asyncio.sleep(_PAUSE)
@@ -229,6 +242,9 @@ class Scene:
         end = f"{self._prefix}~"
         await owner.publish(end, Kind.SET, 1)
         await self._settle(owner)
+        if len(self._nodes) > 1:  # a node writes its delayed messages before a replay; the others read them afterwards
+            for number, node in enumerate(self._nodes):
+                await self._retained(number, node, end)
         for number, node in enumerate(self._nodes):
             found = await self._retained(number, node, end)
             async with asyncio.timeout(PATIENCE):
@@ -250,9 +266,12 @@ class Scene:
 
         class Reader(Subscriber):
             def received(self, packet: p.Publish, value: int) -> None:
-                if packet.topic in found:
+                if not packet.payload:
+                    found.pop(packet.topic, None)  # it has expired
+                elif packet.topic in found:
                     self._conduct.complain(Violation(f"{packet.topic} was replayed twice"))
-                found[packet.topic] = value
+                else:
+                    found[packet.topic] = value
 
         reader = Reader(f"{self._prefix}reader", self._prefix, habit, number, node.port, self.ledger, self._conduct)
         await reader.join(True)
@@ -274,6 +293,8 @@ class Scene:
                 await subscriber.join(True)
         for client in (*self._publishers, *self._subscribers):
             client.leave(True)
+        for inquirer in self._inquirers:
+            inquirer.leave()
         await self._nodes[0].tool.clean(self._prefix + "#")
 
     async def _until(self, holds: Callable[[], bool], otherwise: str, client: Subscriber | None = None) -> None:
@@ -290,6 +311,8 @@ class Scene:
 
     def _explained(self, client: Subscriber) -> str:
         topics = list(client.missing())
+        if not topics:
+            return f"markers of {client.unmarked()}"
         return "\n".join(f"{self.ledger.newest[topic]}, sent {client.witness.log.get(topic)}" for topic in topics[:5])
 
     def _check(self) -> None:

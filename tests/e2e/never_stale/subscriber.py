@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -20,6 +21,8 @@ from tests.e2e.never_stale.witness import Violation, Witness
 
 #: Session Expiry Interval of a lasting Session, in seconds
 _LASTING = 1000
+#: Here the broker tells the end of each replay.
+MARKERS = "$replay/end"
 
 
 @define
@@ -27,14 +30,19 @@ class Subscription:
     """A subscription and its promises.
 
     ``qos`` is the lowest QoS since the replay began. ``replayed`` tells whether there is a replay. ``granted`` is the
-    last published value when SUBACK came (None before), ``stored`` the stored values when SUBSCRIBE was sent.
+    last published value when SUBACK came (None before), ``stored`` the stored values when SUBSCRIBE was sent, ``known``
+    these and the ones accepted by the own node. ``came`` has the newest values that came since SUBSCRIBE was sent, by
+    topic. ``marked``: a marker has come.
     """
 
     qos: int
     replayed: bool
     link: Link
     stored: dict[str, int]
+    known: dict[str, int] = field(factory=dict)
     granted: int | None = None
+    came: dict[str, int] = field(factory=dict)
+    marked: bool = False
 
 
 @define
@@ -107,7 +115,7 @@ class Subscriber:
         properties = Properties()
         if link.version == 5:
             expiry = 0 if clean else _LASTING
-            asked = (("holdfast", "?"),) if self.habit.conflate else ()
+            asked = (("holdfast", "?"),) if self.habit.takes_part else ()
             properties = Properties(
                 session_expiry_interval=expiry, receive_maximum=self.habit.receive_maximum, user_properties=asked
             )
@@ -121,6 +129,9 @@ class Subscriber:
         self._began = self.ledger.value
         self._repeats.connected()
         self.kept = not clean
+        if self.habit.markers and not connack.session_present:
+            request = p.SubscriptionRequest(MARKERS, self.habit.markers)
+            link.send(p.Subscribe(self._asks(MARKERS), (request,)))
 
     def leave(self, goodbye: bool) -> None:
         """Disconnect, with or without DISCONNECT."""
@@ -149,9 +160,10 @@ class Subscriber:
         uncertain = full in self._uncertain
         replayed = retain_handling == 0 or (retain_handling == 1 and before is None and not uncertain)
         if before is not None and not replayed:
-            self.subscriptions[full] = evolve(before, qos=min(qos, before.qos))
+            self.subscriptions[full] = evolve(before, qos=min(qos, before.qos), marked=False)
         else:
-            self.subscriptions[full] = Subscription(qos, replayed, link, dict(self.ledger.stored))
+            known = self.ledger.known(self.node)
+            self.subscriptions[full] = Subscription(qos, replayed, link, dict(self.ledger.stored), known)
             if retain_handling == 0:
                 self._uncertain.discard(full)
         properties = Properties()
@@ -162,6 +174,9 @@ class Subscriber:
         if v5 and self.habit.conflate:
             asked = (("holdfast-conflate", str(self.habit.conflate)),)
             properties = evolve(properties, user_properties=asked)
+        if v5 and self.habit.told:
+            both = *properties.user_properties, ("holdfast-replay-info", "revision")
+            properties = evolve(properties, user_properties=both)
         rap = v5 and self.habit.retain_as_published
         request = p.SubscriptionRequest(full, qos, self._no_local, rap, retain_handling)
         packet_identifier = self._asks(full)
@@ -212,7 +227,17 @@ class Subscriber:
 
     def has_everything(self) -> bool:
         """Tell whether all promised messages have come."""
-        return next(self.missing(), None) is None
+        return next(self.missing(), None) is None and not self.unmarked()
+
+    def unmarked(self) -> list[str]:
+        """Return the Topic Filters whose marker was promised and has not come."""
+        if self.link is None or not self.habit.markers:
+            return []
+        return [
+            topic_filter
+            for topic_filter, subscription in self.subscriptions.items()
+            if subscription.granted is not None and not subscription.marked
+        ]
 
     def missing(self) -> Iterator[str]:
         """Yield the topics whose newest value was promised and has not come."""
@@ -273,6 +298,9 @@ class Subscriber:
             return
         self._conduct.changed.set()
         match packet:
+            case p.Publish(topic=topic) if topic == MARKERS:
+                self._take_marker(packet)
+                self._acknowledge(packet)
             case p.Publish():
                 try:
                     made = witness.take(packet)
@@ -285,11 +313,10 @@ class Subscriber:
                     return
                 self.messages += 1
                 self.received(packet, made.value)
+                self._judge_facts(packet, made)
                 if made.kind is not Kind.PASSING:
-                    self._seen[made.topic] = max(made.value, self._seen.get(made.topic, 0))
-                if packet.qos:
-                    identifier = packet.packet_identifier
-                    self._answer(p.Puback(identifier) if packet.qos == 1 else p.Pubrec(identifier))
+                    self._note(made)
+                self._acknowledge(packet)
             case p.Pubrel():
                 self._answer(p.Pubcomp(packet.packet_identifier))
             case p.Suback() | p.Unsuback():
@@ -306,6 +333,60 @@ class Subscriber:
                 self._welcome.set_result(packet)
             case _:
                 self._acknowledged(packet)
+
+    def _note(self, made: Publication) -> None:
+        """Note a change of a retained message that has come."""
+        topic = made.topic
+        self._seen[topic] = max(made.value, self._seen.get(topic, 0))
+        for topic_filter, subscription in self.subscriptions.items():
+            if matches(topic_filter, topic):
+                subscription.came[topic] = max(made.value, subscription.came.get(topic, 0))
+
+    def _judge_facts(self, packet: p.Publish, made: Publication) -> None:
+        """Require the revision of a replayed message where it was asked for, and in order."""
+        told = [value for name, value in packet.properties.user_properties if name == "holdfast-revision"]
+        asked = self.habit.told and self.habit.version == 5
+        unclear = self.habit.retain_as_published  # a live message looks like a replayed one
+        if not unclear and len(told) != (asked and packet.retain):
+            self._conduct.complain(Violation(f"{self.client_id}: {len(told)} revisions in {packet}"))
+        if told and not self.ledger.revisions.told(made.topic, made.value, int(told[0])):
+            self._conduct.complain(
+                Violation(f"{self.client_id}: a revision out of order: {packet}, {self.ledger.revisions}")
+            )
+
+    def _take_marker(self, packet: p.Publish) -> None:
+        """Require at a marker that all that was retained at SUBSCRIBE, or newer, has come."""
+        marker = json.loads(packet.payload)
+        topic_filter = marker["filter"]
+        subscription = self.subscriptions.get(topic_filter)
+        if subscription is None or (subscription.granted is None and marker["replayed"]):
+            return  # it belongs to an earlier SUBSCRIBE or Session
+        subscription.marked = True  # where nothing is replayed, this may be before SUBACK
+        identifiers = packet.properties.subscription_identifiers
+        if not marker["replayed"] or packet.dup or any(self._identifiers.get(n) != topic_filter for n in identifiers):
+            return  # it may belong to an earlier SUBSCRIBE
+        matching = [topic for topic in subscription.known if matches(topic_filter, topic)]
+        lacking = [topic for topic in matching if self._lacks(subscription, topic)]
+        if lacking or not marker["complete"]:
+            explained = "\n".join(
+                f"{topic}: came {subscription.came.get(topic)}, known {subscription.known[topic]}, "
+                f"emptied {self.ledger.emptied.get(topic)}, newest {self.ledger.newest[topic]}"
+                for topic in lacking[:5]
+            )
+            self._conduct.complain(Violation(f"{self.client_id}: {marker} came before\n{explained}"))
+
+    def _lacks(self, subscription: Subscription, topic: str) -> bool:
+        known, newest = subscription.known[topic], self.ledger.newest[topic]
+        sure = min(subscription.qos, newest.qos, self.ledger.publications[known].qos) > 0
+        if not sure and subscription.link is not self.link:
+            return False  # a message with QoS 0 was lost with its connection
+        # Behind a clear, an older live message may have come that waited in the queue.
+        return subscription.came.get(topic, 0) < known > self.ledger.emptied.get(topic, 0)
+
+    def _acknowledge(self, packet: p.Publish) -> None:
+        if packet.qos:
+            identifier = packet.packet_identifier
+            self._answer(p.Puback(identifier) if packet.qos == 1 else p.Pubrec(identifier))
 
     def _answer(self, answer: p.Packet) -> None:
         assert self.link is not None

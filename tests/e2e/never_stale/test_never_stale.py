@@ -27,8 +27,13 @@ mqtt.max_inflight = 9
 mqtt.max_awaiting_rel = 1000
 [retainer]
 msg_clear_interval = "{sweep}"
+announce_expiry = true
+history.enable = true
 flow_control.batch_read_number = 7
 flow_control.batch_deliver_number = 3
+[[retainer.policies]]
+filter = "+/+/2/#"
+write_interval = "200ms"
 """
 
 

@@ -18,6 +18,10 @@ else:
     from attrs import define as frozen
 
 
+#: the QoS of a notice of expiry
+_NOTICE = 1
+
+
 class Violation(AssertionError):
     """A broken promise. The text names it, and lists the messages of the topic on this connection."""
 
@@ -74,6 +78,8 @@ class Witness:
         value = made.value
         identifiers = packet.properties.subscription_identifiers
         self.log.setdefault(topic, []).append(Sent(value, packet.qos, packet.retain, packet.dup, identifiers))
+        if made.kind is Kind.EXPIRING and not packet.payload:
+            return self._judge_notice(packet, made)
         self._require(made.topic == topic, topic, f"a value of {made.topic}")
         self._require(packet.qos <= made.qos, topic, "sent with a higher QoS than it was published with")
         self._require(not (self.no_local and made.publisher == self.client_id), topic, "its own, in spite of No Local")
@@ -111,18 +117,39 @@ class Witness:
         if made.kind is not Kind.PASSING:
             self._changes[order] = value
 
+    def _judge_notice(self, packet: Publish, made: Publication) -> Publication:
+        topic, value = made.topic, made.value
+        self._require(packet.qos <= _NOTICE, topic, "a notice of expiry with QoS 2")
+        self._require(self.retain_as_published or not packet.retain, topic, "a notice of expiry with RETAIN 1")
+        order = topic, _NOTICE, packet.qos
+        self._live[order] = max(value, self._live.get(order, 0))
+        self.seen[topic] = max(value, self.seen.get(topic, 0))
+        return made
+
     def _publication(self, packet: Publish) -> Publication:
         if packet.payload:
-            return self.ledger.publications[int(packet.payload.split()[0])]
+            return self._known(packet, packet.payload.split()[0])
         number = packet.properties.correlation_data
-        if number is not None:
-            return self.ledger.publications[int(number)]
-        return self._unnumbered_clear(packet)
+        return self._unnumbered(packet) if number is None else self._known(packet, number)
 
-    def _unnumbered_clear(self, packet: Publish) -> Publication:
-        """Return the earliest clear that this message can be, by its Session and by the messages before it."""
+    def _known(self, packet: Publish, number: bytes) -> Publication:
+        made = self.ledger.publications.get(int(number))
+        if made is None:
+            raise Violation(f"{self.client_id} on {packet.topic}: the value {int(number)}, which was refused")
+        return made
+
+    def _unnumbered(self, packet: Publish) -> Publication:
+        """Return the earliest clear that this message can be, by its Session and by the messages before it.
+
+        Or the message whose expiry it tells. Such a notice has QoS 1, and comes from no Client.
+        """
         topic = packet.topic
-        for made in self.ledger.clears(topic):
+        for made in self.ledger.ends(topic):
+            if made.kind is Kind.EXPIRING:
+                in_order = packet.dup or made.value >= self._live.get((topic, _NOTICE, packet.qos), 0)
+                if in_order and made.value >= self._replayed.get(topic, 0):
+                    return made
+                continue
             in_order = packet.dup or made.value > self._live.get((topic, made.qos, packet.qos), 0)
             foreign = not (self.no_local and made.publisher == self.client_id)
             sent = made.node == self.node and made.value > self.since.get(topic, 0) and made.qos >= packet.qos
