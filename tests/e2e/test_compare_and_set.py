@@ -21,7 +21,7 @@ from holdfast.wire import packets as p
 from tests.docs.pages import ROOT, blocks
 from tests.e2e.makes import needs_mqttjs
 from tests.e2e.raw import RawClient
-from tests.processes import PATIENCE, BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess, lasting_port
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +78,7 @@ def test_leader_election_through_a_kill(
     broker_in: Callable[..., BrokerProcess], run: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """One station leads and renews its lease, also after kill -9 of the broker; the other one follows."""
-    port = 20_000 + random.randrange(10_000)
+    port = lasting_port()
     broker = broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()
     program = snippet("python").replace("LEASE = 10", "LEASE = 30").replace("LEASE / 3", "0.5")
     leader = run(program, sys.executable, "-", str(port), "station-1")
@@ -92,14 +92,23 @@ def test_leader_election_through_a_kill(
     assert payload_of(port, "plant/leader") == b"station-1"
 
 
+@pytest.mark.crash
 @needs_mqttjs
-def test_configuration_hand_over(broker: BrokerProcess, run: Callable[..., subprocess.Popen[str]]) -> None:
-    """Three editors change the same message at once: none of their changes is lost."""
+def test_configuration_hand_over_through_a_kill(
+    broker_in: Callable[..., BrokerProcess], run: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Three editors change the same message at once, and the broker is killed: none of their changes is lost."""
+    broker = broker_in("--listen", f"tcp:{lasting_port()}:interface=127.0.0.1", listen=False).start()
     publish.single("plant/config", '{"editors": []}', 1, True, "127.0.0.1", broker.port)
-    editors = [run(snippet("js"), "node", "-", str(broker.port), f"editor-{number}") for number in range(3)]
+    port = str(broker.port)
+    editors = [run(snippet("js"), "node", "-", port, f"editor-{number}") for number in range(3)]
+    first = line_of(editors[0])
+    broker.kill()
+    broker.start()
     for editor in editors:
         assert editor.stdout is not None
-        assert editor.stdout.read().count("has changed it") == 1
+        told = editor.stdout.read() + (first if editor is editors[0] else "")
+        assert told.count("has changed it") == 1
     config = payload_of(broker.port, "plant/config")
     for number in range(3):
         assert config.count(b"editor-%d" % number) == 1

@@ -11,6 +11,7 @@ from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
 from tests.e2e.never_stale.ledger import Ledger
 from tests.e2e.never_stale.plan import Kind
+from tests.e2e.never_stale.revisions import Revisions
 from tests.e2e.never_stale.witness import Violation, Witness
 
 
@@ -132,3 +133,34 @@ def test_values_that_may_be_retained_in_the_end() -> None:
     outcomes = {topic: ledger.outcomes(topic) for topic in ledger.newest}
     assert outcomes == {"set": {6}, "settled": {None}, "before": {3, None}, "during": {5, None}, "cleared": {None}}
     assert ledger.accepted[0]["settled"] == 4
+
+
+def test_a_notice_of_expiry_is_the_end_of_an_expiring_message() -> None:
+    """It has no number, and comes behind that message: nothing older may follow."""
+    ledger = Ledger.of_nodes(1)
+    for kind in (Kind.SET, Kind.EXPIRING):
+        ledger.publish("t", kind, 1, "p", 0, True)
+    witness = Witness(ledger, "c", 5, 0, {}, {}, {})
+    witness.take(live(2))
+    assert witness.take(UNNUMBERED).kind is Kind.EXPIRING
+    with pytest.raises(Violation, match="a stale value after a fresh one"):
+        witness.take(replayed(1))
+
+
+def test_a_refused_value_is_a_violation() -> None:
+    """Nobody may receive a message whose condition did not hold."""
+    ledger = Ledger.of_nodes(1)
+    refused = ledger.refuse()
+    with pytest.raises(Violation, match="which was refused"):
+        Witness(ledger, "c", 5, 0, {}, {}, {}).take(live(refused))
+
+
+def test_revisions_rise_with_the_values() -> None:
+    """Each change has one revision."""
+    revisions = Revisions({})
+    assert revisions.told("t", 1, 10)
+    assert revisions.told("t", 3, 30)
+    assert revisions.told("t", 2, 20)
+    assert revisions.told("other", 2, 5)
+    assert not revisions.told("t", 4, 25)
+    assert not revisions.told("t", 1, 11)
