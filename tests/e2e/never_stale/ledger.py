@@ -111,6 +111,12 @@ class Ledger:
         for known in (self.accepted[made.node], self.stored) if known_to_all else (self.accepted[made.node],):
             known[made.topic] = max(value, known.get(made.topic, 0))
 
+    def written(self, node: int) -> None:
+        """Note that a node has written all delayed messages that it has accepted."""
+        for topic, made in self.newest.items():
+            if made.is_delayed and made.node == node and self.is_accepted(made):
+                self.stored[topic] = max(made.value, self.stored.get(topic, 0))
+
     def is_accepted(self, made: Publication) -> bool:
         """Tell whether the node is known to have accepted a publication."""
         return self.accepted[made.node].get(made.topic, 0) >= made.value

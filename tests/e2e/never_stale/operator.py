@@ -15,7 +15,7 @@ class Operator:
 
     def __init__(self, client_id: str, node: int, tool: Tool, ledger: Ledger, answered: Callable[[], None]) -> None:
         self.client_id = client_id
-        self._node = node
+        self.node = node
         self._tool = tool
         self._ledger = ledger
         self._answered = answered
@@ -28,8 +28,8 @@ class Operator:
         async def work() -> None:
             for _ in range(rounds):
                 for topic in topics:
-                    made = self._ledger.publish(topic, Kind.SET, qos, "", self._node, False)
-                    with self._ledger.quietly(self._node):
+                    made = self._ledger.publish(topic, Kind.SET, qos, "", self.node, False)
+                    with self._ledger.quietly(self.node):
                         self._ledger.payloads[topic] = str(made.value).encode()
                         await self._tool.put(topic, str(made.value), qos)
                     self._ledger.accept(made.value, True)

@@ -159,9 +159,16 @@ class Scene:
         topics = [self._topics[(first + n) % len(self._topics)] for n in range(min(count, len(self._topics)))]
         for owner in {self._owners[topic].client_id: self._owners[topic] for topic in topics}.values():
             await self._settle(owner)
+        await self._write_delayed({self.ledger.newest[topic].node for topic in topics} - {to.node})
         for topic in topics:
             self._owners[topic] = to
         return topics
+
+    async def _write_delayed(self, nodes: set[int]) -> None:
+        """Let nodes write their delayed messages: which change of two nodes is newer is known once both are stored."""
+        for node in nodes:
+            await self._nodes[node].tool.look(f"{self._prefix}{steps.DELAYED_BRANCH}/#")
+            self.ledger.written(node)
 
     async def _settle(self, publisher: Publisher | Operator) -> None:
         await publisher.settle(f"{publisher.client_id}/marker")

@@ -26,6 +26,10 @@ class Tool:
         request = {"topic": topic, "payload": payload, "qos": qos, "quiet": True}
         await self._call("POST", "/messages", json.dumps(request).encode())
 
+    async def look(self, topic_filter: str) -> None:
+        """List retained messages. The broker writes delayed ones before."""
+        await self._call("GET", f"/messages?topic={quote(topic_filter, safe='')}&limit=1000")
+
     async def replays(self) -> int:
         """Return the number of running replays."""
         replays: int = (await self.info())["replays"]
