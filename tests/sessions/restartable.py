@@ -45,6 +45,7 @@ class RestartableBroker(MemoryBroker):
             self.durable,
             counted_filters=topic_filters,
             counted_clients=limits.client_quota is not None,
+            counted_policies=limits.policies,
             counted_payers=None if limits.payers is None else USERS if limits.payers.names_proven else GUESTS_ONLY,
         )
 

@@ -74,7 +74,7 @@ from holdfast.retained.administration import Administration
 from holdfast.retained.changes.interfaces import IChangesSince
 from holdfast.retained.changes.past import PastChanges
 from holdfast.retained.changes.watch import ChangeWatch
-from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, policies_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
@@ -157,9 +157,7 @@ def compose_retainer(
     sources = None
     if keep_rule is not None:
         sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources)
-    retained = RetainedMessages(
-        store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources, policies=policies_of(config)
-    )
+    retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources)
     if config.history.enable:
         retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)

@@ -25,6 +25,7 @@ def store_of(retainer: RetainerConfig, durable: DurableStore, payers: PayerLimit
         counted_filters=topic_filters,
         counted_clients=counts_clients,
         counted_payers=None if payers is None else USERS if payers.names_proven else GUESTS_ONLY,
+        counted_policies=policies_of(retainer),
         recorder=HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER,
     )
 
@@ -66,6 +67,7 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
         allow_never_expire=retainer.allow_never_expire,
         client_quota=_client_quota(retainer),
         topic_quotas=_topic_quotas(retainer),
+        policies=policies_of(retainer),
     )
 
 
@@ -79,6 +81,8 @@ def policies_of(retainer: RetainerConfig) -> Policies:
                 policy.msg_expiry_interval,
                 policy.msg_expiry_interval_override,
                 policy.max_payload_size,
+                policy.max_retained_messages,
+                policy.max_retained_bytes,
                 policy.force_retain,
                 policy.announce_expiry,
                 policy.write_interval,
@@ -90,9 +94,10 @@ def policies_of(retainer: RetainerConfig) -> Policies:
 
 def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
     """Use the configured flow control, publish rate and policies from now on."""
-    retained.change_policies(policies_of(retainer))
+    limits = limits_of(retainer)
+    retained.change_policies(limits.policies)
     retained.replays.flow.change(flow_of(retainer))
-    retained.change_publish_rate(limits_of(retainer).max_publish_rate)
+    retained.change_publish_rate(limits.max_publish_rate)
 
 
 def flow_of(retainer: RetainerConfig) -> FlowSettings:

@@ -11,20 +11,29 @@ the policies that match it, however many others there are. The answers of recent
     office/light    matches none: the general options of ``[retainer]`` apply
 
 A policy has only what differs from the general options: None stands for the general value.
+
+A policy with a quota has a *scope* in the table of usage (``retained/store/usage.py``): the topics to which it
+applies. The name of the scope says which topics these are: it has the filter, and a digest of the filters of earlier
+policies that match topics of it too. So the count goes on over restarts and reloads as long as the topics are the same.
+Else the name is new, and the topics are counted anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
+from itertools import chain
 
 from attrs import frozen
 
 from holdfast.topic_tree import TopicTree
+from holdfast.topics import overlap
 
 #: Topics whose answers are remembered, and the most characters of such a topic.
 _REMEMBERED = 16_384
 _LONGEST = 256
+_WILD = ("#", "+")
 
 
 @frozen
@@ -39,6 +48,8 @@ class Policy:
     msg_expiry_interval: float | None = None
     msg_expiry_interval_override: float | None = None
     max_payload_size: int | None = None
+    max_retained_messages: int = 0
+    max_retained_bytes: int = 0
     force_retain: bool = False
     announce_expiry: bool | None = None
     write_interval: float = 0.0
@@ -47,6 +58,11 @@ class Policy:
     def name(self) -> str:
         """The beginning of its options' names, in messages."""
         return f"retainer.policies, number {self.number}, "
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether the messages of its topics are counted."""
+        return bool(self.max_retained_messages or self.max_retained_bytes)
 
 
 class Policies:
@@ -58,6 +74,10 @@ class Policies:
         for policy in self.policies:
             self._tree.add(policy.topic_filter, policy.number, policy)
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._find)
+        scopes = _scopes(self.policies)
+        #: the Topic Filters of the policies with a quota, by the names of their scopes of usage
+        self.counted_filters = {scope: self.policies[number - 1].topic_filter for number, scope in scopes.items()}
+        self._scopes = scopes
         #: the longest ``write_interval``, in seconds
         self.longest_wait = max((policy.write_interval for policy in self.policies), default=0.0)
         #: tells whether a message of a topic is retained without RETAIN 1; None if no policy says so
@@ -87,6 +107,20 @@ class Policies:
             return ""
         return f"; retainer.policies let QoS 0 messages wait: a crash may lose up to {self.longest_wait:g} s of them"
 
+    def scope_of(self, topic: str) -> str | None:
+        """Return the name of the scope of usage that a topic counts in, None if its policy has no quota."""
+        policy = self.of(topic) if self._scopes else None
+        return None if policy is None else self._scopes.get(policy.number)
+
+    def scope_name(self, policy: Policy) -> str:
+        """Return the name of the scope of a policy with a quota."""
+        return self._scopes[policy.number]
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether a policy has a quota."""
+        return bool(self._scopes)
+
     def of(self, topic: str) -> Policy | None:
         """Return the policy that applies to a topic, None if none matches."""
         return self._remembered(topic) if len(topic) <= _LONGEST else self._find(topic)
@@ -106,6 +140,24 @@ def _always(_topic: str) -> bool:
 
 def _number(found: tuple[int, Policy]) -> int:
     return found[0]
+
+
+def _scopes(policies: Sequence[Policy]) -> dict[int, str]:
+    """Return the names of the scopes of the policies with a quota, by number. No Topic Filter is such a name."""
+    #: earlier filters by their first level; filters with a wildcard there are below ""
+    earlier: dict[str, list[str]] = {}
+    scopes = {}
+    for policy in policies:
+        topic_filter = policy.topic_filter
+        first = topic_filter.partition("/")[0]
+        if policy.has_quota:
+            firsts = tuple(earlier) if first in _WILD else (first, "")
+            near = chain.from_iterable(earlier.get(each, ()) for each in firsts)
+            others = sorted(each for each in near if overlap(each, topic_filter))
+            digest = sha256("\0".join(others).encode()).hexdigest()[:16] if others else ""
+            scopes[policy.number] = f"#policy{digest} {topic_filter}"
+        earlier.setdefault("" if first in _WILD else first, []).append(topic_filter)
+    return scopes
 
 
 NO_POLICIES = Policies()

@@ -33,7 +33,7 @@ from holdfast.messages import (
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
-from holdfast.retained.policies import NO_POLICIES, Policies, Policy
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
@@ -157,10 +157,9 @@ class RetainedMessages(Service):
         limits: RetainerLimits,
         flow: FlowSettings,
         sources: SourceCheck | None = None,
-        policies: Policies = NO_POLICIES,
     ) -> None:
         """With ``sources``, replays judge the publishers of the messages."""
-        self._use(policies)
+        self._use(limits.policies)
         #: is called when the policies have changed
         self.policies_changed: Callable[[], None] = lambda: None
         self.feed = ChangeFeed()
@@ -179,7 +178,7 @@ class RetainedMessages(Service):
         self._limits = limits
         self._conditional = CompareAndSets(store)
         self._totals = TotalsReader(store, clock, now)
-        self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired)
+        self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired, counted=self._counted)
         self._announces_expiry = False  #: for topics whose policy says nothing
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by limit
@@ -190,8 +189,9 @@ class RetainedMessages(Service):
         rate = limits.max_publish_rate
         self._publishing = None if rate is None else TokenBucket(rate, clock.seconds())
         self._ledger: Ledger | None = None
-        if limits.has_quotas or limits.on_limit is OnLimit.DROP_OLD:
-            self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
+        #: whether the ledger has to know of messages of topics without a policy
+        self._counts_all = limits.counts_all or limits.on_limit is OnLimit.DROP_OLD
+        self._use_ledger()
 
     def announce_expiry(self, publisher: INoticePublisher, general: bool = True) -> None:
         """Tell present subscribers when messages expire. Call it before the start.
@@ -292,10 +292,11 @@ class RetainedMessages(Service):
     def retains_together(self) -> bool:
         """False if :meth:`retain` has to decide about each message now.
 
-        That is with quotas or a rate, while replays run, and while conditional changes wait for their decision.
+        That is with a rate or with quotas (other than those of policies), while replays run, and while conditional
+        changes wait for their decision.
         """
         return (
-            self._ledger is None
+            not self._counts_all
             and self._publishing is None
             and not len(self.feed)
             and not self._conditional.pending
@@ -448,6 +449,9 @@ class RetainedMessages(Service):
         """Use other policies for new messages."""
         if policies.policies != self.policies.policies:
             self._use(policies)
+            self._limits = evolve(self._limits, policies=policies)
+            self._use_ledger()
+            self._sweep.change_policies(policies)
             self.delayed.write()  # the new policies may not delay them any more
             self._sweep.announce(policies.announces(self._announces_expiry))
             self.policies_changed()
@@ -459,6 +463,18 @@ class RetainedMessages(Service):
         self.forces = policies.forces
         self._has_policies = bool(policies.policies)
         self._delays = policies.longest_wait > 0
+
+    def _use_ledger(self) -> None:
+        """Keep a ledger if there are quotas, for the present policies."""
+        if self._ledger is not None:
+            self._ledger.change_policies(self.policies)
+        elif self._counts_all or self.policies.has_quotas:
+            self._ledger = Ledger(self._store, limits=self._limits, sweep=self._sweep.make_room, clock=self._clock)
+
+    def _counted(self) -> None:
+        """Ask the store anew: it has counted stored messages for quotas that are new."""
+        if self._ledger is not None:
+            self._ledger.renew()
 
     def change_payers(self, payers: PayerLimits | None) -> None:
         """Use the quotas of other listeners and zones, if payers have had quotas since the start."""

@@ -11,12 +11,14 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.retained.expiry_notices import ExpiryNotices
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.policies import Policies
+from holdfast.retained.quota.limits import Quota, RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.tickets import StorageFailure
@@ -32,7 +34,8 @@ _NOTICE_AGAIN = 1.0
 class Sweep:
     """Removes expired messages and old tombstones every ``msg_clear_interval``, at most ``msg_clear_limit`` of each.
 
-    ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages. Set
+    ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages, and
+    ``counted`` when stored messages have been counted for new quotas. Set
     ``notices`` before the start if subscribers may be told of expired messages; :meth:`announce` says of which.
     """
 
@@ -46,11 +49,15 @@ class Sweep:
         now: Callable[[], int],
         limits: RetainerLimits,
         expired: Callable[[Sequence[str]], None],
+        counted: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._now = now
         self._limits = limits
         self._expired = expired
+        self._counted = counted
+        self._prepared = True
+        self._prepare_again = False
         self.notices: ExpiryNotices | None = None
         #: tells of which topics notice is given; None: of none
         self._announces: Callable[[str], bool] | None = None
@@ -86,6 +93,7 @@ class Sweep:
         if self._announces is not None:
             self._begin_notices()
         if limits.has_quotas or limits.msg_expiry_interval_override is not None:
+            self._prepared = False
             self._preparing.start()
 
     def stop(self) -> None:
@@ -96,6 +104,18 @@ class Sweep:
         if self.notices is not None:
             self.notices.stop()
         self._preparing.stop()
+
+    def change_policies(self, policies: Policies) -> None:
+        """Count stored messages for the quotas of other policies."""
+        changed = policies.counted_filters != self._limits.policies.counted_filters
+        self._limits = evolve(self._limits, policies=policies)
+        if not (self._started and changed):
+            return
+        if self._prepared:
+            self._prepared = False
+            self._preparing.start()
+        else:
+            self._prepare_again = True
 
     def announce(self, announces: Callable[[str], bool] | None) -> None:
         """Give notice of expired messages of the topics that ``announces`` tells, from now on; None: of none."""
@@ -152,14 +172,21 @@ class Sweep:
     @inlineCallbacks
     def _prepare(self) -> Generator[Deferred[Any], Any, None]:
         """Count stored messages for new quotas, apply ``msg_expiry_interval_override``, tell about excess; once."""
+        self._prepare_again = False
         limits = self._limits
+        yield self._store.count_policies(limits.policies)
         while (yield self._store.count_usage(_ROWS)):
             pass
+        self._counted()
         after: str | None = ""
         while limits.msg_expiry_interval_override is not None and after is not None:
             lifetime = round(limits.msg_expiry_interval_override * 1000)
             after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
         yield from self._tell_excess()
+        if self._prepare_again:
+            yield self._prepare()
+            return
+        self._prepared = True
         self._preparing.stop()
 
     def _tell_excess(self) -> Generator[Deferred[Any], Any, None]:
@@ -167,10 +194,15 @@ class Sweep:
         limits = self._limits
         if not limits.has_quotas:
             return
-        usage = yield self._store.read_usage((), [topic_filter for topic_filter, _ in limits.topic_quotas], ())
+        quotas = [(topic_filter, topic_filter, quota) for topic_filter, quota in limits.topic_quotas]
+        for policy in limits.policies.policies:
+            if policy.has_quota:
+                quota = Quota(policy.name, policy.max_retained_messages, policy.max_retained_bytes)
+                quotas.append((limits.policies.scope_name(policy), policy.topic_filter, quota))
+        usage = yield self._store.read_usage((), [scope for scope, _, _ in quotas], ())
         exceeded = [("", limits.total_quota.excess(usage.total.messages, usage.total.bytes))]
-        for topic_filter, quota in limits.topic_quotas:
-            used = usage.filters[topic_filter]
+        for scope, topic_filter, quota in quotas:
+            used = usage.filters[scope]
             exceeded.append((f" of {topic_filter!r}", quota.excess(used.messages, used.bytes)))
         for whose, excess in exceeded:
             if excess:

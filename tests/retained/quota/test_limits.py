@@ -15,6 +15,7 @@ from twisted.logger import formatEvent
 
 from holdfast.charging import GUESTS
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.ledger import size_of
 from holdfast.retained.quota.limits import (
     Limit,
@@ -62,6 +63,12 @@ OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     ),
     (RetainerLimits(topic_quotas=(("#", TOPIC),)), Limit.TOPIC_QUOTA, "second", b"new"),
     (RetainerLimits(topic_quotas=(("old/#", TOPIC_BYTES),)), Limit.TOPIC_QUOTA, "old", b"seven.."),
+    (
+        RetainerLimits(policies=Policies([Policy(1, "old", max_retained_bytes=210)])),
+        Limit.TOPIC_QUOTA,
+        "old",
+        b"seven..",
+    ),
 ]
 over = pytest.mark.parametrize(("limits", "limit", "topic", "payload"), OVER, ids=lambda value: str(value)[:24])
 versions = pytest.mark.parametrize("version", [3, 4, 5])
@@ -597,6 +604,7 @@ def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, boo
         RetainerLimits(max_retained_bytes=406),
         RetainerLimits(client_quota=Quota("", 2)),
         RetainerLimits(topic_quotas=(("+", Quota("", 0, 406)),)),
+        RetainerLimits(policies=Policies([Policy(1, "+", max_retained_messages=2)])),
         RetainerLimits(payers=PayerLimits(False, {}, PayerQuotas(Quota("", 2)))),
         RetainerLimits(payers=PayerLimits(False, {}, PayerQuotas(guests=Quota("", 0, 406)))),
     ],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.charging import GUESTS, payers_of
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import cut, without
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
@@ -678,6 +679,44 @@ class UsageContract:
                 charged = [(one, payers_of(one.username, one.client_id, names_proven)) for _, one in held]
                 for payer in payers:
                     assert seen.payers[payer] == usage(one for one, whose in charged if payer in whose), payer
+
+    @few
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(topics, st.binary(max_size=5), st.sampled_from(PUBLISHERS), st.integers(0, 9)),
+                st.sampled_from(["count", "expire", "policies"]),
+            ),
+            max_size=30,
+        ),
+        st.lists(st.lists(st.tuples(topic_filters(), st.booleans()), max_size=4), min_size=2, max_size=2),
+    )
+    def test_the_usage_of_policies_is_exact_from_a_reload_on(
+        self, steps: list[Any], tables: list[list[tuple[str, bool]]]
+    ) -> None:
+        """Each topic counts for the first policy that matches it, if that has a quota, whatever policies came before."""
+        choices = [
+            Policies([Policy(number, one, max_retained_bytes=quota) for number, (one, quota) in enumerate(table, 1)])
+            for table in tables
+        ]
+        with self.opened() as store:
+            used = choices[0]
+            for step in [*steps, "policies"]:
+                if step == "policies":
+                    used = choices[1] if used is choices[0] else choices[0]
+                    result_of(store.count_policies(used))
+                else:
+                    self._apply(store, [step], ())
+            while result_of(store.count_usage(2)):
+                pass
+            held = [
+                (topic, one)
+                for topic in sorted({step[0] for step in steps if isinstance(step, tuple)})
+                if (one := result_of(store.get(topic))) is not None
+            ]
+            seen = look(store, [], list(used.counted_filters))
+            for scope in used.counted_filters:
+                assert seen.filters[scope] == usage(one for topic, one in held if used.scope_of(topic) == scope), scope
 
     def _apply(self, store: IRetainedStore, steps: list[Any], topic_filters: Sequence[str]) -> IRetainedStore:
         for step in steps:

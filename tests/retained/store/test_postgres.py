@@ -19,6 +19,7 @@ from zope.interface.verify import verifyObject
 from holdfast.messages import RetainedChange
 from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -228,6 +229,25 @@ def test_usage_counts_the_messages_of_all_nodes() -> None:
         clear(one, "c")
         for store in (one, two):
             assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6 + 2 * 202), {"b": Usage(1, 2 + 202)}, {}, {}, {})
+
+
+def test_the_usage_of_policies_counts_the_messages_of_all_nodes() -> None:
+    """Also those that a node changed between the reload of the other one and its own, and of concurrent changes."""
+    policies = Policies([Policy(1, "a/#", max_retained_messages=9), Policy(2, "#", max_retained_messages=9)])
+    with two_nodes() as (one, two):
+        put(one, "a/1")
+        result_of(one.count_policies(policies))
+        put(two, "a/2")
+        put(two, "b")
+        result_of(two.count_policies(policies))
+        put(two, "a/3")
+        put(one, "a/4")
+        while result_of(one.count_usage(2)) or result_of(two.count_usage(2)):
+            pass
+        clear(one, "a/2")
+        for store in (one, two):
+            seen = look(store, [], list(policies.counted_filters))
+            assert [each.messages for each in seen.filters.values()] == [3, 1]
 
 
 def test_totals_after_a_restart_include_all_nodes() -> None:

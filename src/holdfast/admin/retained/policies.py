@@ -25,7 +25,7 @@ from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name
 _GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size", "announce_expiry")
 
 #: the others
-_POLICIES_ONLY = ("force_retain", "write_interval")
+_POLICIES_ONLY = ("max_retained_messages", "max_retained_bytes", "force_retain", "write_interval")
 
 _OPTION = record({"key": STRING, "value": ANYTHING, "by_policy": BOOLEAN})
 _EXPLAINED = record(

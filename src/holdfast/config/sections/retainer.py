@@ -190,6 +190,21 @@ class PolicyConfig(Section):
         effect="Messages with a longer payload are routed but not retained; see on_limit.",
         example="4KB",
     )
+    max_retained_messages: int = option(
+        Integer(0, unit="retained messages; 0 is no limit"),
+        0,
+        help="Most retained messages of the policy's topics: those to which no earlier policy applies. 0 = no limit.",
+        effect="As retainer.max_retained_messages, for these topics only. All other limits hold for them too.",
+        example=1000,
+    )
+    max_retained_bytes: int = option(
+        Size("1KB", "1048576GB", zero="no limit"),
+        0,
+        help="Most bytes of them together, counted as for retainer.max_retained_bytes. 0 = no limit.",
+        effect="As retainer.max_retained_bytes, for these topics only. After a change, the broker counts the stored"
+        " messages in the background; until then the limit does not include all of them.",
+        example="1MB",
+    )
     force_retain: bool = option(
         Flag(),
         False,

@@ -13,6 +13,7 @@ from attrs import define
 from holdfast.charging import GUESTS
 from holdfast.hot_values import hot_frozen
 from holdfast.log.client_log import client_text
+from holdfast.retained.policies import NO_POLICIES, Policies
 from holdfast.retained.quota.limits import UNLIMITED, Limit, PayerQuotas, Quota, RetainerLimits, RetainRefused
 from holdfast.retained.store.values import Usage
 from holdfast.topics import matches
@@ -42,7 +43,9 @@ NOBODY = Charge((), UNLIMITED)
 
 @define(eq=False)
 class Budget:
-    """The use of one quota: of one client's messages, of a payer's, of topics that match a Topic Filter, or of all.
+    """The use of one quota: of one client's messages, of a payer's, of topics of a Topic Filter or a policy, or of all.
+
+    ``scope`` is the name under which the store counts the topics of a filter or a policy.
 
     ``read_at`` is when (seconds) the store was read for it last, None if its use is not known. During a read, ``since``
     holds the charges made since the read began, and ``exact`` tells that none of them replaced a message that the read
@@ -54,6 +57,7 @@ class Budget:
     over_bytes: Limit
     client_id: str | None = None
     topic_filter: str | None = None
+    scope: str | None = None
     payer: str | None = None
     messages: int = 0
     bytes: int = 0
@@ -110,13 +114,35 @@ class Budgets:
         if limits.total_quota.is_limited:
             self._total.append(self._open(Budget(limits.total_quota, Limit.MESSAGES, Limit.BYTES)))
         self._topics = [
-            (scope, self._open(Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=scope)))
+            (scope, self._open(Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=scope, scope=scope)))
             for scope, quota in limits.topic_quotas
         ]
+        self._policies = NO_POLICIES
+        #: budgets of the policies with a quota, by the names of their scopes
+        self._of_policies: dict[str, Budget] = {}
+        self.change_policies(limits.policies)
         #: budgets of the clients seen so far
         self.clients: dict[str, Budget] = {}
         #: budgets of the payers seen so far in a zone with quotas for them
         self.payers: dict[str, Budget] = {}
+
+    def change_policies(self, policies: Policies) -> None:
+        """Use the quotas of other policies. What is known of the topics of a policy stays known."""
+        known, self._of_policies = self._of_policies, {}
+        for policy in policies.policies:
+            if policy.has_quota:
+                scope = policies.scope_name(policy)
+                quota = Quota(policy.name, policy.max_retained_messages, policy.max_retained_bytes)
+                budget = known.get(scope)
+                if budget is None:
+                    budget = self._open(
+                        Budget(
+                            quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=policy.topic_filter, scope=scope
+                        )
+                    )
+                budget.quota = quota
+                self._of_policies[scope] = budget
+        self._policies = policies
 
     def _open(self, budget: Budget) -> Budget:
         self._opened(budget)
@@ -125,6 +151,7 @@ class Budgets:
     def __iter__(self) -> Iterator[Budget]:
         yield from self._total
         yield from (budget for _, budget in self._topics)
+        yield from self._of_policies.values()
         yield from self.clients.values()
         yield from self.payers.values()
 
@@ -134,6 +161,10 @@ class Budgets:
         for topic_filter, budget in self._topics:
             if matches(topic_filter, topic):
                 yield budget
+        if self._of_policies:
+            scope = self._policies.scope_of(topic)
+            if scope is not None:
+                yield self._of_policies[scope]
         if self._client_quota is not None and client_id is not None:
             yield self._client(client_id, self._client_quota)
         for payer in charge.payers:

@@ -46,8 +46,8 @@ class ImportQuota:
         """Begin with the usage that the last transaction left."""
         if budget.client_id is not None:
             usage = self._usage.read(self._cursor, CLIENTS, budget.client_id)
-        elif budget.topic_filter is not None:
-            usage = self._usage.read(self._cursor, budget.topic_filter, "")
+        elif budget.scope is not None:
+            usage = self._usage.read(self._cursor, budget.scope, "")
         else:
             totals = read_totals(self._cursor)
             usage = Usage(totals.retained_count, totals.retained_bytes)

@@ -39,6 +39,7 @@ from twisted.python.failure import Failure
 
 from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
+from holdfast.retained.policies import Policies
 from holdfast.retained.quota.budgets import NOBODY, Budget, Budgets, Charge, Growth
 from holdfast.retained.quota.limits import PayerLimits, RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -97,6 +98,15 @@ class Ledger:
         """Use these quotas of listeners from now on. Who is a payer stays as it was at the start, as do the counts."""
         if self._payers is not None:
             self._payers = evolve(payers, names_proven=self._payers.names_proven)
+
+    def change_policies(self, policies: Policies) -> None:
+        """Use the quotas of other policies from now on."""
+        self._budgets.change_policies(policies)
+
+    def renew(self) -> None:
+        """Read the store anew for every budget: it has counted topics that earlier reads did not include."""
+        for budget in self._budgets:
+            budget.read_at = None
 
     def fits(self, message: ApplicationMessage) -> bool:
         """Tell whether the message certainly fits, even if its topic is new."""
@@ -164,8 +174,7 @@ class Ledger:
     def resume(self) -> None:
         """Read the store anew for every budget."""
         self._suspended -= 1
-        for budget in self._budgets:
-            budget.read_at = None
+        self.renew()
 
     def _found(self, topic: str) -> Usage | None:
         return None if self._look is None else self._look.usage.get(topic)
@@ -226,7 +235,7 @@ class Ledger:
     def _read(self, look: _Look, topics: Sequence[str]) -> Generator[Deferred[Any], Any, None]:
         seen = yield self._store.read_usage(
             topics,
-            [budget.topic_filter for budget in look.budgets if budget.topic_filter is not None],
+            [budget.scope for budget in look.budgets if budget.scope is not None],
             [budget.client_id for budget in look.budgets if budget.client_id is not None],
             [budget.payer for budget in look.budgets if budget.payer is not None],
         )
@@ -239,15 +248,22 @@ class Ledger:
                 usage = seen.clients.get(budget.client_id, NO_USAGE)
             elif budget.payer is not None:
                 usage = seen.payers.get(budget.payer, NO_USAGE)
-            elif budget.topic_filter is not None:
-                usage = seen.filters.get(budget.topic_filter, NO_USAGE)
+            elif budget.scope is not None:
+                usage = seen.filters.get(budget.scope, NO_USAGE)
             budget.end_read(usage, now)
 
     def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:
-        """Tell whether to sweep and read once more before the message is refused."""
-        growths = self._budgets.growths(
-            message.topic, size_of(message), message.client_id, self._found(message.topic), self._charge_of(message)
+        """Tell whether to sweep and read once more before the message is refused.
+
+        That is also so if a policy got its quota during the read.
+        """
+        growths = list(
+            self._budgets.growths(
+                message.topic, size_of(message), message.client_id, self._found(message.topic), self._charge_of(message)
+            )
         )
+        if any(budget.read_at is None and budget.quota.is_limited for budget, _ in growths):
+            return True
         refusing = [budget for budget, growth in growths if budget.refusal(growth) is not None]
         return bool(refusing) and (not swept or not all(budget.exact for budget in refusing))
 

@@ -8,7 +8,7 @@ from enum import Enum
 from attrs import frozen
 
 from holdfast.charging import payers_of
-from holdfast.retained.policies import Policy
+from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.scheduling.rates import Rate
 from holdfast.wire.characters import control_character
 from holdfast.wire.properties import Properties
@@ -123,7 +123,7 @@ class RetainerLimits:
     ``control_characters`` tells whether operators may set topics that contain some; clients' packets are checked when
     they arrive. ``max_publish_rate`` counts messages, None for unlimited. With
     ``msg_expiry_interval_override`` None no expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its
-    quota. ``payers`` has the quotas of users and guests, None for none.
+    quota. ``payers`` has the quotas of users and guests, None for none. ``policies`` have the quotas of their topics.
     """
 
     enable: bool = True
@@ -142,6 +142,7 @@ class RetainerLimits:
     client_quota: Quota | None = None
     topic_quotas: tuple[tuple[str, Quota], ...] = ()
     payers: PayerLimits | None = None
+    policies: Policies = NO_POLICIES
     control_characters: bool = True
     refuse_unavailable: bool = False  #: while the store cannot be read: refuse a replay instead of delaying it
 
@@ -151,9 +152,14 @@ class RetainerLimits:
         return Quota("retainer.", self.max_retained_messages, self.max_retained_bytes)
 
     @property
+    def counts_all(self) -> bool:
+        """Whether a quota may count messages of topics without a policy."""
+        return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)
+
+    @property
     def has_quotas(self) -> bool:
         """Whether any quota is configured."""
-        return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)
+        return self.counts_all or self.policies.has_quotas
 
 
 def size_refusal(limits: RetainerLimits, topic: str, size: int, policy: Policy | None = None) -> RetainRefused | None:

@@ -10,6 +10,7 @@ from zope.interface import Attribute, Interface
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.conditional.change import ConditionalChange
 from holdfast.retained.store.rows import Row
+from holdfast.retained.store.usage import ICountedPolicies
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -119,6 +120,9 @@ class IRetainedStore(IReplaySource):
         Expired messages count until the sweep removes them. Topic Filters, Clients and payers are counted only if the
         store was created with quotas for them.
         """
+
+    def count_policies(policies: ICountedPolicies) -> Deferred[None]:
+        """Begin to count the topics of other policies. :meth:`count_usage` counts stored messages of new scopes."""
 
     def count_usage(limit: int) -> Deferred[bool]:
         """Count the next ``limit`` topics for quotas that are new; tell whether topics may be left."""

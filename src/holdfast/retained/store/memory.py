@@ -20,6 +20,7 @@ from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.scans.memory import MemoryScans
+from holdfast.retained.store.usage import NO_COUNTED_POLICIES, ICountedPolicies
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -62,6 +63,8 @@ class MemoryRetainedStore:
         self._bytes = 0
         self.scans = MemoryScans(lambda: [self._rows[topic] for topic in self._topics], self._listed)
 
+    #: policies with a quota
+    policies: ICountedPolicies = NO_COUNTED_POLICIES
     #: changes that wait to be put
     delayed: IDelayedChanges = NO_DELAYED_CHANGES
     available = True
@@ -207,7 +210,7 @@ class MemoryRetainedStore:
                     for topic in topics
                     if topic in rows
                 },
-                {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
+                {one: _usage(row for row in rows.values() if self._counts(one, row.topic)) for one in topic_filters},
                 {one: _usage(row for row in rows.values() if row.client_id == one) for one in clients},
                 {one: _usage(row for row in rows.values() if one in self._payers_of(row)) for one in payers},
             )
@@ -215,6 +218,16 @@ class MemoryRetainedStore:
 
     def _payers_of(self, row: Row) -> tuple[str, ...]:
         return payers_of(row.username, row.client_id, self.names_proven)
+
+    def _counts(self, scope: str, topic: str) -> bool:
+        if scope in self.policies.counted_filters:
+            return self.policies.scope_of(topic) == scope
+        return matches(scope, topic)
+
+    def count_policies(self, policies: ICountedPolicies) -> Deferred[None]:
+        """Keep the policies."""
+        self.policies = policies
+        return succeed(None)
 
     def count_usage(self, limit: int) -> Deferred[bool]:
         """Return False: nothing is counted in advance."""

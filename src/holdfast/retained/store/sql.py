@@ -50,7 +50,7 @@ from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of,
 from holdfast.retained.store.scans.sql import SQLScans
 from holdfast.retained.store.slice_size import SliceSize
 from holdfast.retained.store.upserts import RetainedUpserts
-from holdfast.retained.store.usage import CLIENTS, UsageTable
+from holdfast.retained.store.usage import CLIENTS, NO_COUNTED_POLICIES, ICountedPolicies, UsageTable
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -106,7 +106,7 @@ class SQLRetainedStore:
     A search walks at most ``scan_rows`` topics in one statement (None: the dialect's number). It jumps over topics that
     cannot match where a jump passes over ``jump_rows`` topics. A read ends early after ``read_time`` seconds.
     ``counted_filters`` and, with ``counted_clients``, all Clients have quotas, so their usage is counted. So is that of
-    the payers of the scope ``counted_payers``.
+    the payers of the scope ``counted_payers``, and that of the topics of ``counted_policies``.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class SQLRetainedStore:
         counted_filters: Sequence[str] = (),
         counted_clients: bool = False,
         counted_payers: str | None = None,
+        counted_policies: ICountedPolicies = NO_COUNTED_POLICIES,
         recorder: Recorder = NO_RECORDER,
     ) -> None:
         self.node = store.node
@@ -136,7 +137,7 @@ class SQLRetainedStore:
         most = scan_rows or self._statements.most_scanned
         #: the scan size of each filter, as its last read left it
         self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, most))  # noqa: ARG005
-        self._usage = UsageTable(self._statements, counted_filters, counted_clients, counted_payers)
+        self._usage = UsageTable(self._statements, counted_filters, counted_clients, counted_payers, counted_policies)
         self._recorder = recorder
         self._upserts = RetainedUpserts(
             self._statements, store.node, observe=self._observe, usage=self._usage, recorder=recorder
@@ -324,6 +325,10 @@ class SQLRetainedStore:
 
         return self._handed_first(lambda: self._parts.writer.run(work))
 
+    def count_policies(self, policies: ICountedPolicies) -> Deferred[None]:
+        """Begin to count the topics of other policies, in a transaction of its own."""
+        return self._parts.writer.run(lambda connection: self._usage.count_policies(connection.cursor(), policies))
+
     def count_usage(self, limit: int) -> Deferred[bool]:
         """Count some topics, in a transaction of its own."""
         return self._parts.writer.run(lambda connection: self._usage.count(connection.cursor(), limit))
@@ -447,7 +452,7 @@ class SQLRetainedStore:
         if topics:
             watched = self._usage.watch(cursor, topics)
             self._statements.make_tombstones(cursor, topics, now, revision)
-            self._usage.change(cursor, watched, topics)
+            self._usage.change(cursor, watched)
             self._recorder.record_expired(cursor, topics, now, revision)
             add_to_totals(cursor, self.node, change.count, change.bytes, 0)
         return topics, change

@@ -97,7 +97,7 @@ class RetainedUpserts:
             topics = [row.topic for row in rows]
             watched = self._usage.watch(cursor, topics)
             self._statements.write(cursor, rows, self._node, change)
-            self._usage.change(cursor, watched, topics)
+            self._usage.change(cursor, watched)
         else:
             self._statements.write(cursor, rows, self._node, change)
         # Level counts are never removed. A level count that no topic has any more only costs a term in a pattern.

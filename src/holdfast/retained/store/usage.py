@@ -2,28 +2,34 @@
 
 How it works
 ------------
-A *scope* is a Topic Filter with a quota, all Clients (the scope ``""``, with one row for each Client as *subject*), or
-all payers (:mod:`holdfast.charging`; ``#users`` if User Names are proven, ``#clients`` otherwise). When an operator
-configures a new quota, its topics are counted once, some thousand topics in each
-transaction; ``counted_to`` is the last counted topic, None when all are counted. Meanwhile messages come and go. A
-change of a topic up to ``counted_to`` corrects the sum; a later topic is left to the count.
+A *scope* is a Topic Filter with a quota, the topics of a policy with a quota (:mod:`holdfast.retained.policies`), all
+Clients (the scope ``""``, with one row for each Client as *subject*), or all payers (:mod:`holdfast.charging`;
+``#users`` if User Names are proven, ``#clients`` otherwise). When an operator configures a new quota, its topics are
+counted once, some thousand topics in each transaction; ``counted_to`` is the last counted topic, None when all are
+counted. Meanwhile messages come and go. A change of a topic up to ``counted_to`` corrects the sum; a later topic is
+left to the count.
 
 Example: the quota on ``site/#`` has counted to ``site/4``. A new message of ``site/2`` adds 1 and its bytes. A new
 message of ``site/7`` adds nothing: the count will find it later.
 
-All methods run in the writer's thread, inside its transactions. Without quotas they cost nothing.
+All methods run in the writer's thread, inside its transactions. A topic without a quota costs a look-up in memory, and
+without quotas they cost nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from attrs import field, frozen
 
 from holdfast.charging import payers_of
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.retained.wildcards.plan import KeyRange, plan
 from holdfast.storage.driver import Cursor
-from holdfast.topics import matches
+from holdfast.topic_tree import TopicTree
 
 #: The scope whose subjects are Clients.
 CLIENTS = ""
@@ -37,14 +43,54 @@ _ADD = (
 )
 _DELETE_EMPTY = "DELETE FROM retained_usage WHERE scope = ? AND subject = ? AND subject <> '' AND messages = 0"
 _BEGIN = "INSERT INTO retained_usage VALUES (?, '', 0, 0, '') ON CONFLICT (scope, subject) DO NOTHING"
+_BEGIN_ANEW = (
+    "INSERT INTO retained_usage VALUES (?, '', 0, 0, '') ON CONFLICT (scope, subject) DO UPDATE SET "
+    "messages = 0, bytes = 0, counted_to = ''"
+)
 _READ = "SELECT messages, bytes FROM retained_usage WHERE scope = ? AND subject = ?"
 _COUNTED_TO = "UPDATE retained_usage SET counted_to = ? WHERE scope = ? AND subject = ''"
 _SCOPES = "SELECT DISTINCT scope FROM retained_usage"
 _DELETE_SCOPE = "DELETE FROM retained_usage WHERE scope = ?"
 
 
+class ICountedPolicies(Protocol):
+    """The policies with a quota, as the store counts their topics."""
+
+    @property
+    def counted_filters(self) -> Mapping[str, str]:
+        """The Topic Filter of each scope; not all of its topics need count in the scope."""
+
+    def scope_of(self, topic: str) -> str | None:
+        """Return the scope that a topic counts in, None for none."""
+
+
+class NoCountedPolicies:
+    """No policy has a quota."""
+
+    counted_filters: Mapping[str, str] = MappingProxyType({})
+
+    def scope_of(self, topic: str) -> str | None:
+        """Return None."""
+        return None
+
+
+NO_COUNTED_POLICIES = NoCountedPolicies()
+
+
+@frozen
+class Watched:
+    """Topics before they change: the scopes of each, how far each scope is counted, and the usage of the topics."""
+
+    scopes: Mapping[str, Sequence[str]] = field(factory=dict)
+    counted: Mapping[str, str | None] = field(factory=dict)
+    before: Mapping[str, Usage] = field(factory=dict)
+
+
+_UNWATCHED = Watched()
+
+
 class UsageTable:
-    """Keeps the table ``retained_usage`` for Topic Filters and, with ``clients``, for each Client.
+    """Keeps the table ``retained_usage`` for Topic Filters and ``policies`` and, with ``clients``, for each Client.
 
     ``payers`` is the scope of payers to count, None for none.
     """
@@ -55,13 +101,16 @@ class UsageTable:
         topic_filters: Sequence[str] = (),
         clients: bool = False,
         payers: str | None = None,
+        policies: ICountedPolicies = NO_COUNTED_POLICIES,
     ) -> None:
         self._statements = statements
-        self.scopes = list(topic_filters)
-        if clients:
-            self.scopes.append(CLIENTS)
-        if payers is not None:
-            self.scopes.append(payers)
+        self._of_all = ([CLIENTS] if clients else []) + ([] if payers is None else [payers])
+        self._filters: TopicTree[str, None] = TopicTree()
+        for topic_filter in topic_filters:
+            self._filters.add(topic_filter, topic_filter, None)
+        self._without_policies = [*dict.fromkeys(topic_filters), *self._of_all]
+        self._policies = policies
+        self.scopes = [*self._without_policies, *policies.counted_filters]
         self._payers = payers
 
     def is_empty(self, cursor: Cursor) -> bool:
@@ -79,30 +128,50 @@ class UsageTable:
         for scope in sorted(self.scopes):
             cursor.execute(_BEGIN, (scope,))
 
-    def watch(self, cursor: Cursor, topics: Sequence[str]) -> tuple[dict[str, str | None], dict[str, Usage]]:
-        """Return the state before topics change: how far each scope is counted, and the usage of the topics."""
-        if not self.scopes:
-            return {}, {}
-        counted = self._statements.counted(cursor, self.scopes)
-        return counted, self._statements.usage_of(cursor, topics)
+    def count_policies(self, cursor: Cursor, policies: ICountedPolicies) -> None:
+        """Count the topics of other policies from now on. Topics of the same scopes stay counted.
 
-    def change(
-        self, cursor: Cursor, watched: tuple[dict[str, str | None], dict[str, Usage]], topics: Sequence[str]
-    ) -> None:
+        A new scope is counted from its beginning, also if another node of the database counts it already: until now,
+        this node did not add its changes.
+        """
+        for scope in sorted(policies.counted_filters.keys() - self._policies.counted_filters.keys()):
+            cursor.execute(_BEGIN_ANEW, (scope,))
+        self._policies = policies
+        self.scopes = [*self._without_policies, *policies.counted_filters]
+        self.begin(cursor)
+
+    def watch(self, cursor: Cursor, topics: Sequence[str]) -> Watched:
+        """Return the state before topics change."""
+        if not self.scopes:
+            return _UNWATCHED
+        scopes = {topic: found for topic in topics if (found := self._scopes_of(topic))}
+        if not scopes:
+            return _UNWATCHED
+        counted = self._statements.counted(cursor, sorted({scope for found in scopes.values() for scope in found}))
+        return Watched(scopes, counted, self._statements.usage_of(cursor, list(scopes)))
+
+    def change(self, cursor: Cursor, watched: Watched) -> None:
         """Add the difference between the topics before, as ``watched``, and now."""
-        counted, before = watched
+        counted = watched.counted
         if not counted:
             return
-        after = self._statements.usage_of(cursor, topics)
+        after = self._statements.usage_of(cursor, list(watched.scopes))
         changes: dict[tuple[str, str], tuple[int, int]] = {}
-        for sign, usages in ((-1, before), (1, after)):
-            for scope, counted_to in counted.items():
-                # The count will find later topics itself; counting them here would count them twice.
-                known = (
-                    usages if counted_to is None else {topic: usages[topic] for topic in usages if topic <= counted_to}
-                )
-                _add(changes, scope, known, sign)
+        for sign, usages in ((-1, watched.before), (1, after)):
+            for topic, usage in usages.items():
+                for scope in watched.scopes[topic]:
+                    # The count will find later topics itself; counting them here would count them twice.
+                    if scope in counted and ((upto := counted[scope]) is None or topic <= upto):
+                        _add(changes, scope, usage, sign)
         _write(cursor, changes)
+
+    def _scopes_of(self, topic: str) -> list[str]:
+        """Return the scopes that a topic counts in."""
+        scopes = [*self._of_all, *(scope for scope, _ in self._filters.match(topic))]
+        policy = self._policies.scope_of(topic)
+        if policy is not None:
+            scopes.append(policy)
+        return scopes
 
     def read(self, cursor: Cursor, scope: str, subject: str = "") -> Usage:
         """Return the usage of a subject of a scope."""
@@ -124,10 +193,12 @@ class UsageTable:
         return False
 
     def _count(self, cursor: Cursor, scope: str, counted_to: str, limit: int) -> None:
-        rest = _rest(scope, counted_to)
+        rest = _rest(self._policies.counted_filters.get(scope, scope), counted_to)
         usages = {} if rest is None else self._statements.usage_between(cursor, rest.low, rest.high, limit)
         changes: dict[tuple[str, str], tuple[int, int]] = {}
-        _add(changes, scope, usages, 1)
+        for topic, usage in usages.items():
+            if scope in self._scopes_of(topic):
+                _add(changes, scope, usage, 1)
         _write(cursor, changes)
         if rest is None:
             reached = None
@@ -148,22 +219,18 @@ def _rest(scope: str, counted_to: str) -> KeyRange | None:
     return None
 
 
-def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, usages: Mapping[str, Usage], sign: int) -> None:
-    for subject, size in _charged(scope, usages):
+def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, usage: Usage, sign: int) -> None:
+    for subject in _charged(scope, usage):
         messages, sizes = changes.get((scope, subject), (0, 0))
-        changes[scope, subject] = messages + sign, sizes + sign * size
+        changes[scope, subject] = messages + sign, sizes + sign * usage.bytes
 
 
-def _charged(scope: str, usages: Mapping[str, Usage]) -> Iterator[tuple[str, int]]:
-    for topic, usage in usages.items():
-        if scope == CLIENTS:
-            if usage.client_id:
-                yield usage.client_id, usage.bytes
-        elif scope in _ALL_TOPICS:
-            for payer in payers_of(usage.username, usage.client_id, scope == USERS):
-                yield payer, usage.bytes
-        elif matches(scope, topic):
-            yield "", usage.bytes
+def _charged(scope: str, usage: Usage) -> Iterable[str]:
+    if scope == CLIENTS:
+        return (usage.client_id,) if usage.client_id else ()
+    if scope in _ALL_TOPICS:
+        return payers_of(usage.username, usage.client_id, scope == USERS)
+    return ("",)
 
 
 def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -> None:
