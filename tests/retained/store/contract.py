@@ -694,7 +694,7 @@ class UsageContract:
     def test_the_usage_of_policies_is_exact_from_a_reload_on(
         self, steps: list[Any], tables: list[list[tuple[str, bool]]]
     ) -> None:
-        """Each topic counts for the first policy that matches it, if that has a quota, whatever policies came before."""
+        """Each topic counts for the first policy that matches it, if that has a quota, whatever was before."""
         choices = [
             Policies([Policy(number, one, max_retained_bytes=quota) for number, (one, quota) in enumerate(table, 1)])
             for table in tables
