@@ -117,7 +117,7 @@ def test_the_command_explains_the_policies_in_use(broker: BrokerProcess) -> None
     """It names the policy, and which options are of it; after a reload, it explains the new policies."""
     shown = holdfast(broker, "retainer", "policy", "explain", "plant/7").splitlines()
     assert shown[0] == "plant/7: policy 2, filter plant/#"
-    assert '  write_interval = "1m"' in shown
+    assert '  write_interval = "60s"' in shown
     assert "  announce_expiry = true" in shown
     assert "  force_retain = false  # as for all topics" in shown
     (broker.directory / "holdfast.toml").write_text(LISTENER + '[[retainer.policies]]\nfilter = "meters/+"\n')
