@@ -9,8 +9,8 @@ from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.conditional.change import ConditionalChange
+from holdfast.retained.store.counted_policies import ICountedPolicies
 from holdfast.retained.store.rows import Row
-from holdfast.retained.store.usage import ICountedPolicies
 from holdfast.retained.store.values import (
     Batch,
     Census,

@@ -15,12 +15,12 @@ from holdfast.charging import payers_of
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.conditional.decision import Present, decide
+from holdfast.retained.store.counted_policies import NO_COUNTED_POLICIES, ICountedPolicies
 from holdfast.retained.store.delayed import NO_DELAYED_CHANGES, IDelayedChanges
 from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.scans.memory import MemoryScans
-from holdfast.retained.store.usage import NO_COUNTED_POLICIES, ICountedPolicies
 from holdfast.retained.store.values import (
     Batch,
     Census,

@@ -38,6 +38,7 @@ from holdfast.messages import ChangeOrigin, RetainedChange, RetainedChanges, Ret
 from holdfast.retained.store.bounded_read import BoundedRead, Bounds
 from holdfast.retained.store.conditional.change import ConditionalChange
 from holdfast.retained.store.conditional_upserts import ConditionalUpserts
+from holdfast.retained.store.counted_policies import NO_COUNTED_POLICIES, ICountedPolicies
 from holdfast.retained.store.delayed import NO_DELAYED_CHANGES, IDelayedChanges
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
@@ -50,7 +51,7 @@ from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of,
 from holdfast.retained.store.scans.sql import SQLScans
 from holdfast.retained.store.slice_size import SliceSize
 from holdfast.retained.store.upserts import RetainedUpserts
-from holdfast.retained.store.usage import CLIENTS, NO_COUNTED_POLICIES, ICountedPolicies, UsageTable
+from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
     Batch,
     Census,

@@ -19,12 +19,11 @@ without quotas they cost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol
 
 from attrs import field, frozen
 
 from holdfast.charging import payers_of
+from holdfast.retained.store.counted_policies import NO_COUNTED_POLICIES, ICountedPolicies
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.retained.wildcards.plan import KeyRange, plan
@@ -51,30 +50,6 @@ _READ = "SELECT messages, bytes FROM retained_usage WHERE scope = ? AND subject 
 _COUNTED_TO = "UPDATE retained_usage SET counted_to = ? WHERE scope = ? AND subject = ''"
 _SCOPES = "SELECT DISTINCT scope FROM retained_usage"
 _DELETE_SCOPE = "DELETE FROM retained_usage WHERE scope = ?"
-
-
-class ICountedPolicies(Protocol):
-    """The policies with a quota, as the store counts their topics."""
-
-    @property
-    def counted_filters(self) -> Mapping[str, str]:
-        """The Topic Filter of each scope; not all of its topics need count in the scope."""
-
-    def scope_of(self, topic: str) -> str | None:
-        """Return the scope that a topic counts in, None for none."""
-
-
-class NoCountedPolicies:
-    """No policy has a quota."""
-
-    counted_filters: Mapping[str, str] = MappingProxyType({})
-
-    def scope_of(self, topic: str) -> str | None:
-        """Return None."""
-        return None
-
-
-NO_COUNTED_POLICIES = NoCountedPolicies()
 
 
 @frozen
