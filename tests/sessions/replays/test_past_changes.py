@@ -145,6 +145,27 @@ def test_maximum_packet_size_and_no_local_hold(tmp_path: Path) -> None:
     assert publishes(subscribe(publisher, p.SubscriptionRequest(SINCE + "t/#", 0, no_local=True))) == []
 
 
+def test_upgraded_qos_is_that_of_the_subscription(tmp_path: Path) -> None:
+    """With ``mqtt.upgrade_qos`` too, a change comes with the QoS of the Subscription."""
+    broker, _ = logged(tmp_path / "db", 3, limits=Limits(upgrade_qos=True))
+    came = publishes(subscribe(broker.client("c", 5), "$history/changes/-40s/-0s/t/#", qos=1))
+    assert [packet.qos for packet in came] == [1, 1, 1]
+
+
+def test_lost_permission_counts_for_the_rest(tmp_path: Path) -> None:
+    """A topic that may not be received any more brings no more changes, and the others go on in their order."""
+    rules = Permissions()
+    broker, expected = logged(tmp_path / "db", limits=Limits(max_inflight=2), authorizer=rules)
+    client = broker.client("c", 5)
+    prefix = "$history/changes/-40s/-0s/"
+    came = publishes(subscribe(client, prefix + "t/#", qos=1))
+    sent = len(came)
+    assert 0 < sent < 5
+    rules.deny("receive", "t/1")
+    found = log(client, list(came), prefix)
+    assert found == expected[:sent] + [change for change in expected[sent:] if change[0] != "t/1"]
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("killed", [False, True])
 def test_interrupted_replay_goes_on_in_its_order(database: Path | str, killed: bool, qos: int) -> None:

@@ -62,7 +62,7 @@ from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.pending_marker import NO_HISTORY, NOT_AUTHORIZED, TOO_LARGE
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.sizes import HELD_ENTRY, HELD_IDENTIFIER
-from holdfast.topics import behind_time, is_of_past, matches
+from holdfast.topics import CHANGES_PREFIX, behind_time, is_of_past, matches
 from holdfast.wire import PacketParser, ReasonCode
 from holdfast.wire.packets import Publish
 
@@ -342,7 +342,11 @@ class ReplayDelivery:
 
     def _highest_qos(self, subscription: Subscription) -> int:
         """Return the highest QoS with which a message of this replay may be sent."""
-        return 2 if self._session.limits.upgrade_qos and subscription.qos else subscription.qos
+        return 2 if self._upgrades() and subscription.qos else subscription.qos
+
+    def _upgrades(self) -> bool:
+        """Tell whether the higher QoS counts. Changes of the past have QoS 2, so that none overtakes another."""
+        return self._session.limits.upgrade_qos and not self._topic_filter.startswith(CHANGES_PREFIX)
 
     def _is_numbered(self, messages: Slice) -> bool:
         """Tell whether each packet gets QoS 1 and a Packet Identifier, and no other change."""
@@ -351,7 +355,7 @@ class ReplayDelivery:
         return (
             subscription.qos == 1
             and self._session.inflight.in_blocks
-            and not self._session.limits.upgrade_qos
+            and not self._upgrades()
             and subscription.identifier is None
             and not messages.soonest_expiry
             and bool(messages.qos)
@@ -373,7 +377,7 @@ class ReplayDelivery:
         session = self._session
         link = self._link
         subscription = self._subscription()
-        upgrade = session.limits.upgrade_qos
+        upgrade = self._upgrades()
         maximum = link.maximum_packet_size
         v5 = link.protocol_version == 5
         now = session.now()
