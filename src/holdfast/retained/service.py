@@ -224,7 +224,7 @@ class RetainedMessages(Service):
 
     def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
         """Return a Deferred if the store has to be read first: the message may not fit, or its topic may be cleared."""
-        ledger = self._ledger
+        ledger = self._ledger_of(message.topic)
         if ledger is None or not message.payload or not self._limits.enable:
             return None
         if self._refusal(message, by_operator) is not None:
@@ -276,8 +276,8 @@ class RetainedMessages(Service):
         """Announce a conditional change that is stored now."""
         if decision.verdict is Verdict.STORED:
             self.changes[kind] += 1
-            if kind is ChangeKind.CLEAR and self._ledger is not None:
-                self._ledger.cleared(topic)
+            if kind is ChangeKind.CLEAR and (ledger := self._ledger_of(topic)) is not None:
+                ledger.cleared(topic)
             if self._conditional.pending:  # others that were submitted before and are decided later are overtaken
                 self._conditional.note(topic, decision.revision)
             if not decision.overtaken:  # else a newer change was announced before
@@ -471,6 +471,11 @@ class RetainedMessages(Service):
         elif self._counts_all or self.policies.has_quotas:
             self._ledger = Ledger(self._store, limits=self._limits, sweep=self._sweep.make_room, clock=self._clock)
 
+    def _ledger_of(self, topic: str) -> Ledger | None:
+        """Return the ledger if a quota may count this topic: others cost as much as without quotas."""
+        ledger = self._ledger
+        return None if ledger is None or not (self._counts_all or self.policies.scope_of(topic)) else ledger
+
     def _counted(self) -> None:
         """Ask the store anew: it has counted stored messages for quotas that are new."""
         if self._ledger is not None:
@@ -498,8 +503,9 @@ class RetainedMessages(Service):
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         revision = self._store.next_revision()
         change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
-        if self._ledger is not None:
-            self._ledger.cleared(message.topic)
+        ledger = self._ledger_of(message.topic)
+        if ledger is not None:
+            ledger.cleared(message.topic)
         return self._put(change, ChangeKind.CLEAR, origin, live)
 
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
@@ -583,16 +589,18 @@ class RetainedMessages(Service):
         refusal = self._refusal(message, by_operator)
         if refusal is not None:
             raise refusal
-        if self._ledger is not None:
-            self._ledger.charge(message)
+        ledger = self._ledger_of(message.topic)
+        if ledger is not None:
+            ledger.charge(message)
         if self._publishing is not None and not by_operator:
             self._publishing.take(1, self._clock.seconds())
 
     def _expired(self, topics: Sequence[str]) -> None:
         self.changes[ChangeKind.EXPIRE] += len(topics)
         for topic in topics:
-            if self._ledger is not None:
-                self._ledger.cleared(topic)
+            ledger = self._ledger_of(topic)
+            if ledger is not None:
+                ledger.cleared(topic)
             # A conditional change that waits is newer: its commit follows this one.
             revision = self._store.next_revision()
             self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))

@@ -142,7 +142,9 @@ class UsageTable:
 
     def _scopes_of(self, topic: str) -> list[str]:
         """Return the scopes that a topic counts in."""
-        scopes = [*self._of_all, *(scope for scope, _ in self._filters.match(topic))]
+        scopes = [*self._of_all]
+        if self._filters:
+            scopes += [scope for scope, _ in self._filters.match(topic)]
         policy = self._policies.scope_of(topic)
         if policy is not None:
             scopes.append(policy)
