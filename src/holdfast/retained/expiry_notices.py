@@ -14,6 +14,7 @@ Notices wait for room like the changes of operators, so that a million of them s
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -43,7 +44,8 @@ class ExpiryNotices:
     def __init__(self, feed: ChangeFeed, publisher: INoticePublisher) -> None:
         self._feed = feed
         self._publisher = publisher
-        self._waiting: dict[str, None] = {}  # in the order of their sending
+        # In the order of their sending. A dict would search past all that were sent to find the first one.
+        self._waiting: OrderedDict[str, None] = OrderedDict()
         self._listening: int | None = None  # the key of the change feed, while notices wait
         self._sending: Deferred[None] = succeed(None)
 

@@ -206,10 +206,11 @@ def test_denied() -> None:
     assert [code for code, _ in answers(client)] == [0x87, 0x10]
 
 
-def test_will_with_a_condition_is_refused() -> None:
+@pytest.mark.parametrize("condition", [ABSENT, ("holdfast-if-absnet", "")])
+def test_will_with_a_condition_is_refused(condition: tuple[str, str]) -> None:
     """Nobody could be told its outcome, so the CONNECT is refused with 0x83."""
     client = Client(MemoryBroker(), 5)
-    will = p.Will("t", b"gone", 1, True, properties=Properties(user_properties=(ABSENT,)))
+    will = p.Will("t", b"gone", 1, True, properties=Properties(user_properties=(condition,)))
     connack = client.connect("c", will=will, properties=Properties(user_properties=(("holdfast", "?"),)))
     assert connack is not None
     assert connack.reason_code == 0x83

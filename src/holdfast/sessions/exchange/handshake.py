@@ -13,7 +13,7 @@ import attrs
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import has_condition
 from holdfast.extensions.participation import ANSWER, takes_part
-from holdfast.extensions.requests import broker_property
+from holdfast.extensions.requests import broker_property, check_publish_names
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
@@ -82,6 +82,10 @@ class Handshake:
                 raise ConnectRefused(
                     ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no conditions: nobody is told its outcome"
                 )
+            try:
+                check_publish_names(will.properties.user_properties)
+            except BadRequest as refused:
+                raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"the Will: {refused}") from None
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
         if self.drops_bridge_state:
