@@ -123,9 +123,10 @@ class InflightMessages(InflightTable):
         self, link: IClientLink, packet_identifier: int, entry: Inflight, ticket: CommitTicket, first: bool
     ) -> None:
         """Send a PUBLISH once this ticket is settled. ``first`` tells that it was not stored before."""
-        entry.state = AWAITS_COMMIT
+        self._note_awaiting(packet_identifier, entry)
 
         def settled(failure: StorageFailure | None) -> None:
+            self._awaits_no_longer(packet_identifier, entry)
             if entry.state is OVER:
                 return
             with (self._link or link).guard:
@@ -335,9 +336,8 @@ class InflightMessages(InflightTable):
     def detach(self) -> None:
         """Note that the connection is gone."""
         self._link = None
-        for entry in self.entries.values():
-            if entry.state is AWAITS_COMMIT:
-                self._note_unsent(entry)
+        for entry in self._awaiting.values():
+            self._note_unsent(entry)
 
     def close(self) -> None:
         """Tell the Session nothing any more: it has ended. Each refers to the other otherwise."""

@@ -19,11 +19,15 @@ from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers, las
 from holdfast.sessions.delivery.window import Window
 from holdfast.sizes import HELD_ENTRY, HELD_IDENTIFIER
 
+#: of Sessions without such messages; nothing is ever added
+_NONE_AWAITING: dict[int, Inflight] = {}
+
 
 class InflightTable:
     """The messages in flight of one Session."""
 
     __slots__ = (
+        "_awaiting",
         "_deliveries",
         "_identifiers",
         "_unsent_topics",
@@ -39,6 +43,7 @@ class InflightTable:
     def __init__(self, window: Window, deliveries: Deliveries) -> None:
         self.entries: dict[int, Inflight] = {}
         self.blocks = NO_BLOCKS
+        self._awaiting = _NONE_AWAITING  # of the entries, those that await a commit
         self._window = window
         self._deliveries = deliveries
         self._identifiers = PacketIdentifiers()
@@ -92,8 +97,8 @@ class InflightTable:
             self._window.bytes += entry.size
 
     def unsent(self) -> list[Inflight]:
-        """Return the messages that have not been sent yet."""
-        return [entry for entry in self.entries.values() if entry.state is AWAITS_COMMIT or entry.state is UNSENT]
+        """Return the messages that have not been sent yet. It costs nothing for those that have been sent."""
+        return [*self._awaiting.values(), *(entry for entry in self.to_resend.values() if entry.state is UNSENT)]
 
     def unsent_replayed_topics(self) -> Iterable[str]:
         """Return the topics of replayed messages that have not been sent yet."""
@@ -119,10 +124,22 @@ class InflightTable:
         self._free(packet_identifier, entry)
         self._waits_no_longer(packet_identifier)
         self._unsent_topics.pop(packet_identifier, None)
+        self._awaits_no_longer(packet_identifier, entry)
         entry.state = OVER
         self._window.replayed -= entry.replayed
         if entry.delivery is not None:
             self._deliveries.forget(entry.delivery)
+
+    def _note_awaiting(self, packet_identifier: int, entry: Inflight) -> None:
+        """Note that a message awaits a commit."""
+        if self._awaiting is _NONE_AWAITING:
+            self._awaiting = {}
+        self._awaiting[packet_identifier] = entry
+        entry.state = AWAITS_COMMIT
+
+    def _awaits_no_longer(self, packet_identifier: int, entry: Inflight) -> None:
+        if self._awaiting.get(packet_identifier) is entry:
+            del self._awaiting[packet_identifier]
 
     def _free(self, packet_identifier: int, entry: Inflight) -> None:
         """Drop the packet of a message, and give its bytes back to the window."""
