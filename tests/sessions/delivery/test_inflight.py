@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from holdfast.sessions.counters import Counters
@@ -94,6 +96,24 @@ def test_every_event_changes_a_message_as_the_tables_say(
     assert refused == (version >= PROTOCOL_ERRORS.get((qos, state, event), 6))
     assert message.entry.state is (QOS_1 if qos == 1 else QOS_2).get((state, event), state)
     assert (not message.messages.entries) == (message.entry.state is OVER)
+    repeated = _IDENTIFIER in message.messages.to_resend and message.entry.state is InflightState.UNSENT
+    assert bool(message.messages.unsent()) == (message.entry.state is InflightState.AWAITS_COMMIT or repeated)
+
+
+def test_unsent_messages_are_found_without_the_others() -> None:
+    """Each replay asks for them when it begins, so a thousand messages in flight may cost a thousand replays nothing."""
+
+    class Unwalked(dict[int, Inflight]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError
+
+        values = items = __iter__  # type: ignore[assignment]
+
+    message = OneMessage(2, InflightState.AWAITS_COMMIT)
+    message.messages.entries = Unwalked(message.messages.entries)
+    assert message.messages.unsent() == [message.entry]
+    message.happens(InflightEvent.COMMIT_ENDED)
+    assert message.messages.unsent() == []
 
 
 def test_no_protocol_error_has_a_next_state() -> None:
