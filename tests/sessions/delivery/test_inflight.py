@@ -101,7 +101,7 @@ def test_every_event_changes_a_message_as_the_tables_say(
 
 
 def test_unsent_messages_are_found_without_the_others() -> None:
-    """Each replay asks for them when it begins, so a thousand messages in flight may cost a thousand replays nothing."""
+    """Each replay asks for them when it begins, so the cost must not rise with the messages in flight."""
 
     class Unwalked(dict[int, Inflight]):
         def __iter__(self) -> Iterator[int]:
