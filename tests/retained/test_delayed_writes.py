@@ -215,6 +215,19 @@ def test_lists_and_jobs_of_the_writer_see_what_waits(broker: RestartableBroker) 
     assert stored(broker, "w/a") == b"new"
 
 
+def test_a_replay_remembers_a_bounded_number_of_waiting_messages(broker: RestartableBroker) -> None:
+    """Beyond it they are written, so that the replay can forget them."""
+    client = broker.client("c", 5)
+    told: list[Change] = []
+    listening = broker.retained.feed.listen(told.append)
+    for number in range(1200):
+        client.publish(f"w/{number}", b"x", 0, True)
+        broker.commit()
+    assert len(told) == 1200
+    assert sum(not change.ticket.settled for change in told) <= 500
+    broker.retained.feed.forget(listening)
+
+
 def test_many_waiting_topics_are_written_in_parts(broker: RestartableBroker) -> None:
     """No turn writes more than a few hundred. Who waits for all of them waits for the last part."""
     client = broker.client("c", 5)

@@ -15,7 +15,7 @@ A change keeps the revision and the time of its arrival. All other ways to the s
   replay, a list, or the past never lacks a waiting change, and a reader of ``a`` does not cause a write of ``b``.
 - While conditional changes are undecided, and during an import, nothing is delayed.
 - A replay that runs hears of a waiting change at once, and drops its older copy. The ticket of that change is settled
-  when it has been given to the writer.
+  when it has been given to the writer. A replay remembers a thousand changes, so beyond some hundred all are written.
 
 The invariant: a waiting change is newer than every change of its topic that this node has given to the writer.
 
@@ -41,6 +41,8 @@ _MOST_BYTES = 16 << 20
 _AT_ONCE = 200
 #: The waiting topics that a reader's Topic Filter is compared with: about a microsecond each.
 _COMPARED = 2000
+#: The changes that running replays may remember: fewer than ``MOST_MARKS`` of ``replay/held_messages.py``.
+_MOST_TOLD = 500
 
 
 class DelayedWrites:
@@ -87,10 +89,12 @@ class DelayedWrites:
         return True
 
     def ticket_of(self, topic: str) -> CommitTicket:
-        """Return a ticket that is settled with the waiting change of a topic."""
+        """Return a ticket for a running replay. It is settled with the waiting change of a topic."""
         ticket = self._tickets.get(topic)
         if ticket is None:
             ticket = self._tickets[topic] = CommitTicket()
+        if len(self._tickets) > _MOST_TOLD:
+            self.write()
         return ticket
 
     def write_topic(self, topic: str) -> None:
