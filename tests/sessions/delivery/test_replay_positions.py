@@ -58,6 +58,17 @@ def test_only_changed_positions_are_stored() -> None:
     assert not positions
 
 
+def test_the_end_of_one_replay_looks_at_no_other() -> None:
+    """Thousands may await their last acknowledgements: each end of a replay must not cost a look at all of them."""
+    positions = running("a", "b", "c")
+    assert list(positions.change("b", "b/1")) == [("b", ReplayProgress("b/1", 2))]
+    assert list(positions.change("b", "b/1")) == []
+    positions.delivered("b", is_stored=True)
+    assert list(positions.change("b", "")) == [("b", None)]
+    assert list(positions.change("b", "")) == []
+    assert list(changes(positions, "z")) == ["a", "c"]
+
+
 def test_nothing_is_kept_of_a_delivered_replay_whose_session_is_not_stored() -> None:
     positions = running("t/#")
     positions.delivered("t/#", is_stored=False)

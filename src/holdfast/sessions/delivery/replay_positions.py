@@ -168,11 +168,18 @@ class ReplayPositions:
 
         Waiting replays do not change, so they cost nothing.
         """
-        for positions in (self._running, self._delivered):
-            for topic_filter, position in list(positions.items()):
-                present = position.present(cursor_of(topic_filter))
-                if present is None:
-                    del positions[topic_filter]
-                if present != position.saved:
-                    position.saved = present
-                    yield topic_filter, position.progress
+        for topic_filter in [*self._running, *self._delivered]:
+            yield from self.change(topic_filter, cursor_of(topic_filter))
+
+    def change(self, topic_filter: str, cursor: str) -> Iterator[tuple[str, ReplayProgress | None]]:
+        """Yield the position of one replay, as :meth:`changes` does; nothing if it has not changed."""
+        positions = self._running if topic_filter in self._running else self._delivered
+        position = positions.get(topic_filter)
+        if position is None:
+            return
+        present = position.present(cursor)
+        if present is None:
+            del positions[topic_filter]
+        if present != position.saved:
+            position.saved = present
+            yield topic_filter, position.progress

@@ -82,8 +82,8 @@ _LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
 class IReplays(Protocol):
     """The methods of all replays of a Client that one replay calls."""
 
-    def save(self) -> None:
-        """Store the positions of the replays."""
+    def save_position(self, topic_filter: str) -> None:
+        """Store the position of one replay."""
 
     def share_window(self) -> None:
         """Share the window between live messages and the replays that have begun."""
@@ -426,7 +426,7 @@ class ReplayDelivery:
             self.left_out(too_large)
         self._note_sent(sent, size)
         if noted:  # in the same transaction as the deliveries
-            self._replays.save()
+            self._replays.save_position(self._topic_filter)
 
     def _authorize(self, messages: Slice) -> None:
         """Ask the authorizer about each message, and send the allowed ones in their order."""

@@ -150,7 +150,7 @@ class Replays:
         if ended is not None and position is not None:
             position.cursor = ended.replay.cursor
             self._session.replay_positions.delivered(topic_filter, self._session.record.durable)
-            self.save()
+            self.save_position(topic_filter)
             self._start_waiting()
         self.share_window()
 
@@ -170,6 +170,11 @@ class Replays:
         """Store the positions of the replays, where they have changed."""
         if self._session.record.durable:
             self._session.save_replay_positions(self._cursor_of)
+
+    def save_position(self, topic_filter: str) -> None:
+        """Store the position of one replay, where it has changed."""
+        if self._session.record.durable:
+            self._session.save_replay_position(topic_filter, self._cursor_of(topic_filter))
 
     def _cursor_of(self, topic_filter: str) -> str:
         running = self._running.get(topic_filter)

@@ -236,6 +236,11 @@ class Session:
         for topic_filter, progress in self.replay_positions.changes(cursor_of):
             self.record.subscribed(topic_filter, self.subscriptions[topic_filter], progress)
 
+    def save_replay_position(self, topic_filter: str, cursor: str) -> None:
+        """Store the position of one replay if it has changed: thousands may await acknowledgements."""
+        for _, progress in self.replay_positions.change(topic_filter, cursor):
+            self.record.subscribed(topic_filter, self.subscriptions[topic_filter], progress)
+
     def stop_replay(self, topic_filter: str) -> None:
         """Stop the replay of a subscription that is about to be removed, if it runs now."""
         self._replays.stop(topic_filter)
