@@ -22,6 +22,8 @@ from tests.e2e.never_stale.witness import Violation
 
 #: A moment is over after this time, in seconds: times of changes are in milliseconds.
 _MOMENT = 0.002
+#: The broker answers one question of a Client at a time, and lets four more wait.
+_MOST_QUESTIONS = 4
 
 
 @define
@@ -49,6 +51,7 @@ class Inquirer:
         self._link: Link | None = None
         self._numbers = itertools.cycle(range(1, 65_536))
         self._open: dict[int, Inquiry] = {}
+        self._progress = asyncio.Event()
 
     def has_everything(self) -> bool:
         """Tell whether all answers have come."""
@@ -58,8 +61,11 @@ class Inquirer:
         return f"{self.client_id}, which waits for {list(self._open.values())}"
 
     async def ask(self, topic_filter: str) -> None:
-        """Ask for the retained messages."""
-        await self._begin()
+        """Ask for the retained messages. If many questions wait already, wait for an answer."""
+        link = await self._begin()
+        while sum(not inquiry.at for inquiry in self._open.values()) >= _MOST_QUESTIONS and not link.closed:
+            self._progress.clear()
+            await self._progress.wait()
         self._ask(topic_filter, "", b"")
 
     async def look_back(self, topic_filter: str) -> None:
@@ -101,6 +107,7 @@ class Inquirer:
 
     def _take(self, packet: p.Packet) -> None:
         self._conduct.changed.set()
+        self._progress.set()
         match packet:
             case p.Publish():
                 try:
@@ -181,4 +188,5 @@ class Inquirer:
                 raise Violation(f"{self.client_id}: {what}")
 
     def _ended(self, last_words: str) -> None:
+        self._progress.set()
         self._conduct.complain(Violation(f"{self.client_id}: the broker ended the connection: {last_words}"))
