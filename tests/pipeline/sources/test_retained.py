@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import read_retained, snapshot_of
 from holdfast.topics import matches
-from tests.pipeline.stores import NOW, Filled, message
+from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark
 
@@ -79,3 +80,54 @@ def test_a_snapshot_does_not_change_while_the_broker_writes(spark: SparkSession,
         found = frame.collect()
     assert len(found) == 500
     assert {bytes(row.payload) for row in found} == {b"before"}
+
+
+def test_as_of_gives_the_messages_of_a_past_time(spark: SparkSession, recorded: Filled) -> None:
+    """Cleared, replaced and expired ones are as they were then, with any number of partitions."""
+    recorded.put(message("a/1", b"old", client_id="c"), message("b"), message("c", expires_at=NOW + 15), at=NOW)
+    recorded.put(message("a/1", b"new"), message("b", b""), message("d"), at=NOW + 20)
+    read = spark.read.format("retained").option("storage", recorded.url)
+
+    def at(moment: str, **options: object) -> list[tuple[str, bytes]]:
+        rows = read.options(**{"partitions": 2, "as_of": moment, **options}).load().orderBy("topic").collect()
+        return [(row.topic, bytes(row.payload)) for row in rows]
+
+    assert at(str(NOW + 10)) == [("a/1", b"old"), ("b", b"x"), ("c", b"x")]
+    assert at("2023-11-14T22:13:20.016Z") == [("a/1", b"old"), ("b", b"x")]  # NOW + 16: c has expired
+    assert at(str(NOW + 20), filter="a/+") == [("a/1", b"new")]
+    (row,) = (
+        read.option("as_of", NOW + 10)
+        .option("columns", "stored_at, client_id")
+        .option("filter", "a/1")
+        .load()
+        .collect()
+    )
+    assert (row.stored_at.astimezone(UTC), row.client_id) == (datetime.fromtimestamp(NOW / 1000, UTC), "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"as_of": NOW - 10**9}, "as_of: the history does not go back to"),
+        ({"as_of": "noon"}, "as_of: 'noon' is not a time; write it as"),
+        ({"as_of": NOW, "expired_at": NOW}, "as_of and expired_at exclude each other"),
+    ],
+)
+def test_a_time_that_the_history_does_not_know_is_refused(
+    spark: SparkSession, tmp_path: Path, options: dict[str, object], words: str
+) -> None:
+    """Instead of an answer about another time."""
+    with database("sqlite", tmp_path, recorded=True) as recorded:
+        recorded.put(message("a"))
+        read = spark.read.format("retained").option("storage", recorded.url)
+        with pytest.raises(PySparkException, match=words):
+            read.options(**options).load().collect()  # type: ignore[arg-type]
+
+
+def test_as_of_without_a_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The message tells how to get one."""
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("a"))
+        read = spark.read.format("retained").option("storage", filled.url).option("as_of", "1m")
+        with pytest.raises(PySparkException, match=r"there is no history: .* retainer.history.enable = true"):
+            read.load().collect()

@@ -29,6 +29,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import HISTORY, Column, chosen, struct_of
 from holdfast.pipeline.sources.options import Options
+from holdfast.pipeline.sources.ranges import Condition
 from holdfast.topics import EVERY_TOPIC
 
 # SQL is built from constants and the names of columns: values are always bound.
@@ -84,11 +85,15 @@ class HistorySource(DataSource):
         return HistoryStreamReader(Options(self.name(), self.options, STREAM_OPTIONS), chosen(HISTORY, schema))
 
 
-class _EntryReader:
-    """The common part of the readers of a table and of a stream: the tasks."""
+class EntryReader:
+    """The common part of the readers of a table, of a stream and of a past time: the tasks.
 
-    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+    Only entries that meet the condition ``only`` become rows.
+    """
+
+    def __init__(self, options: Options, columns: tuple[Column, ...], only: Condition | None = None) -> None:
         self._columns = columns
+        self._only = only
         self._source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         self._parts = options.partitions()
@@ -101,25 +106,34 @@ class _EntryReader:
         where, values = "seq > ? AND seq <= ?", [partition.after, partition.upto]
         if partition.newest_upto is not None:
             where, values = f"{where} AND {_NEWEST}", [*values, partition.newest_upto]
+        if self._only is not None:
+            where, values = f"{where} AND {self._only.sql}", [*values, *self._only.values]
         statement = (
             f"SELECT {columns}{', topic' if checked else ''} FROM retained_history AS entries "
             f"WHERE {where} ORDER BY seq"
         )
         with self._source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
             yield from batches_of(MatchingRows(cursor, self._filter) if checked else cursor, self._columns)
-            if partition.complete_after is not None:  # in the transaction that has read the entries
-                _require_complete(transaction, max(partition.after, partition.complete_after), partition.upto)
+            self._verify(transaction, partition)
+
+    def _verify(self, transaction: ReadTransaction, partition: EntryRange) -> None:
+        """Raise :class:`PipelineError` if entries are missing, in the transaction that has read them."""
+        if partition.complete_after is not None:
+            _require_complete(transaction, max(partition.after, partition.complete_after), partition.upto)
 
     def _divided(
         self, after: int, upto: int, complete_after: int | None = None, newest_upto: int | None = None
     ) -> Sequence[InputPartition]:
         """Divide a range of entries into partitions of the same length."""
+        return [EntryRange(low, high, complete_after, newest_upto) for low, high in self._edges(after, upto)]
+
+    def _edges(self, after: int, upto: int) -> list[tuple[int, int]]:
         count = min(self._parts, upto - after)
         edges = [after + (upto - after) * part // count for part in range(count + 1)] if count > 0 else []
-        return [EntryRange(low, high, complete_after, newest_upto) for low, high in pairwise(edges)]
+        return list(pairwise(edges))
 
 
-class HistoryReader(_EntryReader, DataSourceReader):
+class HistoryReader(EntryReader, DataSourceReader):
     """Reads the history as a table."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
@@ -138,7 +152,7 @@ class HistoryReader(_EntryReader, DataSourceReader):
         return parts or [EntryRange(there.last, there.last)]  # Spark needs at least one partition
 
 
-class HistoryStreamReader(_EntryReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class HistoryStreamReader(EntryReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the history as a stream.
 
     An offset has ``seq``, the last entry that was read, and ``pruned``: up to this entry, some were missing when the

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.pipeline.sources.columns import Column, named
+from holdfast.times import ALLOWED, BadTime, moment_of
 from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
@@ -43,6 +44,18 @@ class Options:
         if not least <= value <= most:
             raise PipelineError(f"format {self._format}: {name} is a number from {least} to {most}, not {text!r}")
         return value
+
+    def moment(self, name: str, now: int) -> int | None:
+        """Return a time in milliseconds since the epoch, as the commands accept it; None without the option."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return moment_of(text, now)
+        except BadTime as error:
+            raise PipelineError(
+                f"format {self._format}: {name}: {text!r} is not a time; write it as {ALLOWED}"
+            ) from error
 
     def partitions(self) -> int:
         """Return the number of partitions."""

@@ -1,8 +1,9 @@
 """Reading ``format("retained")``: the retained messages, as a table.
 
 Options, with defaults in parentheses: ``storage`` (the database's URL) or ``config`` (the broker's file); ``filter``, a
-Topic Filter (all topics); ``columns``, names separated by commas (all columns); ``partitions`` (1); ``as_of``, a time
-in milliseconds since the epoch (now): messages that had expired by then are left out; ``pushdown`` (false): the
+Topic Filter (all topics); ``columns``, names separated by commas (all columns); ``partitions`` (1); ``as_of``, a past
+time (none): the messages that were retained then, from the history; ``expired_at``, a time (now): messages of the
+present table that have expired by then are left out. Times are as in the commands. ``pushdown`` (false): the
 database evaluates conditions, if ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and ``exported``, set by
 :class:`holdfast.pipeline.Snapshot`. Several partitions read at different times, so they need one of the last two:
 without a snapshot they would be inconsistent. A schema selects columns too, and overrides ``columns``.
@@ -23,6 +24,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import RETAINED, Column, chosen, struct_of
 from holdfast.pipeline.sources.options import Options
+from holdfast.pipeline.sources.past import PastReader
 from holdfast.pipeline.sources.pushdown import pushed
 from holdfast.pipeline.sources.ranges import Condition, TopicSelection, divided, selection
 from holdfast.pipeline.sources.splitting import bounds, within
@@ -31,8 +33,7 @@ from holdfast.retained.wildcards.plan import KeyRange
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
-OPTIONS = ("filter", "columns", "partitions", "as_of", "pushdown", "copy", "exported")
-_EVER = 2**63 - 1
+OPTIONS = ("filter", "columns", "partitions", "as_of", "expired_at", "pushdown", "copy", "exported")
 
 
 class TopicRanges(InputPartition):
@@ -57,9 +58,14 @@ class RetainedSource(DataSource):
         """Return the columns of the option ``columns``."""
         return struct_of(Options(self.name(), self.options, OPTIONS).columns(RETAINED))
 
-    def reader(self, schema: StructType) -> RetainedReader:
-        """Return a reader of the columns of a schema."""
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the columns of a schema, of the present messages or of those of a past time."""
         options = Options(self.name(), self.options, OPTIONS)
+        at = options.moment("as_of", time.time_ns() // 1_000_000)
+        if at is not None:
+            if options.text("expired_at") is not None:
+                raise PipelineError("format retained: as_of and expired_at exclude each other; as_of expires by itself")
+            return PastReader(options, chosen(RETAINED, schema), at)
         reader = PushdownReader if options.flag("pushdown") else RetainedReader
         return reader(options, chosen(RETAINED, schema))
 
@@ -72,7 +78,9 @@ class RetainedReader(DataSourceReader):
         self._source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         self._parts = options.partitions()
-        self._as_of = options.number("as_of", time.time_ns() // 1_000_000, 0, _EVER)
+        now = time.time_ns() // 1_000_000
+        expired_at = options.moment("expired_at", now)
+        self._expired_at = now if expired_at is None else expired_at
         self._conditions: tuple[Condition, ...] = ()
         if self._parts > 1 and self._source.copy is None and self._source.exported is None:
             raise PipelineError(
@@ -110,7 +118,7 @@ class RetainedReader(DataSourceReader):
     def _where(self, partition: TopicRanges) -> tuple[str, list[Any]]:
         ranges, values = within(partition.ranges)
         terms = [f"({ranges})", "tombstone = 0", "(expires_at IS NULL OR expires_at > ?)"]
-        bound: list[Any] = [*values, self._as_of]
+        bound: list[Any] = [*values, self._expired_at]
         for condition in partition.conditions:
             terms.append(condition.sql)
             bound += condition.values

@@ -31,7 +31,9 @@ def read_retained(
     """
     pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
     reader = spark.read.format("retained").schema(_named(RETAINED, columns)).options(**snapshot.options)
-    reader = reader.option("as_of", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
+    reader = (
+        reader.option("expired_at", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
+    )
     return reader.option("partitions", partitions or parallelism(spark)).load()
 
 

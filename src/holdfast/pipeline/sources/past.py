@@ -1,0 +1,62 @@
+"""Reading ``format("retained")`` with the option ``as_of``: the messages that were retained at a past time.
+
+How it works. The history finds the time's moment: a range of entries, whose newest entry of each topic tells what was
+retained then. The rules are those of ``retained/history/moments.py``. Each task checks its part in the transaction that
+reads it, so pruning cannot make topics disappear from the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from attrs import evolve
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from holdfast.pipeline.database.connection import ReadTransaction, check
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.sources.columns import Column
+from holdfast.pipeline.sources.history import EntryRange, EntryReader
+from holdfast.pipeline.sources.options import Options
+from holdfast.pipeline.sources.ranges import Condition
+from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, find_moment
+from holdfast.storage.revisions import TIME_SHIFT
+
+_STORED_AT = f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000"
+
+
+class PastRange(EntryRange):
+    """The entries of one task, for a moment."""
+
+    def __init__(self, after: int, upto: int, moment: Moment) -> None:
+        super().__init__(after, upto, newest_upto=moment.last_seq)
+        self.moment = moment
+
+
+class PastReader(EntryReader, DataSourceReader):
+    """Reads the messages that were retained at ``at``, in milliseconds since the epoch, from the history."""
+
+    def __init__(self, options: Options, columns: tuple[Column, ...], at: int) -> None:
+        # The history has no column stored_at: it follows from the entry.
+        found = [evolve(column, sql=_STORED_AT) if column.name == "stored_at" else column for column in columns]
+        super().__init__(options, tuple(found), Condition(retained_sql("?"), (at,)))
+        self._at = at
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Find the moment, and divide its entries. Raises :class:`PipelineError` if the history cannot answer."""
+        check(self._source.url)
+        with self._source.transaction() as transaction:
+            try:
+                moment = find_moment(transaction.connection.cursor(), self._at, time.time_ns() // 1_000_000)
+            except HistoryUnavailable as error:
+                raise PipelineError(f"format retained: as_of: {error}") from error
+        parts = [PastRange(low, high, moment) for low, high in self._edges(moment.first_seq, moment.last_seq)]
+        return parts or [PastRange(moment.last_seq, moment.last_seq, moment)]  # Spark needs at least one partition
+
+    def _verify(self, transaction: ReadTransaction, partition: EntryRange) -> None:
+        assert isinstance(partition, PastRange)
+        try:
+            check_moment(transaction.connection.cursor(), partition.moment)
+        except HistoryUnavailable as error:
+            raise PipelineError(f"format retained: as_of: the history was pruned while it was read: {error}") from error
