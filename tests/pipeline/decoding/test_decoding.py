@@ -131,6 +131,27 @@ def test_the_inferred_type_is_the_narrowest_for_all_values(values: list[Any], ki
             row_of(schema, False)({"x": value})
 
 
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b'{"v": 1e400}', "the number 1e400 is too large for 64 bits"),
+        (b'{"v": [-1e400]}', "the number -1e400 is too large for 64 bits"),
+        (b'{"v": %s}' % (b"9" * 5000), "a number has too many digits"),
+        (b'{"v": 1, "w": {"a": 1, "a": 2}}', "the field 'a' occurs twice in one object"),
+        (b'{"v": 1, "V": 2}', "the field 'V' differs from the column 'v' only in upper and lower case"),
+        (b'{"v": 1, "": 2}', "a field has the empty name, which no column can have"),
+        (b'{"v": 1, "\\u0000": 2}', "has a name that no column can have"),
+        (b'{"": 2}', "a field has the empty name, which no column can have"),
+    ],
+)
+def test_json_that_no_table_can_hold_is_bad_for_its_true_reason(payload: bytes, reason: str) -> None:
+    """Also if the schema was inferred from this payload: nothing is changed, dropped, or blamed on the sample."""
+    decoder = JsonDocuments()
+    convert = row_of(decoder.infer([b'{"v": 1}', payload]), False)
+    with pytest.raises(BadPayload, match=reason):
+        [convert(row) for row in decoder.decode("t", payload)]
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=12

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.decoding.decoder import BadPayload
+from holdfast.pipeline.decoding.schema_inference import is_name
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import visible
 
@@ -93,7 +94,7 @@ def _struct(schema: StructType, leaves_out: bool) -> Convert:
             _refuse(value, "is not an object")
         if not leaves_out and not names.issuperset(value):
             unknown = next(name for name in value if name not in names)
-            raise _Unfit(f"the field '{visible(str(unknown), 60)}' is not in the schema")
+            raise _Unfit(_why_unknown(str(unknown), names))
         found = []
         for name, convert, nullable in fields:
             given = value.get(name)
@@ -107,6 +108,19 @@ def _struct(schema: StructType, leaves_out: bool) -> Convert:
         return tuple(found)
 
     return struct
+
+
+def _why_unknown(name: str, names: frozenset[str]) -> str:
+    """Return why a field has no column. Another sample of payloads would give a column to the last kind only."""
+    shown = visible(name, 60)
+    if name == "":
+        return "a field has the empty name, which no column can have"
+    if not is_name(name):
+        return f"the field '{shown}' has a name that no column can have"
+    alike = next((one for one in names if one.lower() == name.lower()), None)
+    if alike is not None:
+        return f"the field '{shown}' differs from the column '{visible(alike, 60)}' only in upper and lower case"
+    return f"the field '{shown}' is not in the schema"
 
 
 def _array(convert: Convert) -> Convert:

@@ -83,7 +83,7 @@ class _Shape:
         known = self._fields.get(name.lower())
         if known is not None:
             return known[1] if known[0] == name else None
-        if not _is_name(name) or next(self._spare, None) is None:
+        if not is_name(name) or next(self._spare, None) is None:
             return None
         self._fields[name.lower()] = name, _Shape(self._spare)
         return self._fields[name.lower()][1]
@@ -115,8 +115,8 @@ def _wider(first: DataType, second: DataType) -> DataType:
     return StringType()
 
 
-def _is_name(name: str) -> bool:
-    """Return whether a column can have the name."""
+def is_name(name: str) -> bool:
+    """Tell whether a column can have the name: not empty, not too long, text without U+0000."""
     try:
         name.encode()
     except UnicodeEncodeError:
