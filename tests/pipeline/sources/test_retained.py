@@ -88,8 +88,8 @@ def test_as_of_gives_the_messages_of_a_past_time(spark: SparkSession, recorded: 
     recorded.put(message("a/1", b"new"), message("b", b""), message("d"), at=NOW + 20)
     read = spark.read.format("retained").option("storage", recorded.url)
 
-    def at(moment: str, **options: object) -> list[tuple[str, bytes]]:
-        rows = read.options(**{"partitions": 2, "as_of": moment, **options}).load().orderBy("topic").collect()
+    def at(moment: str, **options: str) -> list[tuple[str, bytes]]:
+        rows = read.options(**{"partitions": "2", "as_of": moment, **options}).load().orderBy("topic").collect()
         return [(row.topic, bytes(row.payload)) for row in rows]
 
     assert at(str(NOW + 10)) == [("a/1", b"old"), ("b", b"x"), ("c", b"x")]
