@@ -48,7 +48,7 @@ def test_no_topic_has_hidden_characters_afterwards(text: str, longest: int) -> N
         (counted(2000, "message"), "2,000 messages"),
         (short(999), "999"), (short(999.6), "1k"), (short(1234), "1.2k"), (short(123456), "123k"), (short(4e6), "4M"),
         (short(999_999), "1M"),
-        (size(0), "0 bytes"), (size(1023), "1023 bytes"), (size(1024), "1.0 KB"), (size(1536 * 1024), "1.5 MB"),
+        (size(0), "0 bytes"), (size(1), "1 byte"), (size(1023), "1023 bytes"), (size(1024), "1.0 KB"), (size(1536 * 1024), "1.5 MB"),
         (size(1024**2 - 1), "1.0 MB"), (size(200 * 1024**3), "200 GB"), (size(2.0**70), "1048576 PB"),
         (span(0), "0 s"), (span(0.34), "0.3 s"), (span(61), "1 min 1 s"), (span(3600), "1 h"),
         (span(90_000), "1 d 1 h"),

@@ -45,7 +45,9 @@ def short(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes in the largest unit that fits (powers of 1024): 1.5 MB."""
+    """Return a number of bytes in the largest unit that fits (powers of 1024): 1 byte, 1.5 MB."""
+    if f"{count:.0f}" == "1":
+        return "1 byte"
     for name in _SIZES:
         if count < 1023.95 or name == _SIZES[-1]:
             break

@@ -122,6 +122,17 @@ def test_the_page_names_missing_data() -> None:
         assert sentence in text
 
 
+def test_the_page_says_unknown_where_nobody_can_know() -> None:
+    """Not 0: imported messages have no publisher, and without Topic Filters no replay can be counted."""
+    found = findings()
+    assert found.deliveries is not None
+    assert "unknown" not in page(found)
+    imported = page(evolve(found, totals=evolve(found.totals, clients=0)))
+    assert "<b>unknown</b><span>publishers</span>" in imported
+    without = page(evolve(found, deliveries=evolve(found.deliveries, deliveries=())))
+    assert "<b>unknown</b><span>messages if all subscribe at once" in without
+
+
 def test_a_history_of_minutes_gives_no_changes_an_hour() -> None:
     """The rate by the hour needs an hour of history."""
     found = findings()
@@ -196,10 +207,18 @@ def test_a_real_browser_shows_the_page_without_errors_and_runs_no_script_in_a_na
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tmp_path: Path) -> None:
-    """On a wide and a narrow screen. The figures of the scale stand beside the columns, not on them."""
+    """On a wide and a narrow screen. The figures of the scale stand beside the columns, not on them.
+
+    Also for a history of nine minutes, whose labels are the longest, and for payloads of some hundred bytes.
+    """
+    found = findings()
+    assert found.history is not None
+    minutes = evolve(found.history, since=NOW - 8 * 60_000, step=60, churn=())
+    brief = tmp_path / "brief.html"
+    brief.write_text(page(evolve(found, history=minutes, sizes=found.sizes[:8])), encoding="utf-8")
     with browser(tmp_path) as window:
-        for width in (1280, 390):
-            window.open(shown, width)
+        for file, width in ((shown, 1280), (shown, 390), (brief, 390)):
+            window.open(file, width)
             edges = window.ask(_LABELS)
             assert len(edges) > 5
             for chart in edges:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
-from holdfast.pipeline.jobs.history_figures import step_of
+from holdfast.pipeline.jobs.history_figures import busiest, step_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.findings import BandTotals, Findings, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -29,6 +29,22 @@ def test_a_history_of_any_length_has_at_most_72_steps() -> None:
         assert step >= 60
         assert seconds / step <= 72
     assert (step_of(3600), step_of(86_400), step_of(7 * 86_400)) == (60, 3_600, 14_400)
+
+
+def test_the_busiest_prefixes_have_the_levels_that_tell_most() -> None:
+    """Not the building with nearly all changes, but its floors, and the one sensor that makes most of a floor's."""
+    counts = {
+        "hq": 950, "hq/f1": 300, "hq/f1/r1": 100, "hq/f1/r2": 100, "hq/f2": 600, "hq/f2/r1": 590,
+        "hq/f2/r1/door": 580, "lab": 50, "lab/x": 20, "lab/y": 20, "/": 3, "": 3,
+    }  # fmt: skip
+    found = busiest([NamedTotals(name, count, count) for name, count in counts.items()], 1000)
+    assert [(one.name, one.messages) for one in found] == [
+        ("hq/f2/r1/door", 580),
+        ("hq/f1", 300),
+        ("lab", 50),
+        ("/", 3),
+    ]
+    assert busiest([], 0) == ()
 
 
 def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:

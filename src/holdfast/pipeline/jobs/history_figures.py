@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -24,8 +25,9 @@ _LISTED = 12
 #: Lengths of a step of time, in seconds. The report uses the first length that needs at most ``_MOST_STEPS`` steps.
 _STEPS = (60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_STEPS = 72
-#: Changes are counted for prefixes of this many levels.
-_PREFIX_LEVELS = 2
+#: Changes are counted for prefixes of up to so many levels, and listed for those with this share of all changes.
+_PREFIX_LEVELS = 5
+_LEAST_SHARE = 1 / 400
 
 
 def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
@@ -55,7 +57,7 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
             churn=_churn(changes, step),
             # An expiry has no publisher.
             clients=_most(changes.where(F.col("op") != ChangeKind.EXPIRE.value), F.col("client_id")),
-            prefixes=_most(changes, F.element_at(prefixes(F.col("topic"), _PREFIX_LEVELS), -1)),
+            prefixes=_prefixes(changes, count),
             topics=_most(changes, F.col("topic")),
             retained=retained,
             untouched=untouched,
@@ -86,6 +88,36 @@ def _most(changes: DataFrame, name: Column) -> tuple[NamedTotals, ...]:
     return tuple(
         NamedTotals(**row.asDict()) for row in found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
     )
+
+
+def _prefixes(changes: DataFrame, whole: int) -> tuple[NamedTotals, ...]:
+    exploded = changes.select(F.explode(prefixes(F.col("topic"), _PREFIX_LEVELS)).alias("name"), "size")
+    found = exploded.groupBy("name").agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+    rows = found.where(F.col("messages") >= whole * _LEAST_SHARE).collect()
+    return busiest([NamedTotals(**row.asDict()) for row in rows], whole)
+
+
+def busiest(found: Sequence[NamedTotals], whole: int) -> tuple[NamedTotals, ...]:
+    """Return the prefixes that tell most about ``whole`` changes, the busiest first; none is below another one.
+
+    A prefix with more than half of all changes says little: those below it stand for it. A prefix that has more than
+    half of its changes below one prefix is replaced by that one.
+    """
+    below: dict[str | None, list[NamedTotals]] = {}
+    for one in found:
+        above, separator, _ = (one.name or "").rpartition("/")
+        below.setdefault(above if separator else None, []).append(one)
+    chosen, waiting = [], list(below.get(None, ()))
+    while waiting:
+        one = waiting.pop()
+        inside = below.get(one.name, [])
+        if 2 * one.messages > whole and inside:
+            waiting += inside
+        elif largest := [each for each in inside if 2 * each.messages > one.messages]:
+            waiting += largest
+        else:
+            chosen.append(one)
+    return tuple(sorted(chosen, key=lambda one: (-one.messages, one.name or ""))[:_LISTED])
 
 
 def _untouched(entries: DataFrame, taken_at: int) -> tuple[int, int, tuple[str, ...]]:

@@ -59,7 +59,7 @@ def messages_by_size(found: Findings) -> ColumnChart:
 
 def bytes_by_size(found: Findings) -> ColumnChart:
     """Return how many bytes are in payloads of each size."""
-    return ColumnChart("Bytes by size", _by_size(found, lambda part: part.bytes), size, thousand=1024)
+    return ColumnChart("Bytes by size", _by_size(found, lambda part: part.bytes), _short_size, thousand=1024)
 
 
 def _outlook(taken_at: int, counts: Sequence[int], length: int, unit: str, form: str) -> list[ChartColumn]:
@@ -76,9 +76,13 @@ def _by_size(found: Findings, value: Callable[[BandTotals], int]) -> list[ChartC
     keys = [part.key for part in found.sizes]
     for part in _filled(found.sizes, range(min(keys), max(keys) + 1)):
         limit = "up to 1 byte" if part.key == 0 else f"more than {size(2 ** (part.key - 1))}, up to {size(2**part.key)}"
-        label = size(2**part.key).replace(".0 ", " ").replace(" bytes", " B")
-        columns.append(ChartColumn(label, limit, _facts(part, found), (value(part),)))
+        columns.append(ChartColumn(_short_size(2**part.key), limit, _facts(part, found), (value(part),)))
     return columns
+
+
+def _short_size(count: float) -> str:
+    """Return a number of bytes with the room of a label: 512 B, 4 KB."""
+    return size(count).replace(".0 ", " ").replace(" bytes", " B").replace(" byte", " B")
 
 
 def _facts(part: BandTotals, found: Findings) -> str:

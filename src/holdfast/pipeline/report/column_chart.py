@@ -11,8 +11,9 @@ from attrs import frozen
 
 _PLOT, _TOP, _FOOT = 150, 14, 20
 _MOST_LABELS = 6
-#: A centred label would hang over the edge when its middle is nearer to the edge than this share of the width.
-_EDGE = 0.05
+#: Pixels of the narrowest chart, and of half a character of a label. A centred label would hang over the edge of this
+#: chart when its middle is nearer to the edge than half its width.
+_NARROWEST, _HALF_CHARACTER = 320, 3
 
 
 @frozen
@@ -78,9 +79,10 @@ class ColumnChart:
         apart = 1 if self.every_label else -(-count // _MOST_LABELS)
         for shown, place in enumerate(range(0, count, apart or 1)):
             x, anchor = (place + 0.5) / count, "middle"
-            if x < _EDGE:
+            edge = len(self.columns[place].label) * _HALF_CHARACTER / _NARROWEST
+            if x < edge:
                 x, anchor = place / count, "begin"
-            elif x > 1 - _EDGE:
+            elif x > 1 - edge:
                 x, anchor = (place + 1) / count, "end"
             yield Label(self.columns[place].label, x, anchor, not self.every_label and shown % 2 == 1)
 
