@@ -72,6 +72,7 @@ class ChangeOrigin(Enum):
     API = "api"
     IMPORT = "import"
     EXPIRY = "expiry"
+    LEASE = "lease"  #: its publisher's Session or connection has ended
     RESTORE = "restore"  #: restored from the history
     OVERRIDE = "override"  #: ``retainer.msg_expiry_interval_override`` shortened its expiry
     BASELINE = "baseline"  #: present when the history began; the real origin is unknown

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.leases import RETAIN_WHILE, LeaseTerm, lease_of
+from holdfast.extensions.leases import LeaseTerm, lease_of
+from holdfast.extensions.names import RETAIN_WHILE
 
 
 @pytest.mark.parametrize("term", LeaseTerm)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from holdfast.extensions.bad_request import BadRequest
-
-#: in PUBLISH: until when the retained message stays
-RETAIN_WHILE = "holdfast-retain-while"
+from holdfast.extensions.names import RETAIN_WHILE
 
 
 class LeaseTerm(Enum):

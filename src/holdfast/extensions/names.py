@@ -19,6 +19,8 @@ CONFLATE = "holdfast-conflate"
 IF_REVISION = "holdfast-if-revision"
 IF_ABSENT = "holdfast-if-absent"
 IF_PAYLOAD_SHA256 = "holdfast-if-payload-sha256"
+#: in PUBLISH: until when the retained message stays
+RETAIN_WHILE = "holdfast-retain-while"
 #: in PUBLISH packets that the broker sends; the revision also in the acknowledgement of a compare-and-set
 STORED_AT = "holdfast-stored-at"
 REVISION = "holdfast-revision"
@@ -30,4 +32,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set", "ask", "history")
+OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set", "ask", "history", "retain-while")

@@ -15,6 +15,7 @@ from holdfast.extensions.names import (
     PREFIX,
     REPLAY_END,
     REPLAY_INFO,
+    RETAIN_WHILE,
     TOLD_BY_BROKER,
 )
 from holdfast.extensions.replay_info import Facts, facts_in
@@ -44,7 +45,7 @@ class SubscribeRequests:
 
 
 _FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_INFO, CONFLATE})
-_FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256})
+_FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256, RETAIN_WHILE})
 
 NO_REQUESTS = SubscribeRequests()
 

@@ -17,9 +17,11 @@ from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.leases.lease import Wanted
+from holdfast.retained.leases.rows import LeaseRows, NoLeaseRows
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.tickets import FailureKind, StorageFailure, both
 
 #: how often a change is stamped anew because others have stored higher revisions
 _MOST_STAMPS = 10
@@ -46,6 +48,7 @@ class Decision:
 @define(eq=False)
 class _Pending:
     change: ConditionalChange
+    lease: Wanted | None = None
     decided: Deferred[Decision] = field(factory=Deferred)
     newest: int = 0  #: the highest revision of other changes of the topic
     stamps: int = 1
@@ -54,8 +57,9 @@ class _Pending:
 class CompareAndSets:
     """The conditional changes that wait for their decision, by topic."""
 
-    def __init__(self, store: IRetainedStore) -> None:
+    def __init__(self, store: IRetainedStore, leases: LeaseRows | None = None) -> None:
         self._store = store
+        self._leases = leases or NoLeaseRows()
         #: public, because each plain change looks whether there are any
         self.pending: dict[str, list[_Pending]] = {}
 
@@ -67,15 +71,21 @@ class CompareAndSets:
         for pending in self.pending.get(topic, ()):
             pending.newest = max(pending.newest, revision)
 
-    def submit(self, change: ConditionalChange) -> Deferred[Decision]:
-        """Give a change to the store. Fails with :class:`StorageFailure`; an unavailable store may have stored it."""
-        pending = _Pending(change)
+    def submit(self, change: ConditionalChange, lease: Wanted | None = None) -> Deferred[Decision]:
+        """Give a change to the store. Fails with :class:`StorageFailure`; an unavailable store may have stored it.
+
+        The ``lease`` of its message is stored in the same commit.
+        """
+        pending = _Pending(change, lease)
         self.pending.setdefault(change.row.topic, []).append(pending)
         self._put(pending)
         return pending.decided
 
     def _put(self, pending: _Pending) -> None:
-        self._store.put_if(pending.change).when_settled(lambda failure: self._settled(pending, failure))
+        ticket = self._store.put_if(pending.change)
+        if pending.lease is not None:
+            ticket = both(ticket, self._leases.give(pending.lease.of(pending.change.change), committed=True))
+        ticket.when_settled(lambda failure: self._settled(pending, failure))
 
     def _settled(self, pending: _Pending, failure: StorageFailure | None) -> None:
         outcome = pending.change.outcome

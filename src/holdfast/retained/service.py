@@ -33,6 +33,9 @@ from holdfast.messages import (
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
+from holdfast.retained.leases.book import LeaseBook
+from holdfast.retained.leases.lease import Wanted
+from holdfast.retained.leases.rows import LeaseRows, NoLeaseRows
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
@@ -50,7 +53,7 @@ from holdfast.retained.sweep import Sweep
 from holdfast.retained.totals import TotalsReader
 from holdfast.scheduling.rates import Rate, TokenBucket
 from holdfast.sizes import HELD_ENTRY
-from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.tickets import COMMITTED, CommitTicket, both
 
 
 class IRetainedMessages(Interface):
@@ -64,14 +67,22 @@ class IRetainedMessages(Interface):
         Otherwise the store has to be read first: call :meth:`retain` when the Deferred fires, in the same turn.
         """
 
-    def retain(message: ApplicationMessage, origin: ChangeOrigin, live: bool = True) -> CommitTicket:
+    def retain(
+        message: ApplicationMessage, origin: ChangeOrigin, live: bool = True, lease: Wanted | None = None
+    ) -> CommitTicket:
         """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`.
 
         A message that was not given to :meth:`undecided` first is refused unless it certainly fits. ``live`` tells that
-        it is also sent to present subscribers.
+        it is also sent to present subscribers. Its ``lease`` is stored with it.
         """
 
-    def retain_if(message: ApplicationMessage, conditions: Conditions, repeated: bool) -> Deferred[Decision]:
+    def retain_if(
+        message: ApplicationMessage,
+        conditions: Conditions,
+        repeated: bool,
+        lease: Wanted | None = None,
+        origin: ChangeOrigin = ChangeOrigin.PUBLISH,
+    ) -> Deferred[Decision]:
         """Store the message, or clear its topic, if the conditions hold. Raises :class:`RetainRefused`.
 
         ``repeated`` tells that the PUBLISH had DUP 1. Called in the place of :meth:`retain`, only while the retainer is
@@ -82,6 +93,7 @@ class IRetainedMessages(Interface):
         """Read the committed retained message of a topic, also if it has expired."""
 
     enabled = Attribute("Whether messages are stored at all.")
+    leases = Attribute("The leases of this node: a LeaseBook.")
     forces = Attribute("Tells whether a topic is retained without RETAIN 1; None: no topic is.")
 
     retains_together = Attribute("False if :meth:`retain` has to decide about each message now.")
@@ -157,8 +169,11 @@ class RetainedMessages(Service):
         limits: RetainerLimits,
         flow: FlowSettings,
         sources: SourceCheck | None = None,
+        leases: LeaseRows | None = None,
     ) -> None:
-        """With ``sources``, replays judge the publishers of the messages."""
+        """With ``sources``, replays judge the publishers of the messages. ``leases`` are stored there, or nowhere."""
+        self.leases = LeaseBook(leases or NoLeaseRows())
+        self._leased = self.leases.by_topic  # looked into for each change
         self._use(limits.policies)
         #: is called when the policies have changed
         self.policies_changed: Callable[[], None] = lambda: None
@@ -176,7 +191,7 @@ class RetainedMessages(Service):
         self._merges = 0  #: imports that are changing the store
         self._now = now
         self._limits = limits
-        self._conditional = CompareAndSets(store)
+        self._conditional = CompareAndSets(store, leases)
         self._totals = TotalsReader(store, clock, now)
         self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired, counted=self._counted)
         self._announces_expiry = False  #: for topics whose policy says nothing
@@ -231,7 +246,9 @@ class RetainedMessages(Service):
             return ledger.look(message) if self.on_limit is OnLimit.DROP_OLD else None
         return None if ledger.fits(message) else ledger.look(message)
 
-    def retain(self, message: ApplicationMessage, origin: ChangeOrigin, live: bool = True) -> CommitTicket:
+    def retain(
+        self, message: ApplicationMessage, origin: ChangeOrigin, live: bool = True, lease: Wanted | None = None
+    ) -> CommitTicket:
         """Store the message, or clear its topic if its payload is empty [MQTT5-3.3.1-5], [MQTT5-3.3.1-6].
 
         A zero-byte message is never stored [MQTT5-3.3.1-7]; clears are always allowed. Raises
@@ -249,11 +266,21 @@ class RetainedMessages(Service):
         if self.sources is not None and origin in _BY_OPERATORS:
             self.sources.added(message.username)
         change = RetainedChange(topic, retained.revision, now, retained, message.client_id, message.username, origin)
+        if lease is not None:
+            ticket = self._put(change, ChangeKind.SET, origin, live)
+            return both(ticket, self.leases.give(lease.of(change)))
         if self._delays and not message.qos and live and self._delayed(change, origin):
             return COMMITTED
         return self._put(change, ChangeKind.SET, origin, live)
 
-    def retain_if(self, message: ApplicationMessage, conditions: Conditions, repeated: bool) -> Deferred[Decision]:
+    def retain_if(
+        self,
+        message: ApplicationMessage,
+        conditions: Conditions,
+        repeated: bool,
+        lease: Wanted | None = None,
+        origin: ChangeOrigin = ChangeOrigin.PUBLISH,
+    ) -> Deferred[Decision]:
         """Store the message, or clear its topic, if the conditions hold. Raises :class:`RetainRefused`."""
         now = self._now()
         if message.payload:
@@ -262,26 +289,36 @@ class RetainedMessages(Service):
         else:
             retained = None
         revision = self._store.next_revision() if retained is None else retained.revision
-        change = RetainedChange(message.topic, revision, now, retained, message.client_id, message.username)
-        decided = self._conditional.submit(ConditionalChange(change, conditions, message.properties, repeated))
-        return decided.addCallback(
-            self._decided, message.topic, ChangeKind.CLEAR if retained is None else ChangeKind.SET
-        )
+        change = RetainedChange(message.topic, revision, now, retained, message.client_id, message.username, origin)
+        conditional = ConditionalChange(change, conditions, message.properties, repeated)
+        return self._conditional.submit(conditional, lease).addCallback(self._decided, conditional, lease)
 
     def present(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Read the committed retained message of a topic, also if it has expired."""
         return self._store.get(topic)
 
-    def _decided(self, decision: Decision, topic: str, kind: ChangeKind) -> Decision:
-        """Announce a conditional change that is stored now."""
+    def _decided(self, decision: Decision, conditional: ConditionalChange, lease: Wanted | None) -> Decision:
+        """Announce a conditional change that is stored now, and note its lease."""
+        change = conditional.change
+        topic = change.topic
+        if lease is not None and decision.succeeded:
+            given = evolve(lease.of(change), revision=decision.revision)
+            # A repetition was stored with a lease before: it may be that of an earlier Session.
+            if decision.verdict is Verdict.PRESENT:
+                self.leases.give(given)
+            else:
+                self.leases.note(given)
         if decision.verdict is Verdict.STORED:
+            kind = ChangeKind.CLEAR if change.message is None else ChangeKind.SET
+            if topic in self._leased:
+                self.leases.changed(topic, decision.revision)
             self.changes[kind] += 1
             if kind is ChangeKind.CLEAR and (ledger := self._ledger_of(topic)) is not None:
                 ledger.cleared(topic)
             if self._conditional.pending:  # others that were submitted before and are decided later are overtaken
                 self._conditional.note(topic, decision.revision)
             if not decision.overtaken:  # else a newer change was announced before
-                self.feed.announce(Change(topic, decision.revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED))
+                self.feed.announce(Change(topic, decision.revision, kind, change.origin, True, COMMITTED))
         return decision
 
     def is_plain(self, topic: str) -> bool:
@@ -325,6 +362,9 @@ class RetainedMessages(Service):
         )
         self.changes[ChangeKind.SET] += count
         ticket: CommitTicket = self._store.put_together(changes)
+        if self._leased:
+            for topic, revision in zip(topics, revisions, strict=True):
+                self.leases.changed(topic, revision)
         return ticket
 
     @property
@@ -510,6 +550,8 @@ class RetainedMessages(Service):
 
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
+        if self._leased:
+            self.leases.changed(change.topic, change.revision)
         self.changes[kind] += 1
         if live and self._conditional.pending:
             self._conditional.note(change.topic, change.revision)
@@ -534,6 +576,7 @@ class RetainedMessages(Service):
             or origin is not ChangeOrigin.PUBLISH
             or self._conditional.pending
             or self._merges
+            or change.topic in self._leased  # its lease ends in the commit of this change
             or not self.delayed.add(change, policy.write_interval)
         ):
             return False

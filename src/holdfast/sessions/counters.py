@@ -77,6 +77,8 @@ class Counters:
     subscriptions_revoked: int = 0
     messages_dropped_retained: int = 0
     messages_dropped_conditional: int = 0
+    leases_ended: int = 0
+    leases_refused: int = 0
     conditions_held: int = 0
     conditions_failed: int = 0
     messages_dropped_bridge_state: int = 0

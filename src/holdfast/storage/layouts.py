@@ -71,6 +71,9 @@ wills = Layout(
     "wills", 2, node=SMALL, client_id=TEXT, username=TEXT, topic=TEXT, qos=SMALL, retain=SMALL, delay=BIG, due_at=BIG,
     properties5=BLOB, payload=BLOB,
 )  # fmt: skip
+retained_leases = Layout(
+    "retained_leases", 3, node=SMALL, topic=TEXT, revision=BIG, client_id=TEXT, username=TEXT, term=TEXT, session=BIG
+)
 retained_history = Layout(
     "retained_history", 1, seq=BIG, topic=TEXT, op=TEXT, origin=TEXT, qos=SMALL, size=BIG, changed_at=BIG,
     expires_at=BIG, revision=BIG, client_id=TEXT, username=TEXT, properties5=BLOB, properties_json=TEXT, payload=BLOB,
@@ -97,7 +100,7 @@ api_keys = Layout(
 #: all tables
 TABLES = (
     retained, retained_levels, nodes, retained_usage, sessions, session_subscriptions, session_messages,
-    session_deliveries, session_received, wills, retained_history, retained_history_periods, retained_history_state,
+    session_deliveries, session_received, wills, retained_leases, retained_history, retained_history_periods, retained_history_state,
     retained_history_absent, pipeline_jobs, users, authorization_rules, access_state, source_surveys, api_keys,
 )  # fmt: skip
 

@@ -196,6 +196,22 @@ wills = Table(
     sqlite_with_rowid=False,
 )
 
+#: Retained messages that are cleared when their publisher's Session (``term`` "session") or connection ("connected")
+#: ends: the one with this ``revision``. ``node`` is the node of the Client, 0 if only one broker can use the database.
+#: ``session`` is the ``id`` of the Session, 0 for one that ends with the process.
+retained_leases = Table(
+    "retained_leases",
+    metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
+    Column("topic", TopicName, primary_key=True),
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("client_id", Text, nullable=False),
+    Column("username", Text),
+    Column("term", Text, nullable=False),
+    Column("session", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: Every change of a retained message while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
 #: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never decreases
 #: from one ``seq`` to the next, even if the clock is set back, so a time corresponds to one position in the order.

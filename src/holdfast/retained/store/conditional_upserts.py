@@ -25,7 +25,6 @@ from typing import Any
 from attrs import frozen
 from zope.interface import implementer
 
-from holdfast.messages import ChangeOrigin
 from holdfast.retained.store.conditional.change import ConditionalChange, Outcome, Verdict
 from holdfast.retained.store.conditional.decision import Present, decide
 from holdfast.retained.store.dialects.answers import Totals
@@ -71,7 +70,7 @@ class ConditionalUpserts:
             outcome = decide(change, before)
             outcomes.append((change, outcome))
             if outcome.verdict is Verdict.STORED and (before is None or before.revision != outcome.revision):
-                rows.append(ChangedRow(row, change.change.changed_at, ChangeOrigin.PUBLISH))
+                rows.append(ChangedRow(row, change.change.changed_at, change.change.origin))
                 digest = change.digest if row.topic in wanted else None
                 present[row.topic] = Present(
                     row.revision, row.tombstone, row.expires_at, row.client_id, row.qos, row.properties5, digest

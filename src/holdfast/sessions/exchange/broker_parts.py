@@ -19,6 +19,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.memory_guard import MemoryGuard
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.sessions.routing.leases import Leases
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.tracing.traces import Traces
 from holdfast.wire import TopicPool
@@ -47,7 +48,12 @@ class BrokerParts:
     bans: IBans
     traces: Traces
     questions: Questions
+    leases: Leases
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: Denied = tell_nobody
     memory: MemoryGuard | None = None
     topic_pool: TopicPool = Factory(TopicPool)
+
+    def note_lease(self, session: Session, topic: str) -> None:
+        """Note the new lease of a message that was just retained. Its publisher may be gone by now."""
+        self.leases.given(session, topic, self.registry.link_of(session.client_id) is not None)

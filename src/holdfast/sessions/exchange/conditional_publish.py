@@ -22,6 +22,7 @@ from holdfast.extensions.conditions import Conditions
 from holdfast.extensions.names import REVISION
 from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.compare_and_set import Decision
+from holdfast.retained.leases.lease import Wanted
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
@@ -86,6 +87,7 @@ class ConditionalPublish:
         packet: Publish,
         conditions: Conditions,
         silent_clears: bool,
+        lease: Wanted | None = None,
     ) -> None:
         self._link = link
         self._session = session
@@ -95,6 +97,7 @@ class ConditionalPublish:
         self._repeated = packet.dup
         self._conditions = conditions
         self._silent_clears = silent_clears
+        self._lease = lease
 
     def begin(self) -> None:
         """Ask the store for the decision, and hold the Client's later packets until it is known."""
@@ -116,7 +119,7 @@ class ConditionalPublish:
     def _ask(self, _: None) -> Deferred[None] | None:
         if self._link.is_closed:  # it has waited for a quota; the Client sends the message again
             return None
-        decided = self._parts.retained.retain_if(self._message, self._conditions, self._repeated)
+        decided = self._parts.retained.retain_if(self._message, self._conditions, self._repeated, self._lease)
         self._parts.pressure.charge(self._link)
         return decided.addCallback(self._decided)
 
@@ -153,6 +156,8 @@ class ConditionalPublish:
             return
         counters.conditions_held += 1
         message, session = self._message, self._session
+        if self._lease is not None:
+            self._parts.note_lease(session, message.topic)
         after = COMMITTED
         matched = True
         ticket = COMMITTED

@@ -12,6 +12,7 @@ import attrs
 
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import has_condition
+from holdfast.extensions.names import RETAIN_WHILE
 from holdfast.extensions.participation import ANSWER, takes_part
 from holdfast.extensions.requests import broker_property, check_publish_names
 from holdfast.sessions.limits import Limits, RetainMode
@@ -86,6 +87,10 @@ class Handshake:
                 check_publish_names(will.properties.user_properties)
             except BadRequest as refused:
                 raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"the Will: {refused}") from None
+            if any(name == RETAIN_WHILE for name, _ in will.properties.user_properties):
+                raise ConnectRefused(
+                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no lease: its client is gone already"
+                )
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
         if self.drops_bridge_state:

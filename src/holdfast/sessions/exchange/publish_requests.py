@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import conditions_of
+from holdfast.extensions.leases import lease_of
+from holdfast.extensions.names import RETAIN_WHILE
 from holdfast.extensions.requests import broker_property, check_publish_names
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.conditional_publish import why_not_conditional
+from holdfast.sessions.limits import RetainMode
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Publish
 
@@ -28,6 +31,8 @@ def is_refused(packet: Publish, link: IClientLink, parts: BrokerParts, answer: A
     unmet: str | None
     try:
         check_publish_names(properties)
+        if lease_of(properties) is not None:
+            _check_lease(packet, link, parts.retained.enabled)
     except BadRequest as bad:
         _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
         return True
@@ -49,6 +54,16 @@ def is_refused(packet: Publish, link: IClientLink, parts: BrokerParts, answer: A
     if packet.qos:
         answer(packet.qos, packet.packet_identifier, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unmet)
     return True
+
+
+def _check_lease(packet: Publish, link: IClientLink, enabled: bool) -> None:
+    """Raise :class:`BadRequest` for a PUBLISH that cannot have a lease. ``enabled``: the retainer stores messages."""
+    if not packet.retain:
+        raise BadRequest(f"User Property {RETAIN_WHILE} needs RETAIN 1: it is about the retained message")
+    if not packet.payload:
+        raise BadRequest(f"User Property {RETAIN_WHILE} needs a payload: an empty one clears the topic at once")
+    if not enabled or link.limits.retained_messages_mode is not RetainMode.ENABLED:
+        raise BadRequest(f"User Property {RETAIN_WHILE} has no effect here: no retained messages are stored")
 
 
 def _refuse(

@@ -19,7 +19,9 @@ from twisted.internet.defer import Deferred
 
 from holdfast.auth.denials import action_of
 from holdfast.extensions.conditions import conditions_of, has_condition
+from holdfast.extensions.leases import lease_of
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.leases.lease import Wanted
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
@@ -31,6 +33,7 @@ from holdfast.sessions.exchange.publish_pace import pace_of
 from holdfast.sessions.exchange.publish_requests import is_refused
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
+from holdfast.sessions.routing.leases import wanted
 from holdfast.sessions.routing.router import QueueFull
 from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
@@ -299,12 +302,17 @@ class Publishing:
     def _accept(self, message: ApplicationMessage, packet: Publish) -> None:
         """Take an allowed message, once it is known whether a quota allows to retain it."""
         identifier = packet.packet_identifier
+        lease = None
         if message.retain:
             if message.properties.user_properties and self._link.participant:
                 conditions = conditions_of(message.properties.user_properties)
+                lease = wanted(lease_of(message.properties.user_properties), self._session)
+                if lease is not None and not self._parts.leases.has_room(message.client_id or "", message.topic):
+                    self._too_many_leases(message, identifier)
+                    return
                 if conditions is not None:
                     publish = ConditionalPublish(
-                        self._link, self._session, self._parts, message, packet, conditions, self._silent_clears
+                        self._link, self._session, self._parts, message, packet, conditions, self._silent_clears, lease
                     )
                     publish.begin()
                     return
@@ -318,11 +326,13 @@ class Publishing:
         ):
             undecided = self._parts.retained.undecided(message)
             if undecided is not None:
-                self._wait_to_retain(undecided, message, identifier)
+                self._wait_to_retain(undecided, message, identifier, lease)
                 return
-        self._publish(message, identifier)
+        self._publish(message, identifier, lease)
 
-    def _wait_to_retain(self, undecided: Deferred[None], message: ApplicationMessage, identifier: int) -> None:
+    def _wait_to_retain(
+        self, undecided: Deferred[None], message: ApplicationMessage, identifier: int, lease: Wanted | None
+    ) -> None:
         """Hold the Client's later packets until the quota is known.
 
         If the Client is gone by then, a QoS 0 message is still accepted; the Client sends other messages again.
@@ -330,20 +340,28 @@ class Publishing:
 
         def known(_: None) -> None:
             if not self._link.is_closed or not message.qos:
-                self._publish(message, identifier)
+                self._publish(message, identifier, lease)
 
         # Held even if QoS is 0: otherwise a later message of the topic could be retained before this one.
         self._link.hold()
         undecided.addCallback(known).addErrback(self._link.close_after_error)
         undecided.addCallback(lambda _: self._link.release())
 
-    def _publish(self, message: ApplicationMessage, identifier: int) -> None:
+    def _too_many_leases(self, message: ApplicationMessage, identifier: int) -> None:
+        """Refuse a message with one lease too many. It is routed nowhere: nothing would ever clear it."""
+        why = f"a client has at most {self._parts.leases.most} leases (retainer.max_leases_per_client)"
+        self._parts.counters.leases_refused += 1
+        self._link.client_log.info("its PUBLISH is refused", why)
+        if message.qos:
+            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, why)
+
+    def _publish(self, message: ApplicationMessage, identifier: int, lease: Wanted | None = None) -> None:
         """Retain and route the message, and acknowledge it."""
         # Noted before the message is routed: both changes are then committed in one transaction.
         after = self._session.received.note(identifier, self._parts.now()) if message.qos == 2 else COMMITTED
         try:
             ticket, matched = self._parts.router.publish(
-                message, ChangeOrigin.PUBLISH, after, self._v5, self._retain_mode, self._silent_clears
+                message, ChangeOrigin.PUBLISH, after, self._v5, self._retain_mode, self._silent_clears, lease=lease
             )
         except RetainRefused as refusal:
             self._not_retained(message, identifier, refusal, after)
@@ -353,6 +371,8 @@ class Publishing:
             self._link.client_log.info("its PUBLISH is refused", full)
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(full))
             return
+        if lease is not None:
+            self._parts.note_lease(self._session, message.topic)
         if message.qos or ticket is not COMMITTED:
             self._acknowledge(message, identifier, both(after, ticket), matched)
 

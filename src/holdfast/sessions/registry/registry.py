@@ -27,6 +27,7 @@ from holdfast.sessions.registry.endings import Endings
 from holdfast.sessions.registry.grants import Grants, OnRevoke
 from holdfast.sessions.registry.ownership import Access, NotTheOwner, Ownership, names_ignored
 from holdfast.sessions.registry.restoring import restored
+from holdfast.sessions.routing.leases import Leases
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.session.session import Session
@@ -68,6 +69,7 @@ class SessionRegistry:
         denied: Denied = tell_nobody,
         on_revoke: OnRevoke = OnRevoke.DISCONNECT,
         accounts: Accounts | None = None,
+        leases: Leases,
     ) -> None:
         """With ``accounts``, Sessions and their bytes are counted by payer, and limited."""
         self._accounts = accounts
@@ -75,6 +77,7 @@ class SessionRegistry:
         self._now = now
         self._router = router
         self._wills = wills
+        self._leases = leases
         self._states = states
         self._counters = counters
         self._authorizer = authorizer
@@ -202,6 +205,7 @@ class SessionRegistry:
             if expires_at is not None:
                 self._expiries.set(session.client_id, (expires_at - now) / 1000)
         self._wills.restore(wills)
+        self._leases.restore(self._sessions.get)
         for session in over:  # now that all other members of their groups are known
             self._endings.end(session)
         if sessions or wills:
@@ -269,6 +273,7 @@ class SessionRegistry:
             self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
+        self._leases.client_back(client_id)
         session.attendance.since = self._now()
         self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
@@ -284,6 +289,7 @@ class SessionRegistry:
         if self._links.get(client_id) is not link:
             return
         del self._links[client_id]
+        self._leases.client_lost(client_id)
         self.dismissals.left(client_id)
         session.attendance.since = self._now()
         expiry = session.expiry_interval
@@ -335,6 +341,7 @@ class SessionRegistry:
         self._expiries.stop()
         self.dismissals.stop()
         self._wills.stop()
+        self._leases.stop()
         self._endings.stop()
         return self._work.do(self, self._close_all()) or succeed(None)
 
@@ -370,6 +377,7 @@ class SessionRegistry:
         self._closed(session)
         self._counters.sessions_expired += 1
         self._wills.session_ended(client_id)
+        self._leases.session_ended(client_id)
         yield from self._endings.end_in_steps(session)
 
     def _end(self, session: Session) -> CommitTicket:
@@ -379,4 +387,5 @@ class SessionRegistry:
         del self._sessions[client_id]
         self._closed(session)
         self._wills.session_ended(client_id)
+        self._leases.session_ended(client_id)
         return self._endings.end(session)

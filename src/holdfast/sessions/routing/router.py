@@ -8,6 +8,7 @@ from typing import cast
 
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.leases.lease import Wanted
 from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
@@ -68,12 +69,13 @@ class Router:
         mode: RetainMode = RetainMode.ENABLED,
         silent_clear: bool = False,
         replaces: bool = False,
+        lease: Wanted | None = None,
     ) -> tuple[CommitTicket, bool]:
         """Retain the message if it has RETAIN 1 or a policy says so, and the ``mode`` allows it; and route it.
 
         With ``silent_clear``, a message that clears a retained one is not routed. ``after`` is settled when the
         message may be sent with QoS 2. A message that ``replaces`` is queued in place of older retained messages of its
-        topic, or not at all. Returns the ticket for the acknowledgement, and whether there was a subscriber.
+        topic, or not at all. A ``lease`` is for a message with RETAIN 1. Returns the ticket for the acknowledgement, and whether there was a subscriber.
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.
@@ -82,7 +84,7 @@ class Router:
         retained = COMMITTED
         if mode is RetainMode.ENABLED:
             if message.retain:
-                retained = self._retained.retain(message, origin)
+                retained = self._retained.retain(message, origin, True, lease)
                 if silent_clear and not message.payload:
                     return retained, True
             elif (forces := self._retained.forces) is not None and forces(message.topic):

@@ -66,6 +66,7 @@ class ISessionRecord(Interface):
     """The stored state of one Session."""
 
     durable = Attribute("Whether the Session outlives the process.")
+    identifier = Attribute("The stored identifier of the Session, 0 if it ends with the process.")
 
     def attached(principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
         """Store that the Client is connected through this listener, and how long after it the Session expires.

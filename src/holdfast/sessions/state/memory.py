@@ -26,6 +26,7 @@ class Unrecorded:
     """The record of a Session that ends with its Network Connection or with the process."""
 
     durable = False
+    identifier = 0
 
     def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
         """Store nothing."""
