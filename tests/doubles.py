@@ -16,6 +16,7 @@ from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, PeerCertificate
 from holdfast.compose import compose_sessions
 from holdfast.peers.address import Peer
+from holdfast.retained.leases.rows import LeaseRows
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -141,6 +142,7 @@ class MemoryBroker:
             limits=retainer or RetainerLimits(),
             flow=flow or FlowSettings(),
             sources=sources,
+            leases=self.make_leases(),
         )
         self.open_store()
         self.retained.startService()
@@ -191,6 +193,10 @@ class MemoryBroker:
 
     def open_store(self) -> None:
         """Open the retained store, before the retainer starts."""
+
+    def make_leases(self) -> LeaseRows | None:
+        """Return where leases are stored."""
+        return None
 
     def make_states(self) -> ISessionStates:
         """Return the store of Session State."""

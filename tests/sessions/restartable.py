@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from holdfast.retained.leases.rows import DurableLeaseRows, LeaseRows
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -52,6 +53,10 @@ class RestartableBroker(MemoryBroker):
     def open_store(self) -> None:
         """Open the database."""
         self.durable.open()
+
+    def make_leases(self) -> LeaseRows:
+        """Keep leases in the same file."""
+        return DurableLeaseRows(self.durable)
 
     def make_states(self) -> ISessionStates:
         """Keep Session State in the same file."""

@@ -81,6 +81,7 @@ from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
+from holdfast.retained.leases.rows import DurableLeaseRows
 from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import PayerLimits
@@ -157,7 +158,10 @@ def compose_retainer(
     sources = None
     if keep_rule is not None:
         sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources)
-    retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources)
+    retained = RetainedMessages(
+        store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources,
+        leases=DurableLeaseRows(durable),
+    )  # fmt: skip
     if config.history.enable:
         retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)
@@ -260,6 +264,8 @@ def compose_broker(
         rejects_when_full=rejects_when_full(config),
         silent_clears=config.retainer.stop_publish_clear_msg,
         will_restart_grace=config.mqtt.will_restart_grace,
+        lease_grace=config.retainer.lease_grace,
+        most_leases=config.retainer.max_leases_per_client,
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         failures=compose_failures(config.failed_logins, bans, exempt, reactor),

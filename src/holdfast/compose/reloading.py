@@ -188,6 +188,7 @@ class _Changes:
         def commit() -> None:
             sessions.router.rejecting = rejecting
             sessions.wills.silent_clears = config.retainer.stop_publish_clear_msg
+            sessions.leases.silent_clears = config.retainer.stop_publish_clear_msg
             sessions.log.connections = config.log.connections
             sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
             self._reset = self._parts.settings.replace(config.retainer)

@@ -36,6 +36,7 @@ from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.ownership import Ownership, names_ignored
 from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.sessions.routing.leases import Leases
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.state.interfaces import ISessionStates
@@ -54,6 +55,7 @@ class SessionParts:
     counters: Counters
     router: Router
     wills: Wills
+    leases: Leases
     registry: SessionRegistry
     sys_topics: SysTopics
     memory: MemoryGuard | None
@@ -78,6 +80,8 @@ def compose_sessions(
     rejects_when_full: bool,
     silent_clears: bool,
     will_restart_grace: float = 60,
+    lease_grace: float = 30,
+    most_leases: int = 5000,
     broker_version: str,
     sys_msg_interval: float,
     failures: IFailures | None = None,
@@ -105,8 +109,12 @@ def compose_sessions(
         retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
         denied=denied, accounts=accounts,
     )  # fmt: skip
+    leases = Leases(
+        clock=clock, work=work, router=router, retained=retained, counters=counters, log=log, grace=lease_grace,
+        restart_grace=will_restart_grace, most=most_leases, silent_clears=silent_clears,
+    )  # fmt: skip
     registry = SessionRegistry(
-        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
+        clock=clock, now=now, router=router, wills=wills, leases=leases, states=states, counters=counters, work=work,
         authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
     )  # fmt: skip
     figures = Figures(
@@ -125,7 +133,7 @@ def compose_sessions(
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
         memory=memory, traces=Traces(clock, now, registry.link_of),
-        questions=Questions(retained, clock, now, accounts is not None and accounts.names_proven),
+        leases=leases, questions=Questions(retained, clock, now, accounts is not None and accounts.names_proven),
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 
@@ -142,7 +150,7 @@ def compose_sessions(
         return make(network=network, limits=limits, listener=listener, admit=admits)
 
     return SessionParts(
-        log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
+        log=log, counters=counters, router=router, wills=wills, leases=leases, registry=registry, sys_topics=sys_topics,
         memory=memory, broker_parts=broker_parts, connect=connect, connect_operator=connect_operator,
     )  # fmt: skip
 

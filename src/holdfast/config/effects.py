@@ -45,7 +45,7 @@ _RESTART = {
     "retainer": ("enable", "msg_expiry_interval", "msg_expiry_interval_override", "allow_never_expire",
                  "announce_expiry", "msg_clear_interval", "msg_clear_limit", "max_payload_size",
                  "max_retained_messages", "max_retained_bytes", "on_limit", "max_topic_length", "when_unavailable",
-                 "tombstone_ttl", "client_quota", "topic_quotas", "history"),
+                 "tombstone_ttl", "lease_grace", "max_leases_per_client", "client_quota", "topic_quotas", "history"),
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
                "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
     "log": ("formatter", "level"),

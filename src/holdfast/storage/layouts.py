@@ -100,8 +100,9 @@ api_keys = Layout(
 #: all tables
 TABLES = (
     retained, retained_levels, nodes, retained_usage, sessions, session_subscriptions, session_messages,
-    session_deliveries, session_received, wills, retained_leases, retained_history, retained_history_periods, retained_history_state,
-    retained_history_absent, pipeline_jobs, users, authorization_rules, access_state, source_surveys, api_keys,
+    session_deliveries, session_received, wills, retained_leases, retained_history, retained_history_periods,
+    retained_history_state, retained_history_absent, pipeline_jobs, users, authorization_rules, access_state,
+    source_surveys, api_keys,
 )  # fmt: skip
 
 #: the names of all views

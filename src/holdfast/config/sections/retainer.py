@@ -392,6 +392,23 @@ class RetainerConfig(RetainModes):
         effect="Longer: readers of the database see clears for longer, and tombstones use more space.",
         example="7d",
     )
+    lease_grace: float = option(
+        Duration("1s", "30d"),
+        "30s",
+        help="Time for which the retained messages of a client stay that has published them with"
+        " holdfast-retain-while: connected and has lost its connection. A client that connects in this time keeps"
+        " them. After a restart of the broker mqtt.will_restart_grace counts.",
+        effect="Longer: a short loss of the connection clears nothing, and the messages of lost clients stay longer.",
+        example="5m",
+    )
+    max_leases_per_client: int = option(
+        Integer(0, unit="retained messages"),
+        5000,
+        help="Most retained messages of one client that were published with holdfast-retain-while.",
+        effect="Further ones are refused with Quota exceeded (0x97). 0: all of them. Each uses about half a KB of"
+        " memory.",
+        example=500,
+    )
     delivery_rate: rates.Rate | None = option(
         Rate(),
         "infinity",

@@ -75,5 +75,3 @@ class LeaseBook:
         del leases[lease.topic]
         if not leases:
             del self._by_client[lease.client_id]
-
-

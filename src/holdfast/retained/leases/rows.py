@@ -53,7 +53,7 @@ class LeaseRows(Protocol):
 class NoLeaseRows:
     """Stores nothing: the leases end with the process."""
 
-    def give(self, lease: Lease, committed: bool = False) -> CommitTicket:  # noqa: ARG002
+    def give(self, lease: Lease, committed: bool = False) -> CommitTicket:
         """Store nothing."""
         return COMMITTED
 

@@ -21,6 +21,7 @@ from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.leases import Leases
 from holdfast.sessions.routing.router import Router
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.tracing.traces import Traces
 from holdfast.wire import TopicPool
 

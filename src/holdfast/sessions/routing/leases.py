@@ -32,6 +32,7 @@ from holdfast.extensions.names import RETAIN_WHILE
 from holdfast.log.client_log import ClientLog, client_text
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.compare_and_set import Decision
+from holdfast.retained.leases.book import LeaseBook
 from holdfast.retained.leases.lease import Lease, Wanted
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.deadlines import Deadlines
@@ -72,7 +73,7 @@ class Leases:
         self._work = work
         self._router = router
         self._retained = retained
-        self._book = retained.leases
+        self._book: LeaseBook = retained.leases
         self._counters = counters
         self._log = log
         self._grace = grace
@@ -190,8 +191,8 @@ class Leases:
         decided = self._retained.retain_if(
             message, Conditions(revision=lease.revision), repeated=True, origin=ChangeOrigin.LEASE
         )
-        decided.addCallback(self._decided, lease, message).addErrback(self._failed, lease)
-        decided.addCallback(self._done)
+        ended = decided.addCallback(self._decided, lease, message).addErrback(self._failed, lease)
+        ended.addCallback(self._done)
 
     def _decided(self, decision: Decision, lease: Lease, message: ApplicationMessage) -> None:
         """Route the empty message, and delete the lease in the same commit."""
@@ -208,8 +209,10 @@ class Leases:
         self._log.write(
             "a lease is not ended",
             "Leases",
-            lambda: f"the lease of {client_text(lease.client_id)} on {client_text(lease.topic)} is not ended yet:"
-            f" {failure.getErrorMessage()}",
+            lambda: (
+                f"the lease of {client_text(lease.client_id)} on {client_text(lease.topic)} is not ended yet:"
+                f" {failure.getErrorMessage()}"
+            ),
             "warn",
         )
         if not self._stopped:

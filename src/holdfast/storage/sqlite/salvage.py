@@ -62,7 +62,7 @@ from holdfast.wire.datatypes import encode_variable_byte_integer
 _COLUMNS = tuple(layouts.retained.columns)
 _SESSION_STATE = (
     layouts.sessions, layouts.session_subscriptions, layouts.session_messages, layouts.session_deliveries,
-    layouts.session_received, layouts.wills,
+    layouts.session_received, layouts.wills, layouts.retained_leases,
 )  # fmt: skip
 _ACCESS = (layouts.users, layouts.authorization_rules, layouts.access_state)
 _PUBLISH_RETAINED = b"\x31"
