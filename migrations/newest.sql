@@ -206,6 +206,16 @@ CREATE TABLE api_keys (
     expires_at BIGINT,
     PRIMARY KEY (key_name)
 ) WITHOUT ROWID;
+CREATE TABLE retained_leases (
+    node SMALLINT NOT NULL,
+    topic TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    client_id TEXT NOT NULL,
+    username TEXT,
+    term TEXT NOT NULL,
+    session BIGINT NOT NULL,
+    PRIMARY KEY (node, topic, revision)
+) WITHOUT ROWID;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

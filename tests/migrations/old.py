@@ -35,6 +35,7 @@ REVISIONS = (
     "0012",
     "0013",
     "0014",
+    "0015",
 )
 MAKES = ("sqlite", "postgres")
 
@@ -181,6 +182,8 @@ def rows_of(shape: str) -> Contents:
         rows["session_subscriptions"] = [(*row, 250) for row in rows["session_subscriptions"]]
     if shape >= "0014":
         rows["session_subscriptions"] = [(*row, "stored-at,revision") for row in rows["session_subscriptions"]]
+    if shape >= "0015":
+        rows["retained_leases"] = [(0, "b\u00fcro/1", revision(11), "gateway-1", None, "session", 7)]
     return rows
 
 
@@ -218,6 +221,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["api_keys"] = []
     elif to in ("0012", "0013", "0014"):
         after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
+    elif to == "0015":
+        after["retained_leases"] = []
     return after
 
 

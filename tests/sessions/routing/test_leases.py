@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.postgres import fresh_database
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -37,8 +39,8 @@ def lend(
 def retained(broker: MemoryBroker, topic_filter: str = "#") -> list[tuple[str, bytes]]:
     """Return what a new subscriber gets."""
     late = broker.client("late")
-    late.subscribe(topic_filter)
-    found = [(packet.topic, packet.payload) for packet in late.got(p.Publish)]
+    packets = late.subscribe(topic_filter)
+    found = [(packet.topic, packet.payload) for packet in packets if isinstance(packet, p.Publish)]
     late.send(p.Disconnect())
     return found
 
@@ -222,13 +224,14 @@ def test_many_leases_end_in_portions() -> None:
     while counts[-1]:
         broker.clock.turn()
         counts.append(len(broker.retained.leases))
-    assert max(before - after for before, after in zip(counts, counts[1:], strict=False)) <= 200
+    assert max(before - after for before, after in pairwise(counts)) <= 200
     assert retained(broker) == []
 
 
-def test_after_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", ["sqlite", "postgres"])
+def test_after_a_kill(tmp_path: Path, make: str) -> None:
     """Leases survive: a client that is not back in time loses them; a Session that was stored keeps them."""
-    broker = RestartableBroker(fresh_file(tmp_path))
+    broker = RestartableBroker(fresh_file(tmp_path) if make == "sqlite" else fresh_database())
     lend(participant(broker, "away"), CONNECTED, topic="away")
     lend(participant(broker, "back"), CONNECTED, topic="back")
     lend(participant(broker, "stored"), SESSION, topic="stored")
@@ -241,7 +244,8 @@ def test_after_a_kill(tmp_path: Path) -> None:
     participant(broker, "gone")  # another Session: the lease was for the one before
     broker.advance(65)
     assert [topic for topic, _ in retained(broker)] == ["back", "plain", "stored"]
-    assert broker.rows("retained_leases") == 2
+    assert len(broker.retained.leases) == 2
+    assert make == "postgres" or broker.rows("retained_leases") == 2
     broker.registry.kick("stored")
     broker.settle()
     assert [topic for topic, _ in retained(broker)] == ["back", "plain"]
@@ -249,7 +253,7 @@ def test_after_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", range(6))
 def test_a_kill_while_a_lease_ends(tmp_path: Path, steps: int) -> None:
-    """Killed after any commit: the topic is clear, a subscriber that was away gets one empty message, the row is gone."""
+    """Killed after any commit: the topic is clear, an absent subscriber gets one empty message, the row is gone."""
     broker = RestartableBroker(fresh_file(tmp_path))
     reader = broker.client("r", 5, clean=False, properties=Properties(session_expiry_interval=9000))
     reader.subscribe("t", qos=1)
@@ -269,9 +273,6 @@ def test_a_kill_while_a_lease_ends(tmp_path: Path, steps: int) -> None:
     broker.advance(700)
     assert broker.rows("retained_leases") == 0
     assert retained(broker, "t") == []
-    reader = Client(broker, 5)
-    reader.connect("r", clean=False, properties=Properties(session_expiry_interval=9000))
-    reader.network.written.clear()
     reader = Client(broker, 5)
     reader.connect("r", clean=False, properties=Properties(session_expiry_interval=9000))
     assert [packet.payload for packet in reader.backlog if isinstance(packet, p.Publish)] == [b""]
