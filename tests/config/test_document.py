@@ -75,7 +75,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, 1048576, 0, 0, None, "reject", 2600),
-        *("wait", 86400.0),
+        *("wait", 86400.0, 30.0, 5000),
         *(None, None, None, (0, 0), {}, ()),
         *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
     )
