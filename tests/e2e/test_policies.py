@@ -73,8 +73,12 @@ def test_the_snippet_in_javascript(broker: BrokerProcess) -> None:
 def test_the_snippets_of_the_write_interval(broker: BrokerProcess, language: str) -> None:
     """The values wait. A command that looks has the newest, and a backup of the running broker has it too."""
     topic = {"python": "plant/7/celsius", "js": "plant/8/celsius"}[language]
+    watcher = PahoClient(broker.port)  # a sensor with QoS 0 is gone before the broker has read all of its messages
+    watcher.subscribe(topic)
     output_of(*{"python": [sys.executable], "js": ["node"]}[language], "-", str(broker.port),
               program=of_page(language, INTERVALS))  # fmt: skip
+    assert [payload for _, payload, *_ in watcher.messages(3)] == [b"20", b"21", b"22"]
+    watcher.close()
     copy = broker.directory / language / "holdfast.db"
     copy.parent.mkdir()
     holdfast(broker, "db", "backup", str(copy))
@@ -91,7 +95,7 @@ def test_kill_9_loses_at_most_the_interval(tmp_path: Path) -> None:
     client = PahoClient(broker.port)
     client.publish("w/acknowledged", b"1", 1, True)
     sent: list[tuple[float, int]] = []
-    ends_at = time.monotonic() + 1.7
+    ends_at = time.monotonic() + 3
     while time.monotonic() < ends_at:
         number = len(sent) + 1
         client.publish("w/a", b"%d" % number, 0, True)
@@ -107,8 +111,8 @@ def test_kill_9_loses_at_most_the_interval(tmp_path: Path) -> None:
     found = {topic: payload for topic, payload, *_ in reader.messages(2)}
     reader.close()
     assert broker.stop() == (0, "")
-    # The timer of an interval may be late on a busy machine, but not by a second.
-    safe = max((number for at, number in sent if at < killed_at - 1.5), default=1)
+    # The timer of an interval may be late on a busy machine, but not by two seconds.
+    safe = max((number for at, number in sent if at < killed_at - 2.5), default=1)
     assert safe <= int(found["w/a"]) <= len(sent)
     assert found["w/acknowledged"] in (b"1", b"waiting")
 
