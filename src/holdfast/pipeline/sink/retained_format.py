@@ -10,6 +10,7 @@ from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.retained import RetainedSource
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.sink.stream_writer import RetainedStreamWriter
     from holdfast.pipeline.sink.writer import RetainedWriter
 
 
@@ -22,3 +23,9 @@ class RetainedFormat(RetainedSource):
         from holdfast.pipeline.sink.writer import OPTIONS, RetainedWriter
 
         return RetainedWriter(Options(self.name(), self.options, OPTIONS), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RetainedStreamWriter:
+        """Return a writer of a stream of rows with these columns."""
+        from holdfast.pipeline.sink.stream_writer import STREAM_OPTIONS, RetainedStreamWriter
+
+        return RetainedStreamWriter(Options(self.name(), self.options, STREAM_OPTIONS), schema, overwrite)

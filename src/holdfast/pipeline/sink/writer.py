@@ -34,9 +34,10 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sink.merging import Target, staging_explained
 from holdfast.pipeline.sink.rows import FIELDS, UnfitMessage, row_of_fields
 from holdfast.pipeline.sources.columns import RETAINED
+from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
 from holdfast.retained.importing.jobs import LONGEST_NAME
-from holdfast.retained.importing.staging_areas import staging_area_for
+from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
 
@@ -59,34 +60,25 @@ class Staged(WriterCommitMessage):
     rejects: list[Reject] = field(default_factory=list)
 
 
-class RetainedWriter(DataSourceArrowWriter):
-    """Stages rows in tasks, and merges them in the driver."""
+class StagingWriter(OneMessage):
+    """The common part of the writers of a table and of a stream: checks rows, stages them, and merges them."""
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise PipelineError(
-                'format retained: only mode("append") is possible; the option merge decides about known topics'
-            )
+    def __init__(self, options: Options, schema: StructType) -> None:
         _check_columns(schema)
         self._target = Target(options.text("storage"), options.text("config"))
         options.url()  # raises an error with both, or with neither
         self._merge = Merge(options.choice("merge", Merge.NEWER.value, tuple(one.value for one in Merge)))
-        self._job = options.text("job") or uuid4().hex
-        if len(self._job) > LONGEST_NAME or "\0" in self._job:
-            raise PipelineError(f"format retained: job is a name of at most {LONGEST_NAME} characters")
         self._rejects = options.text("rejects")
         self._most = options.number("max_rejects", 0, 0, MOST_REJECTS)
+        self._staging = options.text("staging")
         self._now = time.time_ns() // 1_000_000
         check(self._target.url)
-        self._area = staging_area_for(self._target.url, self._job, options.text("staging"))
-        with staging_explained():
-            self._area.open()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of one task attempt."""
-        context = TaskContext.get()
-        assert context is not None
-        staged = Staged(context.taskAttemptId())
+    def _new_area(self, job: str) -> StagingArea:
+        return staging_area_for(self._target.url, job, self._staging)
+
+    def _stage(self, area: StagingArea, staged: Staged, iterator: Iterator[pa.RecordBatch]) -> None:
+        """Stage the rows of one task attempt, and count them in ``staged``."""
 
         def rows() -> Iterator[Row]:
             for batch in iterator:
@@ -104,26 +96,17 @@ class RetainedWriter(DataSourceArrowWriter):
                         yield row
 
         with staging_explained():
-            self._area.put(staged.attempt, rows())
-        return staged
+            area.put(staged.attempt, rows())
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def _merge_staged(self, area: StagingArea, job: str, staged: Sequence[Staged]) -> None:
         """Merge the rows of the accepted attempts, unless too many rows were rejected."""
-        staged = [message for message in messages if isinstance(message, Staged)]
         rejects = [reject for each in staged for reject in each.rejects]
-        try:
-            rejected = self._check_rejects(staged, rejects)
-            with staging_explained():
-                named = self._area.prepare_merge([each.attempt for each in staged if each.rows])
-            for said in self._target.merge(self._job, self._merge, rejected, named):
-                rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
-            self._tell(rejects)
-        finally:
-            self._area.drop()
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the staged rows."""
-        self._area.drop()
+        rejected = self._check_rejects(staged, rejects)
+        with staging_explained():
+            named = area.prepare_merge([each.attempt for each in staged if each.rows])
+        for said in self._target.merge(job, self._merge, rejected, named):
+            rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
+        self._tell(rejects)
 
     def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> int:
         reasons: Counter[str] = sum((each.rejected for each in staged), Counter())
@@ -140,6 +123,42 @@ class RetainedWriter(DataSourceArrowWriter):
         if self._rejects is not None:
             lines = [json.dumps(reject).encode() + b"\n" for reject in rejects]
             Folder(self._rejects).write(REJECTS, b"".join(lines))
+
+
+class RetainedWriter(StagingWriter, DataSourceArrowWriter):
+    """Stages rows in tasks, and merges them in the driver."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise PipelineError(
+                'format retained: only mode("append") is possible; the option merge decides about known topics'
+            )
+        super().__init__(options, schema)
+        self._job = options.text("job") or uuid4().hex
+        if len(self._job) > LONGEST_NAME or "\0" in self._job:
+            raise PipelineError(f"format retained: job is a name of at most {LONGEST_NAME} characters")
+        self._area = self._new_area(self._job)
+        with staging_explained():
+            self._area.open()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task attempt."""
+        context = TaskContext.get()
+        assert context is not None
+        staged = Staged(context.taskAttemptId())
+        self._stage(self._area, staged, iterator)
+        return staged
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Merge the rows of the accepted attempts, unless too many rows were rejected."""
+        try:
+            self._merge_staged(self._area, self._job, [one for one in messages if isinstance(one, Staged)])
+        finally:
+            self._area.drop()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the staged rows."""
+        self._area.drop()
 
 
 def _check_columns(schema: StructType) -> None:

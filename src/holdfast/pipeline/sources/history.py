@@ -28,6 +28,7 @@ from holdfast.pipeline.database.history_range import HistoryRange, history_range
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import HISTORY, Column, chosen, struct_of
+from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.ranges import Condition
 from holdfast.topics import EVERY_TOPIC
@@ -63,7 +64,7 @@ class EntryRange(InputPartition):
         self.newest_upto = newest_upto
 
 
-class HistorySource(DataSource):
+class HistorySource(OneMessage, DataSource):
     """The history of retained messages."""
 
     @classmethod
@@ -85,7 +86,7 @@ class HistorySource(DataSource):
         return HistoryStreamReader(Options(self.name(), self.options, STREAM_OPTIONS), chosen(HISTORY, schema))
 
 
-class EntryReader:
+class EntryReader(OneMessage):
     """The common part of the readers of a table, of a stream and of a past time: the tasks.
 
     Only entries that meet the condition ``only`` become rows.

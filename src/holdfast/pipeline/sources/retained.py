@@ -23,6 +23,7 @@ from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import RETAINED, Column, chosen, struct_of
+from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.past import PastReader
 from holdfast.pipeline.sources.pushdown import pushed
@@ -46,7 +47,7 @@ class TopicRanges(InputPartition):
         self.checked = checked
 
 
-class RetainedSource(DataSource):
+class RetainedSource(OneMessage, DataSource):
     """The retained messages. The sink adds the writer."""
 
     @classmethod
@@ -70,7 +71,7 @@ class RetainedSource(DataSource):
         return reader(options, chosen(RETAINED, schema))
 
 
-class RetainedReader(DataSourceReader):
+class RetainedReader(OneMessage, DataSourceReader):
     """Reads retained messages, in one transaction or from a snapshot."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:

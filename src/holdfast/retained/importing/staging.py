@@ -51,7 +51,7 @@ _FILE_READ = f"SELECT {_COLUMNS} FROM staged WHERE topic > ? ORDER BY topic"
 
 #: The statement that creates a staging table, for ``.format(table)``.
 TABLE_SCHEMA = (
-    "CREATE UNLOGGED TABLE {0} (attempt BIGINT NOT NULL, "
+    "CREATE UNLOGGED TABLE IF NOT EXISTS {0} (attempt BIGINT NOT NULL, "
     'topic TEXT COLLATE "C" NOT NULL, revision BIGINT NOT NULL, levels INTEGER NOT NULL, qos SMALLINT NOT NULL, '
     "size BIGINT NOT NULL, stored_at BIGINT NOT NULL, expires_at BIGINT, tombstone SMALLINT NOT NULL, client_id TEXT, "
     "username TEXT, prefix3 BYTEA NOT NULL, prefix5 BYTEA NOT NULL, properties5 BYTEA NOT NULL, properties_json TEXT, "

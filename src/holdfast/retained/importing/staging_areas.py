@@ -46,7 +46,10 @@ class StagingArea(Protocol):
     """A place for the rows of one attempt at a job. Methods raise :class:`StagingUnusable`."""
 
     def open(self) -> None:
-        """Make the area, and remove areas that killed attempts at the same job, or any job a day ago, have left."""
+        """Make the area, and remove areas that killed attempts at the same job, or any job a day ago, have left.
+
+        Several tasks may open the same area at once.
+        """
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
         """Write all rows of a task attempt, or none."""
@@ -91,7 +94,7 @@ class StagingFolder:
             for other in Path(self.folder).iterdir():
                 if _is_stale(other.name, self.name):
                     shutil.rmtree(other, ignore_errors=True)
-            self._path.mkdir(mode=0o700)
+            self._path.mkdir(mode=0o700, exist_ok=True)
             self._give_away(Path(self.folder))
             self._give_away(self._path)
 
@@ -160,6 +163,8 @@ class StagingTable:
         """Make the table."""
 
         def make(connection: Any) -> None:
+            # Two tasks that create one table at once would both find that it is missing.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.name,))
             found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE %s", (f"{_PREFIX}%",))
             for (other,) in found.fetchall():
                 if _is_stale(other, self.name):
@@ -213,7 +218,7 @@ def _mark(job: str) -> str:
 
 def _is_stale(name: str, ours: str) -> bool:
     """Tell whether another area is of the same job, or older than a day."""
-    if not name.startswith(_PREFIX) or len(name) != len(ours):
+    if not name.startswith(_PREFIX) or len(name) != len(ours) or name == ours:
         return False
     own, other = ours.removeprefix(_PREFIX), name.removeprefix(_PREFIX)
     try:
