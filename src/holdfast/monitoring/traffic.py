@@ -14,6 +14,7 @@ from holdfast.sessions.counters import Counters
 _DROPPED = "messages_dropped_"
 _REJECTED = "messages_rejected_"
 _CONDITIONS = "conditions_"
+_LEASES = "leases_"
 
 
 def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[], Walked]) -> list[Metric]:
@@ -71,6 +72,10 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         _by_cause(
             counters, _CONDITIONS, "holdfast_conditions_total",
             "Messages with a condition about the retained message, by cause: it held, or it failed.",
+        ),
+        _by_cause(
+            counters, _LEASES, "holdfast_leases_total",
+            "Leases of retained messages, by cause: the message was cleared, or the lease was refused as one too many.",
         ),
         counter(
             "holdfast_deliveries_not_authorized_total", "Copies of messages withheld from subscribers by permissions.",

@@ -89,6 +89,11 @@ def test_every_path_is_recorded(make: Make) -> None:
     dying = broker.client("w", 5, will=p.Will("t/will", b"gone", 1, True, NO_PROPERTIES))
     dying.drop()
     step()
+    lender = broker.client("l", 5, properties=Properties(user_properties=(("holdfast", "?"),)))
+    lease = Properties(user_properties=(("holdfast-retain-while", "session"),))
+    lender.publish("t/leased", b"1", 1, True, properties=lease)
+    lender.send(p.Disconnect())
+    step()
     finish(broker, broker.operator.set(ApplicationMessage("t/api", b"a", 0, True)))
     finish(broker, broker.operator.clear("t/2"))
     step()
@@ -121,6 +126,7 @@ def test_every_path_is_recorded(make: Make) -> None:
     assert seen == {
         ChangeOrigin.PUBLISH: {ChangeKind.SET, ChangeKind.CLEAR},
         ChangeOrigin.WILL: {ChangeKind.SET},
+        ChangeOrigin.LEASE: {ChangeKind.CLEAR},
         ChangeOrigin.API: {ChangeKind.SET, ChangeKind.CLEAR},
         ChangeOrigin.IMPORT: {ChangeKind.SET},
         ChangeOrigin.EXPIRY: {ChangeKind.EXPIRE},
