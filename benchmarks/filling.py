@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from benchmarks.wire import PAYLOAD, TOPIC
 from holdfast.config import Config
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.configured import store_of
+from holdfast.retained.configured import recorder_of, store_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.errors import StoreUnusable
@@ -48,7 +48,8 @@ def offline_store(config: Config, now: Callable[[], int]) -> Iterator[tuple[SQLR
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
             reactor=clock, now=now, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        store = store_of(config.retainer, durable)
+        recorder, _ = recorder_of(config.retainer, durable)
+        store = store_of(config.retainer, durable, recorder)
         durable.open()
         failures: list[Failure] = []
         try:

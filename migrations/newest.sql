@@ -54,6 +54,7 @@ CREATE TABLE session_subscriptions (
     replay_marker TEXT,
     conflate INTEGER,
     replay_info TEXT,
+    replay_since BIGINT,
     PRIMARY KEY (session_id, topic_filter)
 ) WITHOUT ROWID;
 CREATE TABLE session_messages (
@@ -216,6 +217,28 @@ CREATE TABLE retained_leases (
     session BIGINT NOT NULL,
     PRIMARY KEY (node, topic, revision)
 ) WITHOUT ROWID;
+CREATE TABLE retained_changes (
+    turn BIGINT NOT NULL,
+    topic TEXT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    PRIMARY KEY (turn, topic)
+) WITHOUT ROWID;
+CREATE TABLE retained_changes_epochs (
+    node SMALLINT NOT NULL,
+    number BIGINT NOT NULL,
+    started BIGINT NOT NULL,
+    epoch TEXT NOT NULL,
+    history TEXT NOT NULL,
+    PRIMARY KEY (node, number)
+);
+CREATE TABLE retained_changes_kept (
+    id SMALLINT NOT NULL,
+    turn BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    missing_above BIGINT,
+    PRIMARY KEY (id)
+);
+CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

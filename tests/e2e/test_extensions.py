@@ -24,6 +24,7 @@ pytestmark = pytest.mark.e2e
 PAGE = ROOT / "docs" / "extensions" / "replay-end.md"
 INFO = ROOT / "docs" / "extensions" / "replay-info.md"
 HISTORY = PAGE.with_name("history.md")
+SINCE = PAGE.with_name("replay-since.md")
 ASKING = PAGE.with_name("asking.md")
 
 
@@ -128,6 +129,25 @@ def test_asking_in_javascript(port: int) -> None:
 
 
 @needs_mosquitto
+def test_the_snippet_of_changes_in_python(port: int, tmp_path: Path) -> None:
+    """The first time everything comes, then only the changes."""
+    command = (sys.executable, "-", str(port), str(tmp_path / "token"))
+    assert output_of(*command, program=snippet("python", SINCE)).splitlines() == [
+        "plant/a on", "plant/b on", "these are all messages"
+    ]  # fmt: skip
+    publish.multiple([("plant/c", b"on", 1, True), ("plant/c", b"", 1, True)], "127.0.0.1", port)
+    printed = output_of(*command, program=snippet("python", SINCE)).splitlines()
+    assert printed == ["plant/c is cleared", "these are the changes"]
+    assert output_of(*command, program=snippet("python", SINCE)).splitlines() == ["these are the changes"]
+
+
+@needs_mqttjs
+def test_the_snippet_of_changes_in_javascript(port: int) -> None:
+    """Nothing is known of a time before the broker began."""
+    assert output_of("node", "-", str(port), program=snippet("js", SINCE)) == "full\n"
+    assert output_of("node", "-", str(port), "-0s", program=snippet("js", SINCE)) == "delta\n"
+
+
 def test_the_command_of_mosquitto(port: int) -> None:
     """mosquitto_sub with MQTT 3.1.1 sees the marker behind the last retained message."""
     (command,) = [block.text.strip() for block in blocks(PAGE) if block.text.startswith("mosquitto_sub")]

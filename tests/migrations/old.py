@@ -184,6 +184,13 @@ def rows_of(shape: str) -> Contents:
         rows["session_subscriptions"] = [(*row, "stored-at,revision") for row in rows["session_subscriptions"]]
     if shape >= "0015":
         rows["retained_leases"] = [(0, "b\u00fcro/1", revision(11), "gateway-1", None, "session", 7)]
+    if shape >= "0016":
+        rows["session_subscriptions"] = [(*row, 3) for row in rows["session_subscriptions"]]
+        rows |= {
+            "retained_changes": [(3, "haus/k\u00fcche", THEN)],
+            "retained_changes_epochs": [(1, 1, 0, "00ff00ff00ff00ff", "")],
+            "retained_changes_kept": [(1, 0, THEN, 7)],
+        }
     return rows
 
 
@@ -223,6 +230,9 @@ def step(rows: Contents, to: str) -> Contents:
         after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
     elif to == "0015":
         after["retained_leases"] = []
+    elif to == "0016":
+        after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
+        after |= {"retained_changes": [], "retained_changes_epochs": [], "retained_changes_kept": []}
     return after
 
 

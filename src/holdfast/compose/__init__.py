@@ -74,7 +74,7 @@ from holdfast.retained.administration import Administration
 from holdfast.retained.changes.interfaces import IChangesSince
 from holdfast.retained.changes.past import PastChanges
 from holdfast.retained.changes.watch import ChangeWatch
-from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, recorder_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
@@ -86,6 +86,7 @@ from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.since.since import ChangesSince, Epochs
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.service_manager import ServiceManager
@@ -153,7 +154,9 @@ def compose_retainer(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
         keeping=keeps_history,
     )  # fmt: skip
-    store = store_of(config, durable, payers)
+    recorder, changes = recorder_of(config, durable)
+    epochs = Epochs(durable, now, changes)
+    store = store_of(config, durable, recorder, payers)
     limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
     sources = None
     if keep_rule is not None:
@@ -162,6 +165,11 @@ def compose_retainer(
         store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources,
         leases=DurableLeaseRows(durable),
     )  # fmt: skip
+    if changes is not None:
+        retained.since = ChangesSince(
+            store, epochs, changes, clock=clock, now=now, most=config.changes.max_changes,
+            keep=lambda: round(1000 * retained.limits.tombstone_ttl),
+        )  # fmt: skip
     if config.history.enable:
         retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)

@@ -13,6 +13,8 @@ PREFIX = "holdfast-"
 REPLAY_END = "holdfast-replay-end"
 #: in SUBSCRIBE: what to tell of each replayed message
 REPLAY_INFO = "holdfast-replay-info"
+#: in SUBSCRIBE: replay only what has changed since this token or time; in SUBACK and markers: whether that is done
+REPLAY_SINCE = "holdfast-replay-since"
 #: in SUBSCRIBE: the least time between two messages of a topic, in milliseconds
 CONFLATE = "holdfast-conflate"
 #: in PUBLISH: the conditions of a compare-and-set
@@ -32,4 +34,4 @@ TOLD_BY_BROKER = frozenset({STORED_AT, REVISION, PUBLISHER})
 #: the version of these agreements
 VERSION = 1
 #: the features, in the order of CONNACK
-OFFERED = ("replay-end", "replay-info", "conflate", "compare-and-set", "ask", "history", "retain-while")
+OFFERED = ("replay-end", "replay-since", "replay-info", "conflate", "compare-and-set", "ask", "history", "retain-while")

@@ -15,6 +15,7 @@ from holdfast.extensions.names import (
     PREFIX,
     REPLAY_END,
     REPLAY_INFO,
+    REPLAY_SINCE,
     RETAIN_WHILE,
     TOLD_BY_BROKER,
 )
@@ -36,14 +37,17 @@ class SubscribeRequests:
     """What a SUBSCRIBE asks for. ``replay_end`` is the Topic Name for markers, None for no markers.
 
     ``conflate`` is the interval of conflation in milliseconds, 0 for none. ``replay_info`` is what to tell of each
-    replayed message.
+    replayed message. ``replay_since`` is a token or a time, None for a replay of everything.
     """
 
     replay_end: str | None = None
     conflate: int = 0
     replay_info: Facts = ()
+    replay_since: str | None = None
 
 
+_FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_SINCE, REPLAY_INFO, CONFLATE})
+_FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256})
 _FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_INFO, CONFLATE})
 _FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256, RETAIN_WHILE})
 
@@ -71,6 +75,7 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         _marker_topic(found.get(REPLAY_END), max_levels),
         _interval(found.get(CONFLATE)),
         () if facts is None else facts_in(facts),
+        found.get(REPLAY_SINCE),
     )
 
 

@@ -10,13 +10,29 @@ from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.store.recorder import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore
 
 
-def store_of(retainer: RetainerConfig, durable: DurableStore, payers: PayerLimits | None = None) -> SQLRetainedStore:
+def recorder_of(retainer: RetainerConfig, durable: DurableStore) -> tuple[Recorder, IChangesRecorder | None]:
+    """Return the recorder of the store, and the one of changed topics if these are recorded."""
+    history: Recorder = HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER
+    if not retainer.changes.enable:
+        return history, None
+    changes: IChangesRecorder = (
+        GatheringRecorder(history, durable.bulk)
+        if durable.dialect == "sqlite"
+        else AppendingRecorder(history, durable.bulk)
+    )
+    return changes, changes
+
+
+def store_of(
+    retainer: RetainerConfig, durable: DurableStore, recorder: Recorder, payers: PayerLimits | None = None
+) -> SQLRetainedStore:
     """Return the store. It counts the usage of each configured quota, and of ``payers`` if they have quotas."""
     topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
     counts_clients = _client_quota(retainer) is not None
@@ -26,7 +42,7 @@ def store_of(retainer: RetainerConfig, durable: DurableStore, payers: PayerLimit
         counted_clients=counts_clients,
         counted_payers=None if payers is None else USERS if payers.names_proven else GUESTS_ONLY,
         counted_policies=policies_of(retainer),
-        recorder=HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER,
+        recorder=recorder,
     )
 
 

@@ -45,6 +45,7 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.interfaces import IDelivery, IPast
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
+from holdfast.retained.since.since import ChangesSince
 from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
@@ -137,6 +138,7 @@ class IRetainedMessages(Interface):
         """Count replays that wait in their Sessions."""
 
     past = Attribute("Where replays read the past: an IPast, None without a history.")
+    since = Attribute("What has changed since a token: a ChangesSince, None if changes are not stored.")
     max_replays_per_client = Attribute("How many replays of one Session may run.")
     unsent_revision = Attribute("The highest revision of a change that was not sent live.")
 
@@ -184,6 +186,8 @@ class RetainedMessages(Service):
         )
         #: where replays read the past; None without a history
         self.past: IPast | None = None
+        #: what has changed since a token; None: everything is replayed
+        self.since: ChangesSince | None = None
         self._store = store
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written
@@ -226,6 +230,8 @@ class RetainedMessages(Service):
         """Start to sweep expired messages, and to judge publishers."""
         Service.startService(self)
         self._sweep.start()
+        if self.since is not None:
+            self.since.startService()
         if self.sources is not None:
             self.sources.start()
 
@@ -233,6 +239,8 @@ class RetainedMessages(Service):
         """Stop sweeping and judging, and give all delayed messages to the writer."""
         Service.stopService(self)
         self.delayed.stop()
+        if self.since is not None:
+            self.since.stopService()
         self._sweep.stop()
         if self.sources is not None:
             self.sources.stop()

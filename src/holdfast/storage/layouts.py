@@ -56,7 +56,7 @@ sessions = Layout(
 session_subscriptions = Layout(
     "session_subscriptions", 2, session_id=BIG, topic_filter=TEXT, qos=SMALL, no_local=SMALL, retain_as_published=SMALL,
     retain_handling=SMALL, identifier=INTEGER, replay_after=TEXT, replay_cut=BIG, replay_marker=TEXT,
-    conflate=INTEGER, replay_info=TEXT,
+    conflate=INTEGER, replay_info=TEXT, replay_since=BIG,
 )  # fmt: skip
 session_messages = Layout(
     "session_messages", 1, id=BIG, topic=TEXT, qos=SMALL, retain=SMALL, client_id=TEXT, username=TEXT, expires_at=BIG,
@@ -97,12 +97,18 @@ api_keys = Layout(
     expires_at=BIG,
 )  # fmt: skip
 
+retained_changes = Layout("retained_changes", 2, turn=BIG, topic=TEXT, changed_at=BIG)
+retained_changes_epochs = Layout(
+    "retained_changes_epochs", 2, node=SMALL, number=BIG, started=BIG, epoch=TEXT, history=TEXT
+)
+retained_changes_kept = Layout("retained_changes_kept", 1, id=SMALL, turn=BIG, changed_at=BIG, missing_above=BIG)
+
 #: all tables
 TABLES = (
     retained, retained_levels, nodes, retained_usage, sessions, session_subscriptions, session_messages,
     session_deliveries, session_received, wills, retained_leases, retained_history, retained_history_periods,
     retained_history_state, retained_history_absent, pipeline_jobs, users, authorization_rules, access_state,
-    source_surveys, api_keys,
+    source_surveys, api_keys, retained_changes, retained_changes_epochs, retained_changes_kept,
 )  # fmt: skip
 
 #: the names of all views

@@ -117,7 +117,8 @@ sessions = Table(
 #: is the topic up to which all messages are acknowledged ("" for none yet). Changes with a revision above
 #: ``replay_cut`` (NULL: unknown) concern the Client as live messages. ``replay_marker`` is the marker that is due at
 #: the end of the replay (NULL: none). ``conflate`` is the interval of conflation in milliseconds (NULL: none).
-#: ``replay_info`` is what is told of each replayed message (NULL: nothing).
+#: ``replay_info`` is what is told of each replayed message (NULL: nothing). ``replay_since`` is the turn of
+#: ``retained_changes`` after which the replay brings changes (NULL: it brings all messages).
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -133,7 +134,14 @@ session_subscriptions = Table(
     Column("replay_marker", Text),
     Column("conflate", Integer),
     Column("replay_info", Text),
+    Column("replay_since", BigInteger),
     sqlite_with_rowid=False,
+)
+Index(
+    "session_subscriptions_since",
+    session_subscriptions.c.replay_since,
+    sqlite_where=session_subscriptions.c.replay_since.is_not(None),
+    postgresql_where=session_subscriptions.c.replay_since.is_not(None),
 )
 
 #: Application Messages that deliveries refer to; one row for each, even if several Sessions wait for it.
@@ -341,6 +349,38 @@ api_keys = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     sqlite_with_rowid=False,
+)
+
+#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.stored`).
+retained_changes = Table(
+    "retained_changes",
+    metadata,
+    Column("turn", BigInteger, primary_key=True, autoincrement=False),
+    Column("topic", TopicName, primary_key=True),
+    Column("changed_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: The starts of nodes: tokens are of one of them. ``epoch`` is empty for a node that does not record changes.
+retained_changes_epochs = Table(
+    "retained_changes_epochs",
+    metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("started", BigInteger, nullable=False),
+    Column("epoch", Text, nullable=False),
+    Column("history", Text, nullable=False),
+)
+
+#: Its one row, if there is one, is the mark of what is kept: every change after this turn, from this time on. Changes
+#: above the revision ``missing_above`` (NULL: none) may be missing.
+retained_changes_kept = Table(
+    "retained_changes_kept",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("turn", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("missing_above", BigInteger),
 )
 
 #: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows

@@ -269,6 +269,28 @@ class HistoryConfig(Section):
 
 
 @frozen
+class ChangesConfig(Section):
+    """The changed topics that replays since a token read."""
+
+    enable: bool = option(
+        Flag(),
+        True,
+        help="Store which topics have changed, so that clients can ask for only what changed since a token or a time"
+        " (holdfast-replay-since). All brokers that share a database need the same value.",
+        effect="false: each change writes a little less, and clients that ask get everything.",
+        example=False,
+    )
+    max_changes: int = option(
+        Integer(1000, 100_000_000, unit="changes"),
+        1_000_000,
+        help="Most changes that are kept; each takes about 30 bytes and the length of its topic. Older ones than"
+        " retainer.tombstone_ttl are deleted too.",
+        effect="Higher: clients that were away longer get only what has changed, and not everything.",
+        example=10_000_000,
+    )
+
+
+@frozen
 class RetainerConfig(RetainModes):
     """The limits, the expiry, the clearing and the replay of retained messages."""
 
@@ -462,6 +484,10 @@ class RetainerConfig(RetainModes):
     history: HistoryConfig = field(
         factory=HistoryConfig,
         metadata=table(HistoryConfig, "The history of retained messages."),
+    )
+    changes: ChangesConfig = field(
+        factory=ChangesConfig,
+        metadata=table(ChangesConfig, "The changed topics, for replays of only what changed."),
     )
 
     @property

@@ -40,6 +40,7 @@ class PastSource:
 
     shared = False
     reads_ahead = False
+    judged = False
 
     def __init__(
         self,

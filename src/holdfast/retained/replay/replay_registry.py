@@ -74,7 +74,7 @@ class ReplayRegistry:
         """Start a replay of a (non-shared) Topic Filter, after the topic ``cursor``.
 
         It reads changes of this node up to the revision ``start`` (0: now), except the ``queued`` ones.
-        With a ``source`` it reads that, and judges no publishers.
+        With a ``source`` it reads that.
         """
         self._last_number += 1
         self.flow.add_client(delivery.client_id)
@@ -87,7 +87,7 @@ class ReplayRegistry:
             flow=self.flow,
             registry=self,
             now=self._now,
-            sources=self._sources if source is None else None,
+            sources=self._sources if source is None or source.judged else None,
             cursor=cursor,
             start=start,
             queued=queued,

@@ -45,6 +45,8 @@ class IReplaySource(Interface):
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
+    judged = Attribute("Whether the publishers of the messages are judged, where they are at all.")
+
     def next_revision() -> int:
         """Return the revision for a change: strictly increasing, also across restarts and clock steps."""
 

@@ -49,6 +49,7 @@ class MemoryRetainedStore:
 
     shared = False
     reads_ahead = False
+    judged = True
 
     #: whether User Names are payers
     names_proven = True

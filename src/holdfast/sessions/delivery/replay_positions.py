@@ -46,6 +46,7 @@ class ReplayPosition:
         "facts",
         "marker",
         "saved",
+        "since",
     )
 
     def __init__(self, cut: int = 0, connection: int = RESTORED, acknowledged: str = "") -> None:
@@ -55,6 +56,7 @@ class ReplayPosition:
         self.delivered = False  #: whether the replay has delivered its last message
         self.marker: PendingMarker | None = None  #: due when everything has been delivered
         self.facts: Facts = ()  #: what the Client is told of each message
+        self.since: int | None = None  #: the turn after which it brings changes, None for all messages
         self.saved: str | None = acknowledged  #: the stored position; None: stored as over
         self._acknowledged = acknowledged
         self._unacknowledged: deque[tuple[Inflight, str]] | None = None  # most replays wait, and need none
@@ -64,7 +66,9 @@ class ReplayPosition:
         """The values to store, None for a replay that is over."""
         if self.saved is None:
             return None
-        return ReplayProgress(self.saved, self.cut, None if self.marker is None else self.marker.text(), self.facts)
+        return ReplayProgress(
+            self.saved, self.cut, None if self.marker is None else self.marker.text(), self.facts, self.since
+        )
 
     @property
     def awaits_acknowledgements(self) -> bool:

@@ -46,20 +46,22 @@ def subscription_row(
         None if progress is None else progress.after, (progress.cut or None) if progress is not None else None,
         None if progress is None else progress.marker, subscription.conflate or None,
         text_of(progress.facts) if progress is not None and progress.facts else None,
+        None if progress is None else progress.since,
     )  # fmt: skip
 
 
 def subscription_of(row: Row) -> tuple[Subscription, ReplayProgress | None]:
     """Return the subscription of a row of ``session_subscriptions``, and the progress of its replay."""
     (_, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker, conflate,
-     facts) = row  # fmt: skip
+     facts, since) = row  # fmt: skip
     group, inner = split_shared(topic_filter)
     subscription = Subscription(
         inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group, conflate=conflate or 0
     )
     if replay_after is None:
         return subscription, None
-    return subscription, ReplayProgress(replay_after, cut or 0, marker, () if facts is None else facts_in(facts))
+    told = () if facts is None else facts_in(facts)
+    return subscription, ReplayProgress(replay_after, cut or 0, marker, told, since)
 
 
 def delivery_row(session: int, delivery: DeliveryState) -> Row:

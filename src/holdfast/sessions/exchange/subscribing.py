@@ -20,11 +20,13 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Grant
 from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import CONFLATE
+from holdfast.extensions.names import CONFLATE, REPLAY_SINCE
 from holdfast.extensions.past import MOST_IN_SUBSCRIBE, PastFilter, past_filter
 from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
+from holdfast.extensions.replay_since import DELTA, FULL
 from holdfast.extensions.requests import subscribe_requests
 from holdfast.retained.history.moments import HistoryUnavailable
+from holdfast.retained.since.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -34,6 +36,7 @@ from holdfast.sessions.exchange.replay_ends import ReplayEnds
 from holdfast.sessions.replays.publishers import tells_publishers
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.pending_marker import PendingMarker
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
 from holdfast.topics import (
@@ -48,7 +51,7 @@ from holdfast.topics import (
     split_shared,
     wildcard_pattern,
 )
-from holdfast.wire import ProtocolError, ReasonCode, encode
+from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
 #: a note for the Reason String
@@ -75,7 +78,8 @@ class _Asked:
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
     which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     ``facts`` are to be told of each replayed message. ``notes`` are for the Reason String.
-    ``pasts`` are the Topic Filters of the past, by the number of their request.
+    ``pasts`` are the Topic Filters of the past, by the number of their request. ``known`` is what the Client knows,
+    None if it did not say, and ``since`` the answer.
     """
 
     packet_identifier: int
@@ -91,6 +95,15 @@ class _Asked:
     facts: Facts = ()
     notes: list[str] = field(factory=list)
     pasts: dict[int, PastFilter] = field(factory=dict)
+    known: Known | None = None
+    since: Since = NOTHING_KNOWN
+
+    @property
+    def answer(self) -> str:
+        """Whether everything is replayed or only what has changed, "" if that was not asked for."""
+        if self.known is None:
+            return ""
+        return FULL if self.since.turn is None else DELTA
 
     @property
     def asks_for_publishers(self) -> bool:
@@ -154,10 +167,39 @@ class Subscribing:
                 asked.facts = requests.replay_info
                 if requests.replay_end is not None:
                     asked.ends = ReplayEnds(requests.replay_end, self._session)
+                if requests.replay_since is not None:
+                    asked.known = self._known(requests.replay_since)
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
+        marks = asked.ends is not None or REPLAY_END in self._session.subscriptions
+        if self._parts.retained.since is not None and (
+            marks or asked.known is not None or any(each.topic_filter == REPLAY_END for each in packet.subscriptions)
+        ):
+            asked.waiting.append(self._look_up_changes(asked))
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
+
+    def _known(self, text: str) -> Known:
+        """Return the token or the time of a request. Raises :class:`BadRequest`."""
+        if not self._link.explanations.may_tell:
+            raise BadRequest(f"User Property {REPLAY_SINCE} needs Request Problem Information 1: SUBACK answers it")
+        try:
+            return known_of(text, self._parts.now())
+        except BadRequest as bad:
+            raise BadRequest(f"User Property {REPLAY_SINCE}: {bad}") from None
+
+    def _look_up_changes(self, asked: _Asked) -> Deferred[None]:
+        """Get a token for the markers, and find what has changed since the one that the Client has."""
+        since: ChangesSince = self._parts.retained.since
+
+        def found(result: Since) -> None:
+            asked.since = result
+
+        if asked.known is not None:
+            looked: Deferred[Since] = since.since(asked.known)
+        else:
+            looked = since.token().addCallback(Since)
+        return looked.addCallback(found)
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
         """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
@@ -323,8 +365,10 @@ class Subscribing:
             if replayed:
                 position = self._replays.new_position()
                 position.facts = asked.facts
+                if not is_of_past(key):
+                    position.since = asked.since.turn
                 if asked.ends is not None:
-                    position.marker = asked.ends.marker(key, not is_sys(key))
+                    position.marker = self._marker(asked, key, not is_sys(key))
                 asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
                 self._replays.begin(key, position)
                 if is_sys(key):
@@ -341,7 +385,7 @@ class Subscribing:
             subscription.no_local,
         )
         self._replays.reread(key, is_queued_alike)
-        marker = None if asked.ends is None else asked.ends.marker(key, False)
+        marker = None if asked.ends is None else self._marker(asked, key, False)
         position = session.replay_positions.get(key)
         if position is not None:
             position.facts = asked.facts
@@ -351,6 +395,14 @@ class Subscribing:
         asked.tickets.add(self._parts.registry.subscribe(session, key, subscription, progress))
         if marker is not None and position is not None:
             self._replays.begin_marked(key, position)
+
+    def _marker(self, asked: _Asked, key: str, replayed: bool) -> PendingMarker | None:
+        """Return the marker that is due for a Subscription, None for none."""
+        assert asked.ends is not None
+        marker = asked.ends.marker(key, replayed)
+        if marker is not None and replayed and not is_of_past(key):
+            marker.token, marker.since = asked.since.token, asked.answer
+        return marker
 
     def _granted(self, asked: _Asked) -> None:
         """Answer with SUBACK."""
@@ -367,7 +419,8 @@ class Subscribing:
         if asked.conflate and any(key.startswith(SHARED_PREFIX) for key in asked.wanted):
             notes.append(f"{CONFLATE} does not hold for shared subscriptions")
         note = "; ".join(filter(None, notes))
-        self._answer(asked.packet_identifier, tuple(codes), ticket, note)
+        properties = Properties(user_properties=((REPLAY_SINCE, asked.answer),)) if asked.answer else NO_PROPERTIES
+        self._answer(Suback(asked.packet_identifier, tuple(codes), properties), ticket, note)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
@@ -422,15 +475,14 @@ class Subscribing:
         )
         return True
 
-    def _answer(self, packet_identifier: int, codes: tuple[int, ...], ticket: CommitTicket, note: str) -> None:
+    def _answer(self, suback: Suback, ticket: CommitTicket, note: str) -> None:
         """Send SUBACK once the subscriptions are durable."""
-        link = self._link
-        suback = Suback(packet_identifier, codes)
+        link, codes = self._link, suback.reason_codes
         if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
             told = explain_refusals(codes, self._limits)
-            answer = link.explanations.encode(suback, f"{told}; {note}" if note else told)
-        elif note:
-            answer = link.explanations.encode(suback, note)
+            answer = link.explanations.encode_within(suback, f"{told}; {note}" if note else told)
+        elif note or suback.properties is not NO_PROPERTIES:
+            answer = link.explanations.encode_within(suback, note)
         else:
             answer = encode(suback, link.protocol_version)
 
@@ -439,7 +491,9 @@ class Subscribing:
                 link.close_after_failure(failure)
                 return None
             refused = tuple(max(code, failure_reason(failure)) for code in codes)
-            return link.explanations.encode(Suback(packet_identifier, refused), "the broker cannot store this now")
+            return link.explanations.encode(
+                Suback(suback.packet_identifier, refused), "the broker cannot store this now"
+            )
 
         link.acknowledgements.send_when_committed(ticket, answer, failed)
 

@@ -62,6 +62,7 @@ def restored(
             if progress.marker is not None:
                 position.marker = marker_of(progress.marker)
             position.facts = progress.facts
+            position.since = progress.since
             session.replay_positions.add(topic_filter, position)
     session.void_cuts = stored.void_cuts
     session.received.restore(stored.received)

@@ -8,6 +8,7 @@ crash a stored delivery comes before the rest of a replay.
 
 from __future__ import annotations
 
+from holdfast.extensions.names import REPLAY_SINCE
 from holdfast.retained.dates import date_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
@@ -36,8 +37,11 @@ def send_marker(
         return False
     properties = NO_PROPERTIES
     identifier = session.subscriptions[topic_filter].identifier
-    if link.protocol_version == 5 and identifier is not None:
-        properties = Properties(subscription_identifiers=(identifier,))
+    if link.protocol_version == 5 and (identifier is not None or marker.since):
+        properties = Properties(
+            subscription_identifiers=() if identifier is None else (identifier,),
+            user_properties=((REPLAY_SINCE, marker.since),) if marker.since else (),
+        )
     payload = marker.payload(topic_filter, date_of(session.now()))
     packet_identifier = session.inflight.next_identifier() if qos else 0
     publish = Publish(marker.topic, payload, qos, False, False, packet_identifier, properties)

@@ -304,10 +304,10 @@ class ReplayDelivery:
         self._note_left_out(TOO_LARGE)
         self._replays.log_left_out(self._topic_filter, count)
 
-    def lost(self) -> None:
-        """Note that the history does not have the time of the replay any more."""
-        self._note_left_out(NO_HISTORY)
-        self._link.client_log.info("a replay of the past ends early", "{}: no history", self._topic_filter)
+    def lost(self, why: str = NO_HISTORY) -> None:
+        """Note that what the replay reads is not kept any more."""
+        self._note_left_out(why)
+        self._link.client_log.info("a replay ends early", f"{{}}: {why}", self._topic_filter)
 
     def conclude(self) -> bool:
         """Send the marker that is due, if any."""

@@ -9,8 +9,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.extensions.past import past_filter
+from holdfast.extensions.replay_since import FULL
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.since.source import SinceSource
 from holdfast.retained.store.values import QueuedRows
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
@@ -18,7 +20,7 @@ from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.replays.replay_delivery import ReplayDelivery
 from holdfast.sessions.replays.unreplayed import Unreplayed
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.pending_marker import ASKED_LATE, PendingMarker
+from holdfast.sessions.state.pending_marker import ASKED_LATE, NOT_KEPT, PendingMarker
 from holdfast.storage.revisions import time_of
 from holdfast.topics import is_of_past
 
@@ -215,9 +217,22 @@ class Replays:
             replay = self._replay_of_past(topic_filter, position, delivery)
         else:
             start, queued = self._rows_of(topic_filter, position)
-            replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued)
+            source = None
+            if position.since is not None:
+                source = self._changes_since(position, delivery)
+            replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued, source)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
+
+    def _changes_since(self, position: ReplayPosition, delivery: ReplayDelivery) -> SinceSource | None:
+        """Return the source of a replay of changes; None if they are not stored any more: everything is replayed."""
+        if self._retained.since is None:
+            position.since, position.cursor = None, ""
+            if position.marker is not None:
+                position.marker.since = FULL
+            return None
+        source: SinceSource = self._retained.since.source(position.since, partial(delivery.lost, NOT_KEPT))
+        return source
 
     def _replay_of_past(
         self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery

@@ -17,6 +17,8 @@ NOT_AUTHORIZED = "not authorized"
 NO_HISTORY = "no history"
 #: in ``left_out``: nobody has noted what the replay left out before the marker was asked for
 ASKED_LATE = "asked for during the replay"
+#: in ``left_out``: changes since the token are not kept any more
+NOT_KEPT = "changes not kept"
 #: why the marker of a Subscription without a replay tells no complete state
 NOT_REPLAYED = "not replayed"
 
@@ -28,7 +30,8 @@ class PendingMarker:
     ``topic`` is its Topic Name, and ``carrier`` the Subscription of the Client that matches it, by the Topic Filter of
     its SUBSCRIBE. ``replayed`` is false for a Subscription without a replay. ``count`` and ``size`` (bytes) are of the
     messages sent so far, with repeats if the replay was ``resumed``. ``left_out`` has the reasons why messages were
-    left out.
+    left out. ``token`` is for the next request of changes, None for none. ``since`` is "full" or "delta" where changes
+    since a token were asked for, else "".
     """
 
     topic: str
@@ -38,6 +41,8 @@ class PendingMarker:
     count: int = 0
     size: int = 0
     left_out: set[str] = field(factory=set)
+    token: str | None = None
+    since: str = ""
 
     def sent(self, count: int, size: int) -> None:
         """Note messages of the replay, with the bytes of their packets."""
@@ -56,12 +61,14 @@ class PendingMarker:
             "filter": topic_filter,
             "count": self.count,
             "bytes": self.size,
-            "token": None,
+            "token": None if NOT_KEPT in self.left_out else self.token,
             "at": at,
             "replayed": self.replayed,
             "resumed": self.resumed,
             "complete": self.replayed and not self.left_out,
         }
+        if self.since:
+            fields["since"] = self.since
         reasons = sorted(self.left_out) if self.replayed else [NOT_REPLAYED]
         if reasons:
             fields["why"] = ", ".join(reasons)
@@ -69,11 +76,14 @@ class PendingMarker:
 
     def text(self) -> str:
         """Return the marker for its row."""
-        fields = (self.topic, self.carrier, self.replayed, self.resumed, self.count, self.size, sorted(self.left_out))
+        fields = (
+            self.topic, self.carrier, self.replayed, self.resumed, self.count, self.size, sorted(self.left_out),
+            self.token, self.since,
+        )  # fmt: skip
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def marker_of(text: str) -> PendingMarker:
     """Return the marker of a row. A replay that is restored was interrupted."""
-    topic, carrier, replayed, _, count, size, left_out = json.loads(text)
-    return PendingMarker(topic, carrier, replayed, True, count, size, set(left_out))
+    topic, carrier, replayed, _, count, size, left_out, *later = json.loads(text)
+    return PendingMarker(topic, carrier, replayed, True, count, size, set(left_out), *later)

@@ -34,9 +34,11 @@ class ReplayProgress:
 
     Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain. ``marker`` is
     the marker that is due at its end (:mod:`.pending_marker`), None for none. ``facts`` are told of each message.
+    ``since`` is the turn after which it brings changes (:mod:`holdfast.retained.since.stored`), None for all messages.
     """
 
     after: str
     cut: int
     marker: str | None = None
     facts: Facts = ()
+    since: int | None = None

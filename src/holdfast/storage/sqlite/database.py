@@ -35,7 +35,7 @@ _WRITER_CACHE_KIB = 8_192
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: Tables that can be long. A start reads only their ends, so the time of a start does not grow with them.
-_LONG = (layouts.retained, layouts.retained_usage, layouts.retained_history, layouts.users)
+_LONG = (layouts.retained, layouts.retained_usage, layouts.retained_history, layouts.retained_changes, layouts.users)
 _REMEDY = (
     'restore a backup, or set storage.on_corruption = "quarantine": the broker then moves the file aside and '
     "starts with the data that can still be read"

@@ -1,0 +1,223 @@
+"""The stored changes: which topics changed, kept in the database beside the messages.
+
+A change is a row of its topic, under a turn (:mod:`.turns`). It has no payload: a replay reads the present message, or
+that there is none::
+
+    turn  topic  changed_at
+      41  a      9_100        set
+      41  b      9_100        set
+      42  a      9_180        cleared: the replay after horizon 41 brings an empty message for a
+
+Rows are only appended, so a commit touches the last page, or none (:mod:`.recording`). They are pruned from the oldest
+on. ``retained_changes_kept`` has the mark: every change after its turn is there. The last turn always stays, so that
+turns never begin again.
+
+A token is good if its epoch is known and no change is missing after it. Each start of a node begins an epoch::
+
+    node 1, epoch X, started 0    tokens X/12, X/40
+    backup at turn 30             restored later, and node 1 starts:
+    node 1, epoch Y, started 30   X/12 is good; X/40 is above the start of Y: it knows changes that are lost
+
+Tokens of another database have an unknown epoch. A node that does not record marks itself with an empty epoch; as long
+as one does, no token is good. An epoch is forgotten when the mark of what is kept passes the beginning of the next one.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from attrs import frozen
+
+from holdfast.retained.since.horizon import Horizon
+from holdfast.retained.since.turns import Turns
+from holdfast.storage.driver import Cursor
+
+#: the epoch of a node that does not record
+_ABSENT = ""
+#: The epochs that are kept of a node: one for each of its starts.
+_MOST_EPOCHS = 1000
+_EPOCHS = "SELECT node, started, epoch FROM retained_changes_epochs ORDER BY node, number"
+_LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM retained_changes_epochs WHERE node = ?"
+_OTHER_HISTORY = "SELECT count(*) FROM retained_changes_epochs WHERE history <> ?"
+_BEGIN = "INSERT INTO retained_changes_epochs (node, number, started, epoch, history) VALUES (?, ?, ?, ?, ?)"
+_DROP = "DELETE FROM retained_changes_epochs WHERE node = ? AND number <= ?"
+_KEPT = "SELECT turn, changed_at, missing_above FROM retained_changes_kept WHERE id = 1"
+_KEEP = (
+    "INSERT INTO retained_changes_kept (id, turn, changed_at) VALUES (1, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, changed_at = excluded.changed_at"
+)
+# The last turn is never pruned.
+_PART = (
+    "SELECT turn, changed_at FROM retained_changes WHERE turn < (SELECT max(turn) FROM retained_changes) AND turn <= ? "
+    "ORDER BY turn, topic LIMIT ?"
+)
+_DELETE = (
+    "DELETE FROM retained_changes WHERE (turn, topic) IN "
+    "(SELECT turn, topic FROM retained_changes WHERE turn <= ? ORDER BY turn, topic LIMIT ?)"
+)
+_FORGET = (
+    "DELETE FROM retained_changes_epochs WHERE epoch <> '' AND EXISTS (SELECT 1 FROM retained_changes_epochs AS next "
+    "WHERE next.node = retained_changes_epochs.node AND next.number > retained_changes_epochs.number "
+    "AND next.started < ?)"
+)
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM retained_changes WHERE turn > ? LIMIT ?) AS part"
+_CHANGED = "SELECT DISTINCT topic FROM retained_changes WHERE turn > ? AND topic > ? ORDER BY topic LIMIT ?"
+_TIME = "SELECT changed_at FROM retained_changes WHERE turn <= ? ORDER BY turn DESC, topic DESC LIMIT 1"
+_NEWEST_TURN = "SELECT coalesce(max(turn), 0) FROM retained_changes"
+# Clocks may step back, so all changes of the newest turns are looked at, not only their ends.
+_SINCE = (
+    "WITH newest AS (SELECT turn, changed_at FROM retained_changes ORDER BY turn DESC, topic DESC LIMIT ?) "
+    "SELECT (SELECT min(turn) FROM newest WHERE changed_at >= ?), (SELECT min(turn) FROM newest), "
+    "(SELECT count(*) FROM newest)"
+)
+_EXCESS = "SELECT turn FROM retained_changes ORDER BY turn DESC, topic DESC LIMIT 1 OFFSET ?"
+
+_FOREVER = 2**62
+
+
+@frozen
+class Kept:
+    """Every change after this turn, and every change at or after this time (milliseconds), is stored.
+
+    Except the changes above the revision ``missing_above``, which may be missing; None: none is.
+    """
+
+    turn: int
+    changed_at: int
+    missing_above: int | None = None
+
+
+def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> Kept:
+    """Record from now on, in a new epoch of this node (8 bytes). Call it before the first change of a process.
+
+    If a node did not record before, or turns are of another history, earlier changes are forgotten.
+    """
+    history, horizon = _one(cursor, turns.history), _one(cursor, turns.horizon)
+    cursor.execute(_OTHER_HISTORY, (history,))
+    ((others,),) = cursor.fetchall()
+    cursor.execute("DELETE FROM retained_changes_epochs WHERE node = ? AND epoch = ''", (node,))
+    was_absent = bool(cursor.rowcount)
+    if others:
+        cursor.execute("DELETE FROM retained_changes")
+        cursor.execute("DELETE FROM retained_changes_epochs WHERE epoch <> ''")
+    if others or was_absent or read_kept(cursor) is None:
+        cursor.execute(_KEEP, (_one(cursor, turns.newest), now))
+        cursor.execute("UPDATE retained_changes_kept SET missing_above = NULL")
+    _add_epoch(cursor, node, horizon, epoch.hex(), history)
+    kept = read_kept(cursor)
+    assert kept is not None
+    return kept
+
+
+def end(cursor: Cursor, turns: Turns, node: int) -> None:
+    """Note that this node does not record, before its first change. No token is good until it records again."""
+    history, horizon = _one(cursor, turns.history), _one(cursor, turns.horizon)
+    cursor.execute("DELETE FROM retained_changes_epochs WHERE node = ? AND epoch = ''", (node,))
+    _add_epoch(cursor, node, horizon, _ABSENT, history)
+
+
+def horizon_now(cursor: Cursor, turns: Turns, epoch: bytes) -> Horizon:
+    """Return the present horizon: what is read later has every change up to it."""
+    return Horizon(epoch, _one(cursor, turns.horizon))
+
+
+def read_kept(cursor: Cursor) -> Kept | None:
+    """Return the mark of what is kept, None before the first epoch."""
+    cursor.execute(_KEPT)
+    found = cursor.fetchall()
+    return Kept(*found[0]) if found else None
+
+
+def is_good(cursor: Cursor, turns: Turns, horizon: Horizon) -> bool:
+    """Tell whether every change after a horizon is stored, and none at or below it was lost."""
+    kept = read_kept(cursor)
+    if kept is None or horizon.turn < kept.turn or horizon.turn > _one(cursor, turns.horizon):
+        return False
+    cursor.execute(_EPOCHS)
+    epochs = cursor.fetchall()
+    if any(epoch == _ABSENT for _, _, epoch in epochs):
+        return False
+    for number, (node, _, epoch) in enumerate(epochs):
+        if epoch == horizon.epoch.hex():
+            # The next epoch of the node began with all changes that are left of this one.
+            return not (number + 1 < len(epochs) and epochs[number + 1][0] == node) or (
+                horizon.turn <= epochs[number + 1][1]
+            )
+    return False
+
+
+def count_since(cursor: Cursor, turn: int, most: int) -> int:
+    """Return the number of changes after a turn, at most ``most``."""
+    cursor.execute(_COUNT, (turn, most))
+    ((count,),) = cursor.fetchall()
+    return int(count)
+
+
+def changed_topics(cursor: Cursor, turn: int, after: str, limit: int) -> list[str]:
+    """Return the next topics, after a topic, that changed after a turn; sorted."""
+    cursor.execute(_CHANGED, (turn, after, limit))
+    return [topic for (topic,) in cursor.fetchall()]
+
+
+def time_of(cursor: Cursor, turn: int) -> int:
+    """Return a time (milliseconds) at which all changes up to a turn had been made."""
+    cursor.execute(_TIME, (turn,))
+    found = cursor.fetchall()
+    kept = read_kept(cursor)
+    return max(found[0][0] if found else 0, kept.changed_at if kept is not None and kept.turn <= turn else 0)
+
+
+def turn_before(cursor: Cursor, at: int, most: int) -> int | None:
+    """Return a turn before all changes since a time (milliseconds); None if they are too many, or not all are kept."""
+    kept = read_kept(cursor)
+    if kept is None or at < kept.changed_at:
+        return None
+    cursor.execute(_SINCE, (most, at))
+    ((first, oldest, count),) = cursor.fetchall()
+    if first is None:
+        return _one(cursor, _NEWEST_TURN) if count else kept.turn
+    if count == most and first == oldest:
+        return None
+    return int(first) - 1
+
+
+def prune(cursor: Cursor, before: int, limit: int, pinned: int | None = None, excess: int | None = None) -> int:
+    """Delete at most ``limit`` changes: from before a time (milliseconds), or up to the turn ``excess``.
+
+    Changes after the turn ``pinned`` stay, and so does the last turn. The mark moves in the same transaction. Returns
+    the number of deleted changes.
+    """
+    cursor.execute(_PART, (_FOREVER if pinned is None else pinned, limit))
+    most = -1 if excess is None else excess
+    old = list(takewhile(lambda change: change[1] < before or change[0] <= most, cursor.fetchall()))
+    if not old:
+        return 0
+    turn, latest = old[-1][0], max(changed_at for _, changed_at in old)
+    kept = read_kept(cursor)
+    # Clocks of nodes may disagree; the mark never moves back.
+    cursor.execute(_KEEP, (turn, max(latest + 1, 0 if kept is None else kept.changed_at)))
+    cursor.execute(_DELETE, (turn, len(old)))
+    deleted = int(cursor.rowcount)
+    cursor.execute(_FORGET, (turn,))
+    return deleted
+
+
+def excess_turn(cursor: Cursor, most: int) -> int | None:
+    """Return the turn up to which changes are more than the newest ``most`` ones, None if there are no more."""
+    cursor.execute(_EXCESS, (most,))
+    found = cursor.fetchall()
+    return int(found[0][0]) if found else None
+
+
+def _add_epoch(cursor: Cursor, node: int, started: int, epoch: str, history: str) -> None:
+    cursor.execute(_LAST_NUMBER, (node,))
+    ((number,),) = cursor.fetchall()
+    cursor.execute(_BEGIN, (node, number + 1, started, epoch, history))
+    cursor.execute(_DROP, (node, number + 1 - _MOST_EPOCHS))
+
+
+def _one(cursor: Cursor, statement: str) -> Any:
+    cursor.execute(statement)
+    ((value,),) = cursor.fetchall()
+    return value
