@@ -78,6 +78,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         *("wait", 86400.0, 30.0, 5000),
         *(None, None, None, (0, 0), {}, ()),
         *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
+        (True, 1_000_000),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
     (listener,) = config.listeners.values()

@@ -36,6 +36,7 @@ REVISIONS = (
     "0013",
     "0014",
     "0015",
+    "0016",
 )
 MAKES = ("sqlite", "postgres")
 
