@@ -48,7 +48,7 @@ def offline_store(config: Config, now: Callable[[], int]) -> Iterator[tuple[SQLR
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
             reactor=clock, now=now, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder, _ = recorder_of(config.retainer, durable)
+        recorder, _ = recorder_of(config.retainer, durable, gathers=False)
         store = store_of(config.retainer, durable, recorder)
         durable.open()
         failures: list[Failure] = []

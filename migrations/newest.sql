@@ -235,7 +235,6 @@ CREATE TABLE retained_changes_kept (
     id SMALLINT NOT NULL,
     turn BIGINT NOT NULL,
     changed_at BIGINT NOT NULL,
-    missing_above BIGINT,
     PRIMARY KEY (id)
 );
 CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;

@@ -33,7 +33,6 @@ def upgrade() -> None:
         sa.Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
         sa.Column("turn", sa.BigInteger, nullable=False),
         sa.Column("changed_at", sa.BigInteger, nullable=False),
-        sa.Column("missing_above", sa.BigInteger),
     )
     op.add_column("session_subscriptions", sa.Column("replay_since", sa.BigInteger))
     there = sa.text("replay_since IS NOT NULL")

@@ -190,7 +190,7 @@ def rows_of(shape: str) -> Contents:
         rows |= {
             "retained_changes": [(3, "haus/k\u00fcche", THEN)],
             "retained_changes_epochs": [(1, 1, 0, "00ff00ff00ff00ff", "")],
-            "retained_changes_kept": [(1, 0, THEN, 7)],
+            "retained_changes_kept": [(1, 0, THEN)],
         }
     return rows
 

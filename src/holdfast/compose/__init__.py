@@ -154,8 +154,8 @@ def compose_retainer(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
         keeping=keeps_history,
     )  # fmt: skip
-    recorder, changes = recorder_of(config, durable)
-    epochs = Epochs(durable, now, changes)
+    recorder, changes = recorder_of(config, durable, gathers=keeps_history)
+    epochs = Epochs(durable, now, recorded=changes is not None)
     store = store_of(config, durable, recorder, payers)
     limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
     sources = None

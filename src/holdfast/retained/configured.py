@@ -10,23 +10,28 @@ from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.since.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.retained.store.recorder import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore
 
 
-def recorder_of(retainer: RetainerConfig, durable: DurableStore) -> tuple[Recorder, IChangesRecorder | None]:
-    """Return the recorder of the store, and the one of changed topics if these are recorded."""
+def recorder_of(
+    retainer: RetainerConfig, durable: DurableStore, gathers: bool = True
+) -> tuple[Recorder, IChangesRecorder | None]:
+    """Return the recorder of the store, and the one of changed topics if these are recorded.
+
+    It may gather changes only in a process that appends them before its end.
+    """
     history: Recorder = HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER
     if not retainer.changes.enable:
         return history, None
-    changes: IChangesRecorder = (
-        GatheringRecorder(history, durable.bulk)
-        if durable.dialect == "sqlite"
-        else AppendingRecorder(history, durable.bulk)
-    )
+    changes: IChangesRecorder
+    if durable.dialect == "sqlite":
+        changes = GatheringRecorder(history, durable.bulk, most=MOST_GATHERED if gathers else 1)
+    else:
+        changes = AppendingRecorder(history, durable.bulk)
     return changes, changes
 
 

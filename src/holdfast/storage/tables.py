@@ -372,15 +372,13 @@ retained_changes_epochs = Table(
     Column("history", Text, nullable=False),
 )
 
-#: Its one row, if there is one, is the mark of what is kept: every change after this turn, from this time on. Changes
-#: above the revision ``missing_above`` (NULL: none) may be missing.
+#: Its one row, if there is one, is the mark of what is kept: every change after this turn, from this time on.
 retained_changes_kept = Table(
     "retained_changes_kept",
     metadata,
     Column("id", SmallInteger, primary_key=True, autoincrement=False),
     Column("turn", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
-    Column("missing_above", BigInteger),
 )
 
 #: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows

@@ -1,10 +1,9 @@
-"""Gathered changes: none is lost, whichever transactions fail and whenever the process is killed."""
+"""Gathered changes: none is lost, whichever transactions fail, and a kill makes tokens void."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,54 +11,46 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import ChangeOrigin, RetainedChange
+from holdfast.retained.since.horizon import Horizon
 from holdfast.retained.since.recording import GatheringRecorder
-from holdfast.retained.since.searching import read_part
-from holdfast.retained.since.stored import begin, changed_topics, read_kept
+from holdfast.retained.since.stored import begin, changed_topics, ended, horizon_now, is_good
 from holdfast.retained.since.turns import SQLITE
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow
-from holdfast.retained.store.rows import COLUMNS, Row, row_of
+from holdfast.retained.store.rows import row_of
 from holdfast.storage.sqlite.bulk import SQLiteBulk
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import fresh_file
 
-EPOCH = bytes(8)
-INSERT = f"INSERT OR REPLACE INTO retained ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 TOPICS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True)
 STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["commit", "commit", "fail"]), TOPICS),
-        st.tuples(st.sampled_from(["kill", "token", "override", "late"]), TOPICS),
-    ),
-    max_size=25,
+    st.tuples(st.sampled_from(["commit", "commit", "fail", "token", "override", "stop", "kill"]), TOPICS), max_size=25
 )
 
 
-def changed_row(topic: str, revision: int) -> ChangedRow:
-    row: Row = row_of(RetainedChange(topic, revision, NOW, message(topic, b"x", revision)))
-    return ChangedRow(row, NOW, ChangeOrigin.PUBLISH)
+def changed_row(topic: str) -> ChangedRow:
+    return ChangedRow(row_of(RetainedChange(topic, 1, NOW, message(topic, b"x", 1))), NOW, ChangeOrigin.PUBLISH)
 
 
 class Process:
-    """A process that changes rows, and its recorder."""
+    """A process that records changes."""
 
     def __init__(self, path: Path, most: int) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.cursor = self.connection.cursor()
         self.recorder = GatheringRecorder(NO_RECORDER, SQLiteBulk(), most, seconds=lambda: 0.0)
-        kept = begin(self.cursor, SQLITE, node=1, epoch=EPOCH, now=NOW)
-        self.recorder.searching = kept.missing_above is not None
-        self.search()
+        self.epoch = id(self).to_bytes(8, "big")
+        begin(self.cursor, SQLITE, node=1, epoch=self.epoch, now=NOW)
 
-    def search(self) -> None:
-        """Find what the process before had gathered."""
-        kept = read_kept(self.cursor)
-        assert kept is not None
-        if kept.missing_above is not None:
-            part = read_part(self.cursor, kept.missing_above, "")
-            assert part.after is None
-            self.recorder.append_found(self.cursor, part.topics, NOW)
-        self.recorder.searching = False
+    def token(self) -> Horizon:
+        """Return a token as the broker makes it."""
         self.recorder.append_gathered(self.cursor)
+        return horizon_now(self.cursor, SQLITE, self.epoch)
+
+    def stop(self) -> None:
+        """End in order."""
+        self.recorder.append_gathered(self.cursor)
+        ended(self.cursor, SQLITE, 1)
+        self.connection.close()
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,52 +58,43 @@ class Process:
 def test_what_changed_since_a_token_is_found(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]], most: int
 ) -> None:
-    """After any commits, failed commits, kills, changes in place and changes with old revisions."""
+    """After any commits, failed commits and stops. After a kill the token is not good."""
     path = fresh_file(tmp_path_factory.mktemp("gathered"))
-    revisions = count(1000)
-    process = Process(path, most)
-    since, expected = 0, set[str]()
-    with closing(process.connection):
-        for step, topics in steps:
-            cursor, recorder = process.cursor, process.recorder
-            if step == "token":
-                recorder.append_gathered(cursor)
-                (since,) = cursor.execute("SELECT coalesce(max(turn), 0) FROM retained_changes").fetchone()
-                expected = set()
-                continue
-            if step == "kill":
-                process.connection.close()
-                process = Process(path, most)
-                continue
-            cursor.execute("BEGIN")
+    processes = [Process(path, most)]
+    since, expected, was_killed = processes[0].token(), set[str](), False
+    for step, topics in steps:
+        process = processes[-1]
+        if step == "token":
+            since, expected, was_killed = process.token(), set(), False
+        elif step in ("stop", "kill"):
+            if step == "stop":
+                process.stop()
+            was_killed |= step == "kill"
+            process.connection.close()
+            processes.append(Process(path, most))
+        else:
+            process.cursor.execute("BEGIN")
             if step == "override":
-                recorder.record_stored(cursor, topics, NOW, ChangeOrigin.OVERRIDE)
+                process.recorder.record_stored(process.cursor, topics, NOW, ChangeOrigin.OVERRIDE)
             else:
-                # A message that has waited has an older revision than others that were committed before it.
-                rows = [changed_row(topic, next(revisions) - 900 * (step == "late")) for topic in topics]
-                for row, _, _ in rows:
-                    cursor.execute(INSERT, row)
-                recorder.record(cursor, rows)
-            cursor.execute("ROLLBACK" if step == "fail" else "COMMIT")
+                process.recorder.record(process.cursor, [changed_row(topic) for topic in topics])
+            process.cursor.execute("ROLLBACK" if step == "fail" else "COMMIT")
             if step != "fail":
                 expected |= set(topics)
-        process.connection.close()
-        process = Process(path, most)
-        found = set(changed_topics(process.cursor, since, "", 100))
-        assert found >= expected
-        kept = read_kept(process.cursor)
-        assert kept is not None
-        assert kept.missing_above is None
-        process.connection.close()
+    with closing(processes[-1].connection):
+        cursor = processes[-1].cursor
+        processes[-1].recorder.append_gathered(cursor)
+        assert is_good(cursor, SQLITE, since) is not was_killed
+        if not was_killed:
+            assert set(changed_topics(cursor, since.turn, "", 100)) >= expected
 
 
 def test_most_commits_append_nothing(tmp_path: Path) -> None:
-    """256 commits of one change write the table of changes once, and the mark twice."""
+    """256 commits of one change write the table of changes once."""
     process = Process(fresh_file(tmp_path), 256)
     statements: list[str] = []
     process.connection.set_trace_callback(statements.append)
-    for revision in range(1000, 1256):
-        process.recorder.record(process.cursor, [changed_row(f"t/{revision}", revision)])
-    written = [statement.split()[0] for statement in statements if not statement.startswith("SELECT")]
-    assert written == ["UPDATE", "INSERT", "UPDATE"]
+    for number in range(256):
+        process.recorder.record(process.cursor, [changed_row(f"t/{number}")])
+    assert [statement.split()[0] for statement in statements if not statement.startswith("SELECT")] == ["INSERT"]
     process.connection.close()

@@ -46,7 +46,7 @@ class RecordingBroker(RestartableBroker):
             if self.durable.dialect != "sqlite"
             else GatheringRecorder(NO_RECORDER, bulk)
         )
-        self.epochs = Epochs(self.durable, self.now, self.recorder)
+        self.epochs = Epochs(self.durable, self.now, recorded=True)
         return SQLRetainedStore(self.durable, recorder=self.recorder)
 
     def open_store(self) -> None:

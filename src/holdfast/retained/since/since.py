@@ -1,6 +1,6 @@
 """Tokens, and the replays of what has changed since one: the service that the sessions use.
 
-It also keeps the stored changes: it finds those that a killed process had not appended, and prunes old ones.
+It also prunes old changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.moments import moment_in
 from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
 from holdfast.retained.since.recording import IChangesRecorder
-from holdfast.retained.since.searching import read_part
 from holdfast.retained.since.source import SinceSource, pinned_turn
 from holdfast.retained.since.stored import (
     begin,
@@ -31,7 +30,6 @@ from holdfast.retained.since.stored import (
     horizon_now,
     is_good,
     prune,
-    read_kept,
     turn_before,
 )  # fmt: skip
 from holdfast.retained.since.turns import turns_of
@@ -84,24 +82,23 @@ def known_of(text: str, now: int) -> Known:
 class Epochs:
     """Begins an epoch of this node each time the store is opened.
 
-    Without a ``recorder``, it notes that changes of this node are not recorded.
+    Unless they are ``recorded``, it notes that changes of this node are missing.
     """
 
-    def __init__(self, durable: DurableStore, now: Callable[[], int], recorder: IChangesRecorder | None) -> None:
+    def __init__(self, durable: DurableStore, now: Callable[[], int], *, recorded: bool) -> None:
         self.turns = turns_of(durable.dialect)
         self.epoch = b""
         self._node = durable.node
         self._now = now
-        self._recorder = recorder
+        self._recorded = recorded
         durable.before_open(self._begin)
 
     def _begin(self, database: Database, connection: Connection) -> None:
         cursor = connection.cursor()
         cursor.execute(database.begin_statement)
         self.epoch = secrets.token_bytes(8)
-        if self._recorder is not None:
-            kept = begin(cursor, self.turns, node=self._node, epoch=self.epoch, now=self._now())
-            self._recorder.searching = kept.missing_above is not None
+        if self._recorded:
+            begin(cursor, self.turns, node=self._node, epoch=self.epoch, now=self._now())
         else:
             end(cursor, self.turns, self._node)
         connection.commit()
@@ -140,24 +137,17 @@ class ChangesSince(Service):
             clock=clock,
             foreseen=(StorageFailure,),
         )
-        self._searching = PeriodicJob(
-            self._search, name="searching changes of the process before", interval=_PRUNE_INTERVAL, clock=clock,
-            foreseen=(StorageFailure,),
-        )  # fmt: skip
 
     def startService(self) -> None:
-        """Search for changes that were not appended, and prune at intervals."""
+        """Prune at intervals."""
         Service.startService(self)
-        if self._recorder.searching:
-            self._searching.start()
         self._pruning.start(_PRUNE_INTERVAL)
 
     def stopService(self) -> None:
-        """Have everything appended that is gathered, so that the next start has nothing to search."""
+        """Have everything appended that is gathered, and note the end."""
         Service.stopService(self)
         self._pruning.stop()
-        self._searching.stop()
-        # If the database is away, the next start searches.
+        # If the database is away, the next start makes all tokens void.
         self._store.ask_writer(self._recorder.append_gathered).addErrback(_trap_storage_failure)
 
     @inlineCallbacks
@@ -193,8 +183,6 @@ class ChangesSince(Service):
     def _turn_after(self, cursor: Cursor, known: Known) -> int | None:
         """Return the turn after which all changes are known, None if everything has to be replayed."""
         turns = self._epochs.turns
-        if self._recorder.searching:
-            return None
         if isinstance(known, int):
             turn = turn_before(cursor, known, MOST_CHANGES)
         else:
@@ -228,30 +216,6 @@ class ChangesSince(Service):
                     each.callback(result)
 
         self._store.change(work).addBoth(answered)
-
-    @inlineCallbacks
-    def _search(self) -> Generator[Deferred[Any], Any, None]:
-        """Append what a killed process had gathered."""
-        kept = yield self._store.ask_writer(read_kept)
-        if kept is not None and kept.missing_above is not None:
-            after: str | None = ""
-            while after is not None:
-                part = yield self._store.scan(partial(read_part, revision=kept.missing_above, after=after))
-                if part.topics:
-                    append = self._recorder.append_found
-                    yield self._store.ask_writer(partial(append, topics=part.topics, now=self._now()))
-                after = part.after
-
-        def finish(cursor: Cursor) -> None:
-            self._recorder.searching = False
-            self._recorder.append_gathered(cursor)
-
-        try:
-            yield self._store.ask_writer(finish)
-        except StorageFailure:
-            self._recorder.searching = True
-            raise
-        self._searching.stop()
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:

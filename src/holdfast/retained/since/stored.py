@@ -42,7 +42,7 @@ _LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM retained_changes_epochs WHE
 _OTHER_HISTORY = "SELECT count(*) FROM retained_changes_epochs WHERE history <> ?"
 _BEGIN = "INSERT INTO retained_changes_epochs (node, number, started, epoch, history) VALUES (?, ?, ?, ?, ?)"
 _DROP = "DELETE FROM retained_changes_epochs WHERE node = ? AND number <= ?"
-_KEPT = "SELECT turn, changed_at, missing_above FROM retained_changes_kept WHERE id = 1"
+_KEPT = "SELECT turn, changed_at FROM retained_changes_kept WHERE id = 1"
 _KEEP = (
     "INSERT INTO retained_changes_kept (id, turn, changed_at) VALUES (1, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, changed_at = excluded.changed_at"
@@ -78,17 +78,13 @@ _FOREVER = 2**62
 
 @frozen
 class Kept:
-    """Every change after this turn, and every change at or after this time (milliseconds), is stored.
-
-    Except the changes above the revision ``missing_above``, which may be missing; None: none is.
-    """
+    """Every change after this turn, and every change at or after this time (milliseconds), is stored."""
 
     turn: int
     changed_at: int
-    missing_above: int | None = None
 
 
-def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> Kept:
+def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> None:
     """Record from now on, in a new epoch of this node (8 bytes). Call it before the first change of a process.
 
     If a node did not record before, or turns are of another history, earlier changes are forgotten.
@@ -103,7 +99,6 @@ def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) ->
         cursor.execute("DELETE FROM retained_changes_epochs WHERE epoch <> ''")
     if others or was_absent or read_kept(cursor) is None:
         cursor.execute(_KEEP, (_one(cursor, turns.newest), now))
-        cursor.execute("UPDATE retained_changes_kept SET missing_above = NULL")
     _add_epoch(cursor, node, horizon, epoch.hex(), history)
     kept = read_kept(cursor)
     assert kept is not None
