@@ -26,6 +26,7 @@ from holdfast.retained.since.stored import (
     begin,
     count_since,
     end,
+    ended,
     excess_turn,
     horizon_now,
     is_good,
@@ -93,6 +94,10 @@ class Epochs:
         self._recorded = recorded
         durable.before_open(self._begin)
 
+    def end(self, cursor: Cursor) -> None:
+        """Note that this process ends in order. Call it behind the last change."""
+        ended(cursor, self.turns, self._node)
+
     def _begin(self, database: Database, connection: Connection) -> None:
         cursor = connection.cursor()
         cursor.execute(database.begin_statement)
@@ -148,7 +153,11 @@ class ChangesSince(Service):
         Service.stopService(self)
         self._pruning.stop()
         # If the database is away, the next start makes all tokens void.
-        self._store.ask_writer(self._recorder.append_gathered).addErrback(_trap_storage_failure)
+        self._store.ask_writer(self._end).addErrback(_trap_storage_failure)
+
+    def _end(self, cursor: Cursor) -> None:
+        self._recorder.append_gathered(cursor)
+        self._epochs.end(cursor)
 
     @inlineCallbacks
     def token(self) -> Generator[Deferred[Any], Any, str | None]:

@@ -18,6 +18,10 @@ A token is good if its epoch is known and no change is missing after it. Each st
     backup at turn 30             restored later, and node 1 starts:
     node 1, epoch Y, started 30   X/12 is good; X/40 is above the start of Y: it knows changes that are lost
 
+A killed process may have sent messages to subscribers that it had not committed: a client with a token of before then
+may be ahead of the database. So a start after such an end makes all earlier tokens void. After an orderly end, they
+stay good.
+
 Tokens of another database have an unknown epoch. A node that does not record marks itself with an empty epoch; as long
 as one does, no token is good. An epoch is forgotten when the mark of what is kept passes the beginning of the next one.
 """
@@ -35,10 +39,13 @@ from holdfast.storage.driver import Cursor
 
 #: the epoch of a node that does not record
 _ABSENT = ""
+#: An epoch of this name follows each one that has ended in order.
+_ENDED = "ended"
 #: The epochs that are kept of a node: one for each of its starts.
 _MOST_EPOCHS = 1000
 _EPOCHS = "SELECT node, started, epoch FROM retained_changes_epochs ORDER BY node, number"
 _LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM retained_changes_epochs WHERE node = ?"
+_LAST_EPOCH = "SELECT epoch FROM retained_changes_epochs WHERE node = ? ORDER BY number DESC LIMIT 1"
 _OTHER_HISTORY = "SELECT count(*) FROM retained_changes_epochs WHERE history <> ?"
 _BEGIN = "INSERT INTO retained_changes_epochs (node, number, started, epoch, history) VALUES (?, ?, ?, ?, ?)"
 _DROP = "DELETE FROM retained_changes_epochs WHERE node = ? AND number <= ?"
@@ -74,6 +81,8 @@ _SINCE = (
 _EXCESS = "SELECT turn FROM retained_changes ORDER BY turn DESC, topic DESC LIMIT 1 OFFSET ?"
 
 _FOREVER = 2**62
+#: An epoch that starts before all turns: no token of an earlier epoch is good.
+_VOID = -1
 
 
 @frozen
@@ -87,9 +96,13 @@ class Kept:
 def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> None:
     """Record from now on, in a new epoch of this node (8 bytes). Call it before the first change of a process.
 
-    If a node did not record before, or turns are of another history, earlier changes are forgotten.
+    If a node did not record before, or turns are of another history, earlier changes are forgotten. If the process
+    before did not call :func:`ended`, all earlier tokens become void.
     """
     history, horizon = _one(cursor, turns.history), _one(cursor, turns.horizon)
+    cursor.execute(_LAST_EPOCH, (node,))
+    before = cursor.fetchone()
+    was_killed = before is not None and before[0] not in (_ABSENT, _ENDED)
     cursor.execute(_OTHER_HISTORY, (history,))
     ((others,),) = cursor.fetchall()
     cursor.execute("DELETE FROM retained_changes_epochs WHERE node = ? AND epoch = ''", (node,))
@@ -99,10 +112,14 @@ def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) ->
         cursor.execute("DELETE FROM retained_changes_epochs WHERE epoch <> ''")
     if others or was_absent or read_kept(cursor) is None:
         cursor.execute(_KEEP, (_one(cursor, turns.newest), now))
-    _add_epoch(cursor, node, horizon, epoch.hex(), history)
-    kept = read_kept(cursor)
-    assert kept is not None
-    return kept
+    elif was_killed:
+        cursor.execute("UPDATE retained_changes_kept SET turn = ?, changed_at = ?", (_one(cursor, turns.newest), now))
+    _add_epoch(cursor, node, _VOID if was_killed else horizon, epoch.hex(), history)
+
+
+def ended(cursor: Cursor, turns: Turns, node: int) -> None:
+    """Note that the process ends in order: what its clients were sent is committed."""
+    _add_epoch(cursor, node, _one(cursor, turns.horizon), _ENDED, _one(cursor, turns.history))
 
 
 def end(cursor: Cursor, turns: Turns, node: int) -> None:
@@ -135,10 +152,9 @@ def is_good(cursor: Cursor, turns: Turns, horizon: Horizon) -> bool:
         return False
     for number, (node, _, epoch) in enumerate(epochs):
         if epoch == horizon.epoch.hex():
-            # The next epoch of the node began with all changes that are left of this one.
-            return not (number + 1 < len(epochs) and epochs[number + 1][0] == node) or (
-                horizon.turn <= epochs[number + 1][1]
-            )
+            # Each later epoch of the node began with all changes that are left of this one.
+            later = (started for other, started, _ in epochs[number + 1 :] if other == node)
+            return all(horizon.turn <= started for started in later)
     return False
 
 
