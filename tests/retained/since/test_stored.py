@@ -21,6 +21,7 @@ from holdfast.retained.since.stored import (
     changed_topics,
     count_since,
     end,
+    ended,
     excess_turn,
     horizon_now,
     is_good,
@@ -68,6 +69,11 @@ def path(tmp_path: Path) -> Path:
 def start(path: Path, epoch: bytes) -> None:
     with cursor_of(path) as cursor:
         begin(cursor, SQLITE, node=1, epoch=epoch, now=NOW)
+
+
+def stop(path: Path) -> None:
+    with cursor_of(path) as cursor:
+        ended(cursor, SQLITE, 1)
 
 
 def change(path: Path, *topics: str) -> None:
@@ -164,13 +170,34 @@ def test_a_token_outlasts_starts_without_changes_and_with_changes(path: Path) ->
     start(path, A)
     change(path, "a")
     since = horizon(path, A)
+    stop(path)
     start(path, B)
     of_second = horizon(path, B)
+    stop(path)
     start(path, C)
     change(path, "b")
     assert good(path, since)
     assert good(path, of_second)
     assert changed(path, since) == changed(path, of_second) == ["b"]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_after_a_killed_process_all_earlier_tokens_are_void(path: Path, stops: bool) -> None:
+    """It may have sent a message that it had not committed: its clients, also those with an older token, are ahead."""
+    start(path, A)
+    change(path, "a")
+    of_first = horizon(path, A)
+    stop(path)
+    start(path, B)
+    of_killed = horizon(path, B)
+    if stops:
+        stop(path)
+    start(path, C)
+    assert good(path, of_first) is stops
+    assert good(path, of_killed) is stops
+    assert good(path, horizon(path, C))
+    with cursor_of(path) as cursor:
+        assert (turn_before(cursor, NOW - 1, 10) is None) or stops
 
 
 def test_tokens_of_another_store_and_from_ahead_are_not_good(path: Path) -> None:
@@ -185,10 +212,12 @@ def test_after_a_restored_backup_only_tokens_from_before_the_backup_are_good(pat
     start(path, A)
     change(path, "a")
     before = horizon(path, A)
+    stop(path)
     backup = tmp_path / "backup"
     shutil.copy(path, backup)
+    start(path, C)
     change(path, "lost")
-    after = horizon(path, A)
+    after = horizon(path, C)
     shutil.copy(backup, path)
     start(path, B)
     assert good(path, before)
