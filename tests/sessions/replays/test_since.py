@@ -62,11 +62,11 @@ class RecordingBroker(RestartableBroker):
         self.kill()
         return RecordingBroker(self._place, manual, self.clock.seconds() + after, **self._options)
 
-    def restart_in_order(self) -> RecordingBroker:
+    def restart_in_order(self, after: float = 0) -> RecordingBroker:
         """End as at a stop, and start another process."""
         self.since.stopService()
         self.commit()
-        return self.restart()
+        return self.restart(after)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -245,8 +245,9 @@ def test_a_time_is_as_good_as_a_token(spot: Path | str) -> None:
     assert (mirror.answer, mirror.came) == ("delta", [])
 
 
-def test_pruned_changes_bring_everything_and_a_stored_replay_keeps_them(spot: Path | str) -> None:
-    """A replay that has not ended pins what it needs, also while its client is away and through a kill."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stored_replay_keeps_the_changes_that_it_needs(spot: Path | str, killed: bool) -> None:
+    """It pins them while its client is away, however long. After a kill it brings everything, and its marker says so."""
     broker = RecordingBroker(spot)
     for number in range(3):
         put(broker, f"t/{number}", b"old")
@@ -262,13 +263,13 @@ def test_pruned_changes_bring_everything_and_a_stored_replay_keeps_them(spot: Pa
     client.send(p.Subscribe(client.identifier(), (p.SubscriptionRequest("t/#", 1),), asked))
     client.packets()  # nothing is acknowledged
     broker.advance(1.1)
-    broker = broker.restart(1001 * DAY)
+    broker = broker.restart(1001 * DAY) if killed else broker.restart_in_order(1001 * DAY)
     broker.advance(61)
     client = Client(broker, 5)
     client.send(p.Connect("kept", 5, False, 0, properties=FOREVER))
     *replayed, marker = _all(client, client.packets())
     assert {packet.topic: packet.payload for packet in replayed} == {f"t/{number}": b"new" for number in range(3)}
-    assert (told(marker)["complete"], told(marker)["since"]) == (True, "delta")
+    assert (told(marker)["complete"], told(marker)["since"]) == (True, "full" if killed else "delta")
     broker.kill()
 
 

@@ -89,6 +89,8 @@ class Epochs:
     def __init__(self, durable: DurableStore, now: Callable[[], int], *, recorded: bool) -> None:
         self.turns = turns_of(durable.dialect)
         self.epoch = b""
+        #: whether the process before was killed, so that all its tokens are void
+        self.follows_kill = False
         self._node = durable.node
         self._now = now
         self._recorded = recorded
@@ -103,7 +105,7 @@ class Epochs:
         cursor.execute(database.begin_statement)
         self.epoch = secrets.token_bytes(8)
         if self._recorded:
-            begin(cursor, self.turns, node=self._node, epoch=self.epoch, now=self._now())
+            self.follows_kill = begin(cursor, self.turns, node=self._node, epoch=self.epoch, now=self._now())
         else:
             end(cursor, self.turns, self._node)
         connection.commit()
@@ -182,6 +184,11 @@ class ChangesSince(Service):
         except StorageFailure:
             return Since(None)
         return Since(token, turn)
+
+    @property
+    def follows_kill(self) -> bool:
+        """Whether the process before was killed: replays that it began have to bring everything."""
+        return self._epochs.follows_kill
 
     def source(self, turn: int, lost: Callable[[], None]) -> SinceSource:
         """Return the source of a replay. ``lost`` is called if the changes are not kept any more."""

@@ -93,11 +93,11 @@ class Kept:
     changed_at: int
 
 
-def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> None:
+def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) -> bool:
     """Record from now on, in a new epoch of this node (8 bytes). Call it before the first change of a process.
 
     If a node did not record before, or turns are of another history, earlier changes are forgotten. If the process
-    before did not call :func:`ended`, all earlier tokens become void.
+    before did not call :func:`ended`, all earlier tokens become void: then the result is true.
     """
     history, horizon = _one(cursor, turns.history), _one(cursor, turns.horizon)
     cursor.execute(_LAST_EPOCH, (node,))
@@ -115,6 +115,7 @@ def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) ->
     elif was_killed:
         cursor.execute("UPDATE retained_changes_kept SET turn = ?, changed_at = ?", (_one(cursor, turns.newest), now))
     _add_epoch(cursor, node, _VOID if was_killed else horizon, epoch.hex(), history)
+    return was_killed
 
 
 def ended(cursor: Cursor, turns: Turns, node: int) -> None:

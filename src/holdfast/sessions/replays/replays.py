@@ -225,13 +225,14 @@ class Replays:
         self._save_later()
 
     def _changes_since(self, position: ReplayPosition, delivery: ReplayDelivery) -> SinceSource | None:
-        """Return the source of a replay of changes; None if they are not stored any more: everything is replayed."""
-        if self._retained.since is None:
+        """Return the source of a replay of changes; None if they are void or not stored: everything is replayed."""
+        since = self._retained.since
+        if since is None or (position.connection == RESTORED and since.follows_kill):
             position.since, position.cursor = None, ""
             if position.marker is not None:
                 position.marker.since = FULL
             return None
-        source: SinceSource = self._retained.since.source(position.since, partial(delivery.lost, NOT_KEPT))
+        source: SinceSource = since.source(position.since, partial(delivery.lost, NOT_KEPT))
         return source
 
     def _replay_of_past(
