@@ -151,11 +151,12 @@ class BoundedRead:
             self._interrupt_at = seconds() + self._bounds.read_time / 4
             try:
                 part = part or self._next_part(rest)
-                found, exhausted = None, True
+                found, exhausted, before, behind = None, True, 0, 0
                 if part.topics is None or part.topics:
                     found, exhausted = self._next_slice(part, rows, slice_rows, max_bytes, first=not slices)
-                    if self._counts_long and (found is not None or exhausted):
-                        left_out += self._long(part, None if exhausted or found is None else found.last)
+                    if self._counts_long:
+                        before = 0 if found is None else self._long(part, None, found.last)
+                        behind = self._long(part, None if found is None else found.last, None) if exhausted else 0
             except Exception as error:
                 if self._searching or not self._statements.was_interrupted(error):
                     raise
@@ -164,8 +165,8 @@ class BoundedRead:
                 part, rest = None, self._rest(after)
                 continue
             if found is not None:
-                if left_out:
-                    found, left_out = evolve(found, left_out=left_out), 0
+                if left_out or before:
+                    found, left_out = evolve(found, left_out=left_out + before), 0
                 slices += self._divided(found, slice_rows)
                 rows -= found.count
                 max_bytes -= len(found.packets)
@@ -173,7 +174,12 @@ class BoundedRead:
             if exhausted:
                 passed = rest.high if part.end is None else part.end
                 if passed is None:
+                    if slices:  # the cursor goes no further than the last message
+                        slices[-1] = evolve(slices[-1], left_out=slices[-1].left_out + behind)
+                    else:
+                        left_out += behind
                     break
+                left_out += behind
                 after, part = passed, None
                 rest = self._rest(after)
             elif found is not None:
@@ -296,10 +302,11 @@ class BoundedRead:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
-    def _long(self, part: Part, last: str | None) -> int:
-        """Count the messages of a part, up to the topic ``last``, that are too long for the subscriber."""
-        if last is not None:
-            part = evolve(part, key_range=KeyRange(part.key_range.low, last + JUST_AFTER))
+    def _long(self, part: Part, after: str | None, last: str | None) -> int:
+        """Count the messages of a part, after a topic and up to ``last``, that are too long for the subscriber."""
+        low = part.key_range.low if after is None else after + JUST_AFTER
+        high = part.key_range.high if last is None else last + JUST_AFTER
+        part = evolve(part, key_range=KeyRange(low, high))
         return self._statements.count(self._cursor, self._conditions(part, 0, limited=">"), self._bound)
 
     def _conditions(self, part: Part, limit: int, limited: str = "<=") -> str:
