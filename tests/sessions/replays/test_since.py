@@ -247,7 +247,7 @@ def test_a_time_is_as_good_as_a_token(spot: Path | str) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_stored_replay_keeps_the_changes_that_it_needs(spot: Path | str, killed: bool) -> None:
-    """It pins them while its client is away, however long. After a kill it brings everything, and its marker says so."""
+    """It pins them while its client is away, however long. After a kill it brings everything, as its marker says."""
     broker = RecordingBroker(spot)
     for number in range(3):
         put(broker, f"t/{number}", b"old")
