@@ -23,6 +23,7 @@ from benchmarks.scenarios import (
     replay,
     retained,
     seed,
+    since,
 )
 from benchmarks.scenarios import start as starts
 
@@ -91,6 +92,14 @@ def goals(scale: Scale, postgres: bool) -> list[Goal]:
         Goal(f"replay of {count:,}, QoS 0", "replay", replay.name(count, 0), RATE, 2 if postgres else 4),
         Goal(f"replay of {count:,}, QoS 1", "replay", replay.name(count, 1), RATE, 1 if postgres else 3),
         Goal("first retained message", "replay", replay.name(count, 0), replay.FIRST, 5, absolute=True),
+        Goal(
+            f"replay of {since.name(count)}",
+            "since",
+            since.name(count),
+            since.LAST,
+            30 if postgres else 10,
+            absolute=True,
+        ),
         Goal("live p99, nothing else", "live", live.name(count, 0), P99),
         Goal("live p99 during 1 replay", "live", live.name(count, 1), P99, 2, absolute=True),
         Goal("live p99 during 4 replays", "live", live.name(count, 4), P99, 3.5, absolute=True),

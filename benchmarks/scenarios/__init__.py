@@ -20,6 +20,7 @@ from benchmarks.scenarios import (
     replay,
     retained,
     seed,
+    since,
     start,
 )
 
@@ -70,6 +71,7 @@ SCENARIOS: dict[str, Scenario] = {
     "connects": Scenario(connects.run, nodelay=True),
     "seed": Scenario(seed.run),
     "replay": Scenario(replay.run),
+    "since": Scenario(since.run, null=False),
     "live": Scenario(live.run, nodelay=True),
     "permissions": Scenario(permissions.run, nodelay=True, alone=True, once=True, null=False),
     "start": Scenario(start.run, nodelay=True, null=False),
