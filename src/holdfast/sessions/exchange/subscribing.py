@@ -11,7 +11,7 @@ has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from attrs import define, field, frozen
@@ -78,7 +78,8 @@ class _Asked:
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
     which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     ``facts`` are to be told of each replayed message. ``notes`` are for the Reason String.
-    ``pasts`` are the Topic Filters of the past, by the number of their request. ``known`` is what the Client knows,
+    ``pasts`` are the Topic Filters of the past, by the number of their request. ``explained`` are the requests
+    whose refusal has a note. ``known`` is what the Client knows,
     None if it did not say, and ``since`` the answer.
     """
 
@@ -95,6 +96,7 @@ class _Asked:
     facts: Facts = ()
     notes: list[str] = field(factory=list)
     pasts: dict[int, PastFilter] = field(factory=dict)
+    explained: set[int] = field(factory=set)
     known: Known | None = None
     since: Since = NOTHING_KNOWN
 
@@ -109,6 +111,11 @@ class _Asked:
     def asks_for_publishers(self) -> bool:
         """Whether publishers are to be told, and no Topic Filter so far forbids it."""
         return PUBLISHER_FACT in self.facts and _NOT_TOLD not in self.notes
+
+    def explain(self, number: int, why: str) -> None:
+        """Say in the Reason String why the request with this number is refused."""
+        self.explained.add(number)
+        self.note(why)
 
     def note(self, text: str) -> None:
         """Add a text to the Reason String, once."""
@@ -299,13 +306,13 @@ class Subscribing:
             wanted = past_filter(key, self._parts.now())
             wanted.check_order()
         except BadRequest as bad:
-            asked.note(str(bad))
+            asked.explain(number, str(bad))
             return ReasonCode.TOPIC_FILTER_INVALID
         if past is None:
-            asked.note("no history is kept")
+            asked.explain(number, "no history is kept")
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
         if len(asked.pasts) == MOST_IN_SUBSCRIBE:
-            asked.note(f"a SUBSCRIBE has at most {MOST_IN_SUBSCRIBE} Topic Filters below $history")
+            asked.explain(number, f"a SUBSCRIBE has at most {MOST_IN_SUBSCRIBE} Topic Filters below $history")
             return ReasonCode.QUOTA_EXCEEDED
         asked.pasts[number] = wanted
         return None
@@ -317,7 +324,7 @@ class Subscribing:
             failure.trap(HistoryUnavailable, StorageFailure)
             asked.wanted.pop(key, None)
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-            asked.note(failure.getErrorMessage())
+            asked.explain(number, failure.getErrorMessage())
 
         found: Deferred[None] = self._parts.retained.past.check(self._session.client_id, wanted)
         return found.addErrback(failed)
@@ -420,7 +427,8 @@ class Subscribing:
             notes.append(f"{CONFLATE} does not hold for shared subscriptions")
         note = "; ".join(filter(None, notes))
         properties = Properties(user_properties=((REPLAY_SINCE, asked.answer),)) if asked.answer else NO_PROPERTIES
-        self._answer(Suback(asked.packet_identifier, tuple(codes), properties), ticket, note)
+        unexplained = [code for number, code in enumerate(codes) if number not in asked.explained]
+        self._answer(Suback(asked.packet_identifier, tuple(codes), properties), ticket, note, unexplained)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
@@ -475,12 +483,12 @@ class Subscribing:
         )
         return True
 
-    def _answer(self, suback: Suback, ticket: CommitTicket, note: str) -> None:
-        """Send SUBACK once the subscriptions are durable."""
+    def _answer(self, suback: Suback, ticket: CommitTicket, note: str, unexplained: Sequence[int]) -> None:
+        """Send SUBACK once the subscriptions are durable. The note explains all codes but the ``unexplained`` ones."""
         link, codes = self._link, suback.reason_codes
         if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
-            told = explain_refusals(codes, self._limits)
-            answer = link.explanations.encode_within(suback, f"{told}; {note}" if note else told)
+            told = explain_refusals(unexplained, self._limits)
+            answer = link.explanations.encode_within(suback, "; ".join(filter(None, (told, note))))
         elif note or suback.properties is not NO_PROPERTIES:
             answer = link.explanations.encode_within(suback, note)
         else:
