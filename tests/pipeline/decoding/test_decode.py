@@ -143,7 +143,7 @@ def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: 
         == 1
     )
     assert spark.read.parquet(str(out / "data")).columns[3:] == names
-    assert bad(out) == {"odd/2": "the field '\\ud800' is not in the schema"}
+    assert bad(out) == {"odd/2": "the field '\\ud800' has a name that no column can have"}
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
