@@ -26,10 +26,8 @@ from tests.pipeline.stores import Filled, database, message
 
 #: Seconds a driver may take to get anywhere on a slow machine.
 _PATIENCE = 240.0
-#: the changes in a batch, and those before each run: three batches, so that no run ends before it is killed
-ROWS, GROWTH = 100, 300
-#: when each run is killed: after so many more started or complete batches
-KILLS = (("offsets", 1), ("commits", 1), ("offsets", 2))
+#: the changes in a batch, and those before each run: two batches, so that no run ends before it is killed
+ROWS, GROWTH = 100, 200
 
 
 def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -65,13 +63,22 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.nightly
-def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [
+        (("offsets", 2),),
+        pytest.param((("offsets", 1), ("commits", 1), ("offsets", 2)), marks=pytest.mark.nightly),
+    ],
+    ids=["in a batch", "anywhere"],
+)
+def test_kill_9_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, kills: tuple[tuple[str, int], ...]
+) -> None:
     """During the first batch, between batches and in the middle of one. The last run, in this process, ends."""
     out, log = tmp_path / "archive", tmp_path / "driver.log"
     with database("postgresql", tmp_path, recorded=True) as filled:
         grow(filled, 0)
-        for run, (kind, more) in enumerate(KILLS, 1):
+        for run, (kind, more) in enumerate(kills, 1):
             before = batches(out, kind)
             process = driver(filled.url, out, log)
             try:
@@ -90,7 +97,7 @@ def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -
             )
             state = read_state(transaction.connection.cursor())
     assert found == tuple(expected)
-    assert found[0] == (1 + len(KILLS)) * GROWTH
+    assert found[0] == (1 + len(kills)) * GROWTH
     assert state.archived_seq == state.last_seq
 
 
