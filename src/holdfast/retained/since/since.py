@@ -231,7 +231,7 @@ class ChangesSince(Service):
                 if not each.called:  # else its client has left
                     each.callback(result)
 
-        self._store.change(work).addBoth(answered)
+        self._store.ask_writer(work).addBoth(answered)
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:

@@ -216,12 +216,8 @@ class SQLRetainedStore:
         self._upserts.watcher = watcher
 
     def ask_writer(self, work: Callable[[Cursor], T]) -> Deferred[T]:
-        """Run work that reads in the writer's thread, after all earlier changes and before all later ones."""
+        """Run work in a transaction of the writer's thread, after all earlier changes and before all later ones."""
         return self._parts.writer.run(lambda connection: work(connection.cursor()))
-
-    def change(self, work: Callable[[Cursor], T]) -> Deferred[T]:
-        """Run work in a transaction of its own, after all earlier changes, the delayed ones too."""
-        return self._handed_first(lambda: self.ask_writer(work))
 
     def scan(self, work: Callable[[Cursor], T]) -> Deferred[T]:
         """Run long work that reads, in a thread of its own."""
