@@ -1,8 +1,8 @@
 """Finding the shapes of a tree of topics. Pure, and the same for every order of the topics.
 
-How it works. From the deepest levels upwards, the levels below each place are divided into *names*, which say what
-something is (``temperature``), and *variables*, which say which one it is (``lamp-7``). The levels that become one
-variable are merged, and what is below them is divided anew. These rules hold, in this order:
+How it works. From the deepest levels upwards, the levels below each place are divided into *names* and *variables*. A
+name is a kind of thing (``temperature``), a variable one of several things (``lamp-7``). The levels that become one
+variable are merged, and the levels below them are divided anew. These rules hold, in this order:
 
 1. A name that occurs at more places than it has different siblings there is a name: ``light`` is in each of 400 rooms
    that have five different levels each. So is a family of names (``lamp-#``), and rule 3 leaves it alone.

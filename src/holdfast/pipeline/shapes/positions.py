@@ -18,7 +18,7 @@ _MOST_PATHS = 64
 
 
 class Position:
-    """What is below a level.
+    """The levels below a place.
 
     ``kinds`` counts the instances that have a message of their own, by the kind of its payload. ``children`` are the
     levels below that have a name. ``variables`` are those with any name of a family, by the family.
