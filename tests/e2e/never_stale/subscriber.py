@@ -359,9 +359,11 @@ class Subscriber:
         marker = json.loads(packet.payload)
         topic_filter = marker["filter"]
         subscription = self.subscriptions.get(topic_filter)
-        if subscription is None or (subscription.granted is None and marker["replayed"]):
-            return  # it belongs to an earlier SUBSCRIBE or Session
-        subscription.marked = True  # where nothing is replayed, this may be before SUBACK
+        if subscription is None:
+            return  # it belongs to an earlier Session
+        subscription.marked = True  # this may be before SUBACK, which waits for its commit
+        if subscription.granted is None and marker["replayed"]:
+            return  # it may belong to an earlier SUBSCRIBE
         identifiers = packet.properties.subscription_identifiers
         if not marker["replayed"] or packet.dup or any(self._identifiers.get(n) != topic_filter for n in identifiers):
             return  # it may belong to an earlier SUBSCRIBE
