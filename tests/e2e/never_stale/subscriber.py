@@ -129,7 +129,8 @@ class Subscriber:
         self._began = self.ledger.value
         self._repeats.connected()
         self.kept = not clean
-        if self.habit.markers and not connack.session_present:
+        if self.habit.markers and (not connack.session_present or MARKERS in self._uncertain):
+            self._uncertain.discard(MARKERS)
             request = p.SubscriptionRequest(MARKERS, self.habit.markers)
             link.send(p.Subscribe(self._asks(MARKERS), (request,)))
 
