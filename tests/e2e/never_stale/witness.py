@@ -119,7 +119,6 @@ class Witness:
 
     def _judge_notice(self, packet: Publish, made: Publication) -> Publication:
         topic, value = made.topic, made.value
-        self._require(packet.qos <= _NOTICE, topic, "a notice of expiry with QoS 2")
         self._require(self.retain_as_published or not packet.retain, topic, "a notice of expiry with RETAIN 1")
         order = topic, _NOTICE, packet.qos
         self._live[order] = max(value, self._live.get(order, 0))
@@ -147,7 +146,7 @@ class Witness:
         for made in self.ledger.ends(topic):
             if made.kind is Kind.EXPIRING:
                 in_order = packet.dup or made.value >= self._live.get((topic, _NOTICE, packet.qos), 0)
-                if in_order and made.value >= self._replayed.get(topic, 0):
+                if in_order and packet.qos <= _NOTICE and made.value >= self._replayed.get(topic, 0):
                     return made
                 continue
             in_order = packet.dup or made.value > self._live.get((topic, made.qos, packet.qos), 0)
