@@ -8,14 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 
+from holdfast.retained.since.recording import AppendingRecorder
+from holdfast.retained.since.source import SinceSource, count_expired
+from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.rows import COLUMNS
 from holdfast.retained.store.scans.values import Order, Search, Sorting
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.driver import Cursor
+from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore
 from tests.postgres import drop, fresh_database, synchronous
@@ -135,6 +141,30 @@ def test_no_scan_reads_or_sorts_the_whole_table(statistics: str) -> None:
                 for node in reads:
                     assert node["Node Type"] in ("Index Scan", "Index Only Scan"), (statement, plan)
                     assert "Index Cond" in node, (statement, plan)
+
+
+@pytest.mark.parametrize("statistics", ["missing", "of another content", "present"])
+def test_changes_since_a_token_are_found_without_reading_the_whole_table(statistics: str) -> None:
+    """Changed topics are found by their turn, their rows by topic, and expired messages by their time."""
+    with filled(statistics) as (store, durable):
+
+        def change(cursor: Cursor) -> None:
+            cursor.execute("INSERT INTO retained_changes_kept VALUES (1, 0, 0)")
+            rows = "SELECT turn, concat('site/', turn, '/dev/', turn, '/temp'), 0 FROM generate_series(1, 99) AS turn"
+            cursor.execute(f"INSERT INTO retained_changes {rows}")
+
+        result_of(store.ask_writer(change))
+        source = SinceSource(store, AppendingRecorder(NO_RECORDER, PostgresBulk()), 90, lambda: None)
+        batch = result_of(source.read(selection("#"), "", 1000, 1000, 1 << 20, False))
+        assert sum(part.count for part in batch.slices) == 9
+        assert result_of(store.scan(partial(count_expired, since=0, now=1, most=10))) == 0
+        assert durable.parts is not None
+        for statement, plan in plans_of(durable.parts.scanners).items():
+            reads = [node for node in nodes_of(plan) if str(node.get("Relation Name")).startswith("retained")]
+            for node in reads:
+                assert "Index Cond" in node or "kept" in statement, (statement, plan)
+                if "expires_at >" in statement:
+                    assert node["Index Name"] == "retained_expiry", (statement, plan)
 
 
 def test_a_plan_is_made_once_for_all_batches() -> None:

@@ -21,7 +21,7 @@ from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.moments import moment_in
 from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
 from holdfast.retained.since.recording import IChangesRecorder
-from holdfast.retained.since.source import SinceSource, pinned_turn
+from holdfast.retained.since.source import SinceSource, count_expired, pinned_turn
 from holdfast.retained.since.stored import (
     begin,
     count_since,
@@ -31,6 +31,7 @@ from holdfast.retained.since.stored import (
     horizon_now,
     is_good,
     prune,
+    time_of,
     turn_before,
 )  # fmt: skip
 from holdfast.retained.since.turns import turns_of
@@ -41,7 +42,7 @@ from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import StorageFailure
 
-#: With more changes than this since a token, everything is replayed.
+#: With more changes than this since a token, or more messages that have expired, everything is replayed.
 MOST_CHANGES = 100_000
 #: Seconds between two prunings, and changes that one transaction deletes.
 _PRUNE_INTERVAL = 60.0
@@ -205,7 +206,8 @@ class ChangesSince(Service):
             turn = known.turn if is_good(cursor, turns, known) else None
         if turn is None or count_since(cursor, turn, MOST_CHANGES + 1) > MOST_CHANGES:
             return None
-        return turn
+        expired = count_expired(cursor, time_of(cursor, turn), self._now(), MOST_CHANGES + 1)
+        return None if expired > MOST_CHANGES else turn
 
     def _next_token(self) -> Deferred[str]:
         waiting: Deferred[str] = Deferred(lambda _: None)

@@ -43,9 +43,15 @@ _COLUMNS = (
     "topic, revision, qos, size, stored_at, expires_at, tombstone, client_id, username, "
     "prefix3, prefix5, properties5, payload"
 )
+# Such messages are few, and are found by their time. A plan in the order of topics would read the whole table.
 _EXPIRED = (
-    "SELECT topic FROM retained WHERE expires_at > ? AND expires_at <= ? AND tombstone = 0 AND topic > ? "
-    "ORDER BY topic LIMIT ?"
+    "WITH expired AS MATERIALIZED "
+    "(SELECT topic FROM retained WHERE expires_at > ? AND expires_at <= ? AND tombstone = 0) "
+    "SELECT topic FROM expired WHERE topic > ? ORDER BY topic LIMIT ?"
+)
+_COUNT_EXPIRED = (
+    "SELECT count(*) FROM "
+    "(SELECT 1 FROM retained WHERE expires_at > ? AND expires_at <= ? AND tombstone = 0 LIMIT ?) AS part"
 )
 
 
@@ -234,6 +240,13 @@ def _is_queued(row: _Present, queued: QueuedRows | None) -> bool:
 def _absent(topic: str) -> _Present:
     """Return the row of a topic whose tombstone is purged."""
     return _Present(topic, 0, 0, 0, 0, None, 1, None, None, b"", b"", b"", b"")
+
+
+def count_expired(cursor: Cursor, since: int, now: int, most: int) -> int:
+    """Return how many messages expired between two times (milliseconds) and wait for the sweep; at most ``most``."""
+    cursor.execute(_COUNT_EXPIRED, (since, now, most))
+    ((count,),) = cursor.fetchall()
+    return int(count)
 
 
 def pinned_turn(sources: Iterable[SinceSource]) -> int | None:
