@@ -31,7 +31,7 @@ def recorder_of(
     if durable.dialect == "sqlite":
         changes = GatheringRecorder(history, durable.bulk, most=MOST_GATHERED if gathers else 1)
     else:
-        changes = AppendingRecorder(history, durable.bulk)
+        changes = AppendingRecorder(history)
     return changes, changes
 
 

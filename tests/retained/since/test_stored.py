@@ -33,7 +33,6 @@ from holdfast.retained.since.stored import (
 from holdfast.retained.since.turns import POSTGRES, SQLITE
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.storage.sqlite.bulk import SQLiteBulk
 from tests.postgres import fresh_database, synchronous
 from tests.retained.store.contract import NOW, clear, put
@@ -268,14 +267,13 @@ def test_on_postgres_a_horizon_is_below_every_transaction_that_has_not_ended() -
     """What an earlier transaction commits after a later one comes after a token that was made between."""
     url = fresh_database()
     durable, _ = synchronous(url, 1)
-    store = SQLRetainedStore(durable, recorder=AppendingRecorder(NO_RECORDER, PostgresBulk()))
+    store = SQLRetainedStore(durable, recorder=AppendingRecorder(NO_RECORDER))
     durable.open()
     plain = url.replace("+psycopg", "")
     try:
         with psycopg.connect(plain) as slow, psycopg.connect(plain, autocommit=True) as reading:
             slow_cursor = slow.cursor()
-            assert POSTGRES.present is not None
-            turn = slow_cursor.execute(POSTGRES.present).fetchall()[0][0]
+            turn = slow_cursor.execute(POSTGRES.newest).fetchall()[0][0]
             put(store, "fast", b"1")
             horizon = reading.execute(POSTGRES.horizon).fetchall()[0][0]
             assert horizon < turn

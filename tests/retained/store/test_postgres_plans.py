@@ -21,7 +21,6 @@ from holdfast.retained.store.rows import COLUMNS
 from holdfast.retained.store.scans.values import Order, Search, Sorting
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.driver import Cursor
-from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore
 from tests.postgres import drop, fresh_database, synchronous
@@ -154,7 +153,7 @@ def test_changes_since_a_token_are_found_without_reading_the_whole_table(statist
             cursor.execute(f"INSERT INTO retained_changes {rows}")
 
         result_of(store.ask_writer(change))
-        source = SinceSource(store, AppendingRecorder(NO_RECORDER, PostgresBulk()), 90, lambda: None)
+        source = SinceSource(store, AppendingRecorder(NO_RECORDER), 90, lambda: None)
         batch = result_of(source.read(selection("#"), "", 1000, 1000, 1 << 20, False))
         assert sum(part.count for part in batch.slices) == 9
         assert result_of(store.scan(partial(count_expired, since=0, now=1, most=10))) == 0

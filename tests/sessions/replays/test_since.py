@@ -42,9 +42,7 @@ class RecordingBroker(RestartableBroker):
         )  # fmt: skip
         bulk = self.durable.bulk
         self.recorder: IChangesRecorder = (
-            AppendingRecorder(NO_RECORDER, bulk)
-            if self.durable.dialect != "sqlite"
-            else GatheringRecorder(NO_RECORDER, bulk)
+            AppendingRecorder(NO_RECORDER) if self.durable.dialect != "sqlite" else GatheringRecorder(NO_RECORDER, bulk)
         )
         self.epochs = Epochs(self.durable, self.now, recorded=True)
         return SQLRetainedStore(self.durable, recorder=self.recorder)

@@ -21,11 +21,18 @@ from holdfast.retained.since.turns import POSTGRES
 from holdfast.retained.store.recorder import ChangedRow, Recorder
 from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
+from holdfast.storage.postgres.arrays import BigIntegers, Texts
 from holdfast.storage.writing.bulk import Bulk
 
 #: Gathered changes are appended once there are so many, or some seconds after the last time.
 MOST_GATHERED = 256
 _SECONDS = 10.0
+# One statement, so that it costs one round trip: the turn is that of the transaction.
+_APPEND = (
+    f"INSERT INTO retained_changes (turn, topic, changed_at) SELECT ({POSTGRES.newest}), topic, changed_at "  # noqa: S608
+    "FROM unnest(CAST(? AS text[]), CAST(? AS bigint[])) AS changed (topic, changed_at) "
+    "ON CONFLICT (turn, topic) DO UPDATE SET changed_at = excluded.changed_at"
+)
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 
 
@@ -43,9 +50,8 @@ class AppendingRecorder:
 
     gathers = False
 
-    def __init__(self, inner: Recorder, bulk: Bulk) -> None:
+    def __init__(self, inner: Recorder) -> None:
         self._inner = inner
-        self._bulk = bulk
 
     def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of the inner recorder."""
@@ -71,12 +77,8 @@ class AppendingRecorder:
 
     def _append(self, cursor: Cursor, changed: dict[str, int]) -> None:
         if changed:
-            assert POSTGRES.present is not None
-            cursor.execute(POSTGRES.present)
-            ((turn,),) = cursor.fetchall()
-            self._bulk.upsert(
-                cursor, layouts.retained_changes, [(turn, topic, changed[topic]) for topic in sorted(changed)]
-            )
+            topics = sorted(changed)
+            cursor.execute(_APPEND, (Texts(topics), BigIntegers([changed[topic] for topic in topics])))
 
 
 class GatheringRecorder:

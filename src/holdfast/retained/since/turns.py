@@ -18,12 +18,11 @@ from attrs import frozen
 class Turns:
     """The statements of a dialect.
 
-    ``present`` reads the turn of this transaction; None: the writer numbers the changes. ``horizon`` reads the turn up
-    to which all transactions have ended. ``newest`` reads a turn that no transaction that has ended is above.
-    ``history`` reads the name of the succession of turns: turns of another one cannot be compared.
+    ``horizon`` reads the turn up to which all transactions have ended. ``newest`` reads a turn that no transaction that
+    has ended is above: in Postgres, that of this transaction. ``history`` reads the name of the succession of turns:
+    turns of another one cannot be compared.
     """
 
-    present: str | None
     horizon: str
     newest: str
     history: str
@@ -32,16 +31,13 @@ class Turns:
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 
 SQLITE = Turns(
-    present=None,
     horizon=_LAST,
     newest=_LAST,
     history="SELECT ''",
 )
-_TRANSACTION = "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
 POSTGRES = Turns(
-    present=_TRANSACTION,
     horizon="SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) - 1",
-    newest=_TRANSACTION,
+    newest="SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
     # Another cluster, or another time line of this one after a recovery, numbers its transactions anew.
     history=(
         "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || "
