@@ -141,6 +141,8 @@ CREATE TABLE retained_history_periods (
     ended_at BIGINT,
     baseline_to TEXT NOT NULL,
     pruned_to BIGINT NOT NULL,
+    rules TEXT,
+    depths TEXT,
     PRIMARY KEY (first_seq)
 );
 CREATE TABLE retained_history_state (
@@ -149,6 +151,7 @@ CREATE TABLE retained_history_state (
     last_at BIGINT NOT NULL,
     bytes BIGINT NOT NULL,
     archived_seq BIGINT,
+    rules TEXT,
     PRIMARY KEY (id)
 );
 CREATE TABLE retained_history_absent (
@@ -239,5 +242,5 @@ CREATE TABLE retained_changes_kept (
 );
 CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
-INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
+INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
-from holdfast.config.sections.retainer import PolicyConfig
+from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
+from holdfast.retained.configured import history_rules_of
+from holdfast.retained.history.rules import FOREVER, GENERAL, NOT_RECORDED
 from tests.config.conftest import Problems
 
 
@@ -33,6 +36,24 @@ from tests.config.conftest import Problems
             "retainer.policies.1.force",
             "unknown key; known here: announce_expiry, filter",
         ),
+        (
+            '[[retainer.policies]]\nfilter = "a"\nhistory = false\nhistory_keep = "1d"',
+            4,
+            "retainer.policies.1.history_keep",
+            "has no effect with history = false; allowed: only one of them",
+        ),
+        (
+            '[[retainer.policies]]\nfilter = "a"\nhistory = true',
+            1,
+            "retainer.policies",
+            "history = true needs retainer.history.enable = true; to record some topics only, give all others a later",
+        ),
+        (
+            "".join(f'[[retainer.policies]]\nfilter = "a"\nhistory_keep = "{number}h"\n' for number in range(1, 18)),
+            1,
+            "retainer.policies",
+            "history_keep has 17 different values, and each is pruned by itself; allowed: at most 16 different values",
+        ),
         ("retainer.policies = [1]", 1, "retainer.policies.1", "found 1; allowed: a table"),
     ],
 )
@@ -49,3 +70,16 @@ def test_a_value_that_a_policy_does_not_set_is_inherited() -> None:
     """None stands for the value of the general option."""
     policy = PolicyConfig(filter="a")
     assert policy.msg_expiry_interval is policy.msg_expiry_interval_override is policy.max_payload_size is None
+
+
+def test_the_history_has_the_rules_of_the_policies() -> None:
+    """In their order. A policy that says nothing about the history counts too: it comes before later ones."""
+    policies = (
+        PolicyConfig(filter="a/b"),
+        PolicyConfig(filter="a/#", history=False),
+        PolicyConfig(filter="b", history_keep=90.5),
+        PolicyConfig(filter="c", history=True, history_keep=inf),
+        PolicyConfig(filter="d", write_interval=1.0),
+    )
+    rules = history_rules_of(RetainerConfig(policies=policies))
+    assert rules.rules == (("a/b", GENERAL), ("a/#", NOT_RECORDED), ("b", 90_500), ("c", FOREVER))

@@ -37,6 +37,7 @@ REVISIONS = (
     "0014",
     "0015",
     "0016",
+    "0017",
 )
 MAKES = ("sqlite", "postgres")
 
@@ -192,6 +193,12 @@ def rows_of(shape: str) -> Contents:
             "retained_changes_epochs": [(1, 1, 0, "00ff00ff00ff00ff", "")],
             "retained_changes_kept": [(1, 0, THEN)],
         }
+    if shape >= "0017":
+        rules = '[["haus/k\u00fcche/#",0],["haus/#",3600000]]'
+        rows["retained_history_periods"] = [
+            (*row, rules, f'{{"3600000":[2,{THEN}]}}') for row in rows["retained_history_periods"]
+        ]
+        rows["retained_history_state"] = [(*row, "00ff00ff00ff00ff") for row in rows["retained_history_state"]]
     return rows
 
 
@@ -234,6 +241,9 @@ def step(rows: Contents, to: str) -> Contents:
     elif to == "0016":
         after["session_subscriptions"] = [(*row, None) for row in rows["session_subscriptions"]]
         after |= {"retained_changes": [], "retained_changes_epochs": [], "retained_changes_kept": []}
+    elif to == "0017":
+        after["retained_history_periods"] = [(*row, None, None) for row in rows["retained_history_periods"]]
+        after["retained_history_state"] = [(*row, None) for row in rows["retained_history_state"]]
     return after
 
 

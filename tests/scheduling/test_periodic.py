@@ -116,3 +116,40 @@ def test_a_stopped_job_does_not_run(clock: Clock, events: list[LogEvent]) -> Non
     job.stop()
     clock.advance(100)
     assert work.runs == 1
+
+
+def test_a_hurried_job_runs_at_once_and_then_as_before(clock: Clock, events: list[LogEvent]) -> None:
+    work = Work()
+    job = PeriodicJob(work, name="the job", interval=10, clock=clock)
+    job.hurry()
+    clock.advance(10)
+    assert work.runs == 0  # it has not been started
+    job.start(10)
+    clock.advance(5)
+    job.hurry()
+    clock.advance(0)
+    assert work.runs == 1
+    clock.advance(9)
+    assert work.runs == 1
+    clock.advance(1)
+    assert work.runs == 2
+    job.stop()
+
+
+def test_a_job_that_is_hurried_while_it_runs_runs_once_more_behind_it(clock: Clock, events: list[LogEvent]) -> None:
+    work, running = Work(), Deferred[None]()
+    work.outcome = lambda: running
+    job = PeriodicJob(work, name="the job", interval=10, clock=clock)
+    job.start()
+    clock.advance(0)
+    job.hurry()
+    job.hurry()
+    clock.advance(3)
+    assert work.runs == 1
+    work.outcome = lambda: None
+    running.callback(None)
+    clock.advance(0)
+    assert work.runs == 2
+    clock.advance(9)
+    assert work.runs == 2
+    job.stop()

@@ -74,7 +74,14 @@ from holdfast.retained.administration import Administration
 from holdfast.retained.changes.interfaces import IChangesSince
 from holdfast.retained.changes.past import PastChanges
 from holdfast.retained.changes.watch import ChangeWatch
-from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, recorder_of, store_of
+from holdfast.retained.configured import (
+    apply_settings,
+    flow_of,
+    history_rules_of,
+    payer_limits_of,
+    recorder_of,
+    store_of,
+)
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
@@ -152,7 +159,7 @@ def compose_retainer(
     # read its state before the retained store prepares its first write.
     history = RetainedHistory(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
-        keeping=keeps_history,
+        rules=history_rules_of(config), keeping=keeps_history,
     )  # fmt: skip
     recorder, changes = recorder_of(config, durable, gathers=keeps_history)
     epochs = Epochs(durable, now, recorded=changes is not None)
@@ -199,7 +206,7 @@ def compose_api(
         history=history,
         restorer=Restorer(history, retained, publisher, administration.now),
         revisions=RevisionReader(history),
-        settings=Settings(config, partial(apply_settings, retained) if can_change else None),
+        settings=Settings(config, partial(apply_settings, retained, history) if can_change else None),
         store=location,
         jobs=jobs or Jobs(administration.now),
         health=health,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from holdfast.config import Config
 from holdfast.config.sections.limits import LimitsOfClients
-from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
+from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.history.rules import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -24,7 +28,7 @@ def recorder_of(
 
     It may gather changes only in a process that appends them before its end.
     """
-    history: Recorder = HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER
+    history: Recorder = HistoryRecorder(durable.bulk, durable.shared) if retainer.history.enable else NO_RECORDER
     if not retainer.changes.enable:
         return history, None
     changes: IChangesRecorder
@@ -113,10 +117,24 @@ def policies_of(retainer: RetainerConfig) -> Policies:
     )
 
 
-def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
+def history_rules_of(retainer: RetainerConfig) -> Rules:
+    """Return which topics the history records, and how long it keeps them, from the policies."""
+    return Rules(Rule(policy.filter, _depth_of(policy)) for policy in retainer.policies)
+
+
+def _depth_of(policy: PolicyConfig) -> Depth:
+    if policy.history is False:
+        return NOT_RECORDED
+    if policy.history_keep is None:
+        return GENERAL
+    return FOREVER if policy.history_keep == inf else round(policy.history_keep * 1000)
+
+
+def apply_settings(retained: RetainedMessages, history: RetainedHistory, retainer: RetainerConfig) -> None:
     """Use the configured flow control, publish rate and policies from now on."""
     limits = limits_of(retainer)
     retained.change_policies(limits.policies)
+    history.change_rules(history_rules_of(retainer))
     retained.replays.flow.change(flow_of(retainer))
     retained.change_publish_rate(limits.max_publish_rate)
 

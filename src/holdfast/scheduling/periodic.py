@@ -35,6 +35,7 @@ class PeriodicJob:
         self._clock = clock
         self._failure = LastingFailure(name, f"and is tried again every {interval:g} s", foreseen)
         self._running = False
+        self._hurried = False
         self._next: IDelayedCall | None = None
 
     def start(self, delay: float = 0) -> None:
@@ -49,6 +50,13 @@ class PeriodicJob:
             self._next.cancel()
             self._next = None
 
+    def hurry(self) -> None:
+        """Let the next run begin at once, or as soon as the present one has ended; nothing if the job is stopped."""
+        if self._next is not None:
+            self._next.reset(0)
+        else:
+            self._hurried = self._running
+
     def _attempt(self) -> None:
         self._next = None
         begun = self._clock.seconds()
@@ -56,6 +64,8 @@ class PeriodicJob:
         run.addCallback(lambda _: self._ended(begun))
 
     def _ended(self, begun: float) -> None:
+        hurried, self._hurried = self._hurried, False
         if self._running:
             passed = self._clock.seconds() - begun
-            self._next = self._clock.callLater(self._interval - passed % self._interval, self._attempt)
+            delay = 0 if hurried else self._interval - passed % self._interval
+            self._next = self._clock.callLater(delay, self._attempt)

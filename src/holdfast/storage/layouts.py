@@ -79,10 +79,11 @@ retained_history = Layout(
     expires_at=BIG, revision=BIG, client_id=TEXT, username=TEXT, properties5=BLOB, properties_json=TEXT, payload=BLOB,
 )  # fmt: skip
 retained_history_periods = Layout(
-    "retained_history_periods", 1, first_seq=BIG, complete_since=BIG, ended_at=BIG, baseline_to=TEXT, pruned_to=BIG
-)
+    "retained_history_periods", 1, first_seq=BIG, complete_since=BIG, ended_at=BIG, baseline_to=TEXT, pruned_to=BIG,
+    rules=TEXT, depths=TEXT,
+)  # fmt: skip
 retained_history_state = Layout(
-    "retained_history_state", 1, id=SMALL, last_seq=BIG, last_at=BIG, bytes=BIG, archived_seq=BIG
+    "retained_history_state", 1, id=SMALL, last_seq=BIG, last_at=BIG, bytes=BIG, archived_seq=BIG, rules=TEXT
 )
 retained_history_absent = Layout("retained_history_absent", 1, node=SMALL)
 pipeline_jobs = Layout(

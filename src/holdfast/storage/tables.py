@@ -246,7 +246,10 @@ Index("retained_history_topics", retained_history.c.topic, retained_history.c.se
 #: The periods in which every change was recorded. Between two periods, changes are missing. The entries of a period
 #: have a ``seq`` above its ``first_seq`` and below the ``first_seq`` of the next period. The period covers every moment
 #: from ``complete_since`` (NULL while the baseline is written, so far up to the topic ``baseline_to``) to ``ended_at``
-#: (NULL for the present period). Of the entries up to ``pruned_to``, only the newest of each topic is kept.
+#: (NULL for the present period). Of the entries up to ``pruned_to``, only the newest of each topic is kept. ``rules``
+#: is JSON: which topics are recorded, and which are kept for a time of their own; NULL is every topic, for the general
+#: time. ``depths`` is JSON: what ``pruned_to`` and ``complete_since`` are for each of these times
+#: (:mod:`holdfast.retained.history.rules`).
 retained_history_periods = Table(
     "retained_history_periods",
     metadata,
@@ -255,11 +258,14 @@ retained_history_periods = Table(
     Column("ended_at", BigInteger),
     Column("baseline_to", TopicName, nullable=False),
     Column("pruned_to", BigInteger, nullable=False),
+    Column("rules", Text),
+    Column("depths", Text),
 )
 
 #: One row. A transaction that writes to the history updates it first and so locks it: the nodes of a shared database
 #: write one after the other, and ``seq`` is in the order of their commits. ``bytes`` is the size of all entries,
 #: compared with ``retainer.history.max_bytes``. Once an archive has set ``archived_seq``, no entry above it is pruned.
+#: ``rules`` is a digest of the rules of the present period: with its lock, each writer reads whether they are new.
 retained_history_state = Table(
     "retained_history_state",
     metadata,
@@ -268,6 +274,7 @@ retained_history_state = Table(
     Column("last_at", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("archived_seq", BigInteger),
+    Column("rules", Text),
 )
 
 #: Nodes of a shared database that last opened it with the history disabled. While there is one, no period begins.

@@ -50,7 +50,7 @@ class NoPast:
 
     enabled = False
 
-    def check(self, _head: object) -> Deferred[Any]:
+    def check(self, _topic_filter: str, _head: object) -> Deferred[Any]:
         return fail(Forgotten("there is no history"))
 
 

@@ -20,6 +20,7 @@ from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.moments import Moment
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restored, Restorer
+from holdfast.retained.history.rules import NO_RULES, Rule, Rules
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -55,6 +56,7 @@ class Past:
     url: str
     limits: HistoryLimits = field(factory=lambda: HistoryLimits(enable=True, keep=None))
     node: int = 1
+    rules: Rules = NO_RULES
     wall: Wall = field(factory=Wall)
     clock: Clock = field(factory=Clock)
     executor: SynchronousExecutor = field(factory=SynchronousExecutor)
@@ -69,10 +71,15 @@ class Past:
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=self.node,
             reactor=self.clock, now=self.wall, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder = HistoryRecorder(self.durable.bulk) if self.limits.enable else NO_RECORDER
+        recorder = HistoryRecorder(self.durable.bulk, self.durable.shared) if self.limits.enable else NO_RECORDER
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
         self.history = RetainedHistory(
-            self.durable, flushed=self.store.flushed, clock=self.clock, now=self.wall, limits=self.limits
+            self.durable,
+            flushed=self.store.flushed,
+            clock=self.clock,
+            now=self.wall,
+            limits=self.limits,
+            rules=self.rules,
         )
         self.retained = RetainedMessages(
             self.store, clock=self.clock, now=self.wall, limits=RetainerLimits(), flow=FlowSettings()
@@ -106,6 +113,11 @@ class Past:
     def tend(self) -> None:
         """Write the baseline and prune, to the end or until the database fails."""
         self.finish(self.history.tend().addErrback(lambda failure: failure.trap(StorageFailure)))
+
+    def follow(self, *rules: tuple[str, int | None]) -> None:
+        """Record by other rules, as after a reload."""
+        self.history.change_rules(Rules(Rule(*rule) for rule in rules))
+        self.tend()
 
     def set(self, topic: str, payload: bytes = b"x", **fields: Any) -> CommitTicket:
         """Retain a message now."""
@@ -214,7 +226,8 @@ def postgres() -> Iterator[Callable[..., Past]]:
         connection.execute(
             "TRUNCATE retained, retained_levels, nodes, retained_history, retained_history_periods, "
             "retained_history_absent;"
-            "UPDATE retained_history_state SET last_seq = 0, last_at = 0, bytes = 0, archived_seq = NULL"
+            "UPDATE retained_history_state SET last_seq = 0, last_at = 0, bytes = 0, archived_seq = NULL, "
+            "rules = NULL"
         )
     yield from _nodes(_postgres())
 

@@ -24,6 +24,9 @@ from holdfast.topics import MOST_LEVELS, InvalidTopicName, check_topic_name
 #: the options of a policy with a general option of the same name
 _GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size", "announce_expiry")
 
+#: the options of a policy with a general option in ``[retainer.history]``, by their name there
+_HISTORY = {"history": "enable", "history_keep": "keep"}
+
 #: the others
 _POLICIES_ONLY = ("max_retained_messages", "max_retained_bytes", "force_retain", "write_interval")
 
@@ -94,6 +97,10 @@ class PolicyCalls:
         for key in _GENERAL:
             by_policy = own.get(key, INHERIT) != INHERIT
             options.append({"key": key, "value": own[key] if by_policy else general[key], "by_policy": by_policy})
+        for key, name in _HISTORY.items():
+            by_policy = own.get(key, INHERIT) != INHERIT
+            value = own[key] if by_policy else general["history"][name]
+            options.append({"key": key, "value": value, "by_policy": by_policy})
         for key in _POLICIES_ONLY:
             default = getattr(PolicyConfig(), key)
             value = own.get(key, shown(PolicyConfig())[key])

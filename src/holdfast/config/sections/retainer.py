@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 
 from attrs import field, frozen
 
@@ -153,6 +154,8 @@ class TopicQuotaConfig(QuotaConfig):
     )
 
 
+#: The most different values of ``history_keep``: each has its own pruning, which passes over the whole history.
+MOST_KEEPS = 16
 #: The word in a policy for the value of the general option.
 INHERIT = "inherit"
 
@@ -232,10 +235,33 @@ class PolicyConfig(Section):
         example="1m",
     )
 
+    history: bool | None = option(
+        Flag({INHERIT: None}),
+        INHERIT,
+        help="Whether changes of these topics are recorded in the history. true needs retainer.history.enable = true.",
+        effect="false: each change is written once, and nobody can see or restore older messages of these topics. A"
+        " changed value begins a new period of the history: each recorded topic gets an entry.",
+        example=False,
+    )
+    history_keep: float | None = option(
+        Duration("1m", "3650d", words={"infinity": inf, INHERIT: None}),
+        INHERIT,
+        help="Time for which changes of these topics are kept, shorter or longer than retainer.history.keep.",
+        effect="Longer: operators can see and restore earlier times of these topics, and the history uses more space."
+        " A changed value begins a new period; changes recorded before keep their time.",
+        example="90d",
+    )
+
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Require a Topic Filter: a policy for all topics should not come from a forgotten key."""
         if "filter" not in given:
             yield "filter", 'is missing; allowed: filter = "TOPIC FILTER"', ("filter",)
+        if self.history is False and self.history_keep is not None:
+            yield (
+                "history_keep",
+                "has no effect with history = false; allowed: only one of them",
+                ("history_keep", "history"),
+            )
 
 
 @frozen
@@ -502,4 +528,19 @@ class RetainerConfig(RetainModes):
                 "deliver_rate",
                 "an older name of delivery_rate, which has another value here; allowed: only one of them",
                 ("delivery_rate", "deliver_rate"),
+            )
+        if not self.history.enable and any(policy.history for policy in self.policies):
+            yield (
+                "policies",
+                "history = true needs retainer.history.enable = true; to record some topics only, give all others a"
+                ' later policy with filter = "#" and history = false',
+                ("policies", "history"),
+            )
+        keeps = {policy.history_keep for policy in self.policies} - {None}
+        if len(keeps) > MOST_KEEPS:
+            yield (
+                "policies",
+                f"history_keep has {len(keeps)} different values, and each is pruned by itself; allowed: at most"
+                f" {MOST_KEEPS} different values",
+                ("policies",),
             )

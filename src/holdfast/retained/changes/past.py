@@ -43,8 +43,11 @@ class PastChanges:
         return self._history.limits.enable
 
     @inlineCallbacks
-    def check(self, head: Head) -> Generator[Deferred[Any], Any, None]:
-        """Fail with :class:`Forgotten` if changes after this entry are missing, or if it is of another database."""
+    def check(self, topic_filter: str, head: Head) -> Generator[Deferred[Any], Any, None]:
+        """Fail with :class:`Forgotten` if changes of the topics after this entry are missing.
+
+        Also if the entry is of another database.
+        """
         if not self.enabled or head == NO_HEAD:
             raise Forgotten("the changes since the token are not known any more")
 
@@ -55,7 +58,9 @@ class PastChanges:
                 return "the token is of another database, or of a later state of this one"
             if present is None or present.ended_at is not None or head.seq <= present.first_seq:
                 return "not every change since the token is recorded"
-            if head.seq < present.pruned_to or _revision_at(cursor, head.seq) is None:
+            if present.left_out_at(state.last_at, topic_filter).filters:
+                return "not every change of these topics is recorded"
+            if head.seq < present.pruned_in(topic_filter) or _revision_at(cursor, head.seq) is None:
                 return "the token is older than the history"
             return None
 
@@ -72,7 +77,14 @@ class PastChanges:
         Fails with :class:`Forgotten` if pruning has passed ``seq``.
         """
         page = yield self._history.events(topic_filter, cursor=seq, limit=_CHANGES)
-        pruned: int = yield self._history.read(lambda cursor: max(each.pruned_to for each in read_periods(cursor)))
+
+        def work(cursor: Cursor) -> tuple[int, int]:
+            periods = read_periods(cursor)
+            return max(each.pruned_in(topic_filter) for each in periods), periods[-1].first_seq
+
+        pruned, first_seq = yield self._history.read(work)
+        if first_seq > seq:
+            raise Forgotten("not every change since the token is recorded")
         if pruned > seq:
             raise Forgotten("the history forgets the changes faster than they are read")
         last = Head(page.events[-1].seq, page.events[-1].revision) if page.events else NO_HEAD

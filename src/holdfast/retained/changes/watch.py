@@ -109,7 +109,7 @@ class ChangeWatch(Service):
             return self._joined(Follower(self, topic_filter, place.position, news))
         position = present.latest
         try:
-            yield self._past.check(place.head)
+            yield self._past.check(topic_filter, place.head)
         except Forgotten as refusal:
             return self._joined(Follower(self, topic_filter, self.changes.latest, news, why=str(refusal)))
         return self._joined(Follower(self, topic_filter, position, news, past=self._past, since=place.head))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -21,14 +22,16 @@ from holdfast.retained.history.moments import (
     HistoryUnavailable,
     Moment,
     check_moment,
+    check_recorded,
     fetch,
     find_moment,
     last_position,
     states_at,
     still_retained,
 )
-from holdfast.retained.history.periods import begin, confirm, end, read_state
+from holdfast.retained.history.periods import begin, change_rules, confirm, end, read_state
 from holdfast.retained.history.pruning import prune_part
+from holdfast.retained.history.rules import NO_RULES, Rules
 from holdfast.retained.history.spans import EventPage, page_of_events
 from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.periodic import PeriodicJob
@@ -37,6 +40,7 @@ from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.tickets import CommitTicket, StorageFailure
+from holdfast.topics import EVERY_TOPIC
 
 T = TypeVar("T")
 
@@ -67,12 +71,14 @@ class MomentPage:
     """The retained messages of a moment in topic order.
 
     The next page begins after ``after``; ``done`` says that this page is the last. A page may be empty without being
-    the last, because one read visits a bounded number of topics.
+    the last, because one read visits a bounded number of topics. The history does not know the topics of the Topic
+    Filters ``left_out`` at this moment.
     """
 
     messages: Sequence[HistoryEvent]
     after: str
     done: bool
+    left_out: Sequence[str] = ()
 
 
 class IRetainedHistory(Interface):
@@ -92,8 +98,11 @@ class IRetainedHistory(Interface):
         ``cursor`` comes from the page before.
         """
 
-    def moment(at: int) -> Deferred[Moment]:
-        """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded."""
+    def moment(at: int, topic_filter: str = EVERY_TOPIC) -> Deferred[Moment]:
+        """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded.
+
+        Fails too if the history knows no topic of the Topic Filter at this moment.
+        """
 
     def as_of(topic_filter: str, moment: Moment, after: str = "") -> Deferred[MomentPage]:
         """Return the next retained messages of a moment that match a Topic Filter.
@@ -129,9 +138,13 @@ class RetainedHistory(Service):
         clock: IReactorTime,
         now: Callable[[], int],
         limits: HistoryLimits,
+        rules: Rules = NO_RULES,
         keeping: bool = True,
     ) -> None:
         self.limits = limits
+        self.rules = rules
+        #: rules that are not in effect yet
+        self._next_rules: Rules | None = None
         #: rounds of pruning that have ended
         self.prunings = 0
         self._keeping = keeping
@@ -157,6 +170,14 @@ class RetainedHistory(Service):
         """Stop after the present transaction."""
         Service.stopService(self)
         self._tending.stop()
+
+    def change_rules(self, rules: Rules) -> None:
+        """Record by other rules from the next transaction on. If the database fails, they are tried again."""
+        if self.limits.enable and rules != self.rules:
+            self._log.info("the rules of the history have changed: a new period begins, with a new baseline")
+            self._next_rules = rules
+            self._tending.hurry()
+        self.rules = rules
 
     @inlineCallbacks
     def events(
@@ -192,12 +213,18 @@ class RetainedHistory(Service):
             raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
 
     @inlineCallbacks
-    def moment(self, at: int) -> Generator[Deferred[Any], Any, Moment]:
+    def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Generator[Deferred[Any], Any, Moment]:
         """Find a moment."""
         self.check_kept()
         yield self.stored()
-        found: Moment = yield self.read(lambda cursor: find_moment(cursor, at, self.now()))
-        return found
+
+        def work(cursor: Cursor) -> Moment:
+            found = find_moment(cursor, at, self.now())
+            check_recorded(check_moment(cursor, found), at, topic_filter)
+            return found
+
+        moment: Moment = yield self.read(work)
+        return moment
 
     @inlineCallbacks
     def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, MomentPage]:
@@ -232,8 +259,12 @@ class RetainedHistory(Service):
         else:
             passed = found.after
         events = fetch(cursor, chosen)
-        check_moment(cursor, moment)
-        return MomentPage([events[seq] for seq in chosen], passed, done)
+        period = check_moment(cursor, moment)
+        left_out = period.left_out_at(moment.at, topic_filter).filters
+        if left_out:
+            depth_of = period.parsed.depth_of
+            chosen = [seq for seq in chosen if seq in events and depth_of(events[seq].topic) not in moment.hidden]
+        return MomentPage([events[seq] for seq in chosen], passed, done, left_out)
 
     @inlineCallbacks
     def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
@@ -288,19 +319,28 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
-        def work(connection: Connection) -> bool:
-            return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
-
-        while self.running and not (yield self._parts.writer.run(work)):
+        while self.running:
+            rules = self._next_rules
+            complete = yield self._parts.writer.run(partial(self._baseline_part, rules))
+            if self._next_rules is rules:
+                self._next_rules = None
+                if complete:
+                    return
             yield self.turn()
+
+    def _baseline_part(self, rules: Rules | None, connection: Connection) -> bool:
+        """Put new rules into effect, if there are any, then write the next part of the baseline."""
+        if rules is not None:
+            change_rules(connection.cursor(), self.now(), rules)
+        return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:
         limits = self.limits
-        horizon = None if limits.keep is None else self.now() - round(limits.keep * 1000)
-        while self.running:
+        now, keep = self.now(), None if limits.keep is None else round(limits.keep * 1000)
+        while self.running and self._next_rules is None:
             pruned = yield self._parts.writer.run(
-                lambda connection: prune_part(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
+                lambda connection: prune_part(connection.cursor(), now, keep, limits.max_bytes, _PRUNED_ROWS)
             )
             if not pruned.more:
                 self.prunings += 1
@@ -324,7 +364,7 @@ class RetainedHistory(Service):
         cursor.execute(database.begin_statement)
         absent: list[int] = []
         if self.limits.enable:
-            absent = begin(cursor, self.now(), self._node)
+            absent = begin(cursor, self.now(), self._node, self.rules)
         else:
             end(cursor, self.now(), self._node)
         connection.commit()

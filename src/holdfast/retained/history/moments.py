@@ -18,6 +18,11 @@ message, and pruning keeps the newest entry of each topic before the horizon. So
 answer, and no read of the table ``retained`` is needed. A read pages through topics while pruning continues: each page
 ends with :func:`check_moment`, and a moment that pruning has passed fails, so no answer lacks topics.
 
+Some topics may be left out of a moment (:mod:`.rules`): those that are not recorded, and those whose entries of that
+time are pruned earlier than others. Nothing is known of them, so no answer tells of any message there, and an answer
+about such topics alone is refused (:func:`check_recorded`). If pruning passes further topics while a read pages, the
+next page fails too.
+
 The reads walk from topic to topic with one index search each, however many entries a topic has. Grouping all entries
 by topic would read a million entries for a topic that changes every second. Full snapshots at intervals were left out:
 each would copy all payloads.
@@ -36,6 +41,7 @@ from attrs import frozen
 from holdfast.retained.history.entries import Entry, HistoryEvent, event_of
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import HistoryState, Period, read_periods, read_state
+from holdfast.retained.history.rules import NOT_RECORDED, Depth, LeftOut
 from holdfast.retained.wildcards.plan import plan
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import split
@@ -76,11 +82,15 @@ class HistoryUnavailable(Exception):
 
 @frozen
 class Moment:
-    """A moment (``at``, milliseconds since the epoch) and its entries: after ``first_seq``, up to ``last_seq``."""
+    """A moment (``at``, milliseconds since the epoch) and its entries: after ``first_seq``, up to ``last_seq``.
+
+    The topics of the depths ``hidden`` were left out when it was found.
+    """
 
     at: int
     first_seq: int
     last_seq: int
+    hidden: frozenset[Depth] = frozenset((NOT_RECORDED,))
 
 
 @frozen
@@ -115,15 +125,46 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
         period = periods[number]
         if period.answers_for(at):
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
-            return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at))
+            hidden = period.hidden_at(at)
+            return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at), hidden)
     raise refusal(periods, at, state)
 
 
-def check_moment(cursor: Cursor, moment: Moment) -> None:
-    """Raise :class:`HistoryUnavailable` if pruning has passed a moment: some of its entries may be missing."""
+def check_moment(cursor: Cursor, moment: Moment) -> Period:
+    """Return the period of a moment, behind a read: it tells which topics are left out.
+
+    Raises :class:`HistoryUnavailable` if pruning has passed the moment: some of its entries may be missing.
+    """
     periods = read_periods(cursor)
-    if not any(period.first_seq == moment.first_seq and period.answers_for(moment.at) for period in periods):
-        raise refusal(periods, moment.at, read_state(cursor))
+    for period in periods:
+        if period.first_seq == moment.first_seq and period.answers_for(moment.at):
+            if period.hidden_at(moment.at) <= moment.hidden:
+                return period
+            raise HistoryUnavailable("the history of some topics was pruned meanwhile", period.since)
+    raise refusal(periods, moment.at, read_state(cursor))
+
+
+def check_recorded(period: Period, at: int, topic_filter: str) -> LeftOut:
+    """Return which topics of a Topic Filter the period leaves out of a moment that it answers for.
+
+    Raises :class:`HistoryUnavailable` if it leaves out all of them.
+    """
+    found = period.left_out_at(at, topic_filter)
+    if not found.everything:
+        return found
+    names = ", ".join(found.filters)
+    states, depths = period.states(), {depth for _, depth in period.parsed.depths_in(topic_filter)}
+    if depths == {NOT_RECORDED}:
+        raise HistoryUnavailable(
+            f"the history has no changes of {names}, neither old nor new ones: a policy with history = false excludes "
+            "these topics"
+        )
+    earliest = min(states[depth].since for depth in depths if depth in states)
+    raise HistoryUnavailable(
+        f"the history of {names} does not go back to {shown_time(at)}; the earliest possible time is "
+        f"{shown_time(earliest)}",
+        earliest,
+    )
 
 
 def present_moment(cursor: Cursor) -> Moment:
@@ -280,8 +321,7 @@ def _escaped(level: str) -> str:
 
 
 def _earliest(periods: Sequence[Period]) -> int | None:
-    answering = [p for p in periods if p.complete_since is not None and p.answers_for(p.complete_since)]
-    return answering[0].complete_since if answering else None
+    return next((p.since for p in periods if p.since is not None and p.answers_for(p.since)), None)
 
 
 def _without_periods(state: HistoryState) -> HistoryUnavailable:
@@ -301,7 +341,7 @@ def refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryU
             f"the history does not go back to {shown_time(at)}; the earliest possible time is {shown_time(earliest)}",
             earliest,
         )
-    later = [p.complete_since for p in periods if p.complete_since is not None and p.complete_since > at]
+    later = [p.since for p in periods if p.since is not None and p.since > at]
     until = f"until {shown_time(later[0])}" if later else "since then"
     ended = max(p.ended_at for p in periods if p.ended_at is not None and p.ended_at <= at)
     return HistoryUnavailable(

@@ -13,6 +13,10 @@ The invariants: a change and its entry are committed together. ``seq`` is the or
 nodes: a writer first updates the row of ``retained_history_state``, and so waits for the other's transaction.
 ``changed_at`` never decreases, even if the clocks of two nodes disagree, so bisection finds a moment.
 
+Which topics are recorded stands in the present period (:mod:`.rules`). The locked row has a digest of these rules, so
+that a writer learns of new ones with its lock, and from the same change on as all others. Rules are read and parsed
+only when the digest is another one. Without rules, this costs a comparison in each transaction.
+
 The outcome of a commit may be unknown; the writer then repeats the commit. It may write a row twice, but not an entry.
 So the recorder looks up changes that are not above the highest revision it has recorded. Looking up all changes would
 cost a read for each write, and a unique index on (topic, revision) would slow down every append.
@@ -24,7 +28,8 @@ from collections.abc import Hashable, Sequence
 
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.retained.history.entries import WEIGHT, Entry, entry_of, expiry_of
-from holdfast.retained.history.periods import advance, take_turn
+from holdfast.retained.history.periods import Turn, advance, read_digest, read_rules, take_turn
+from holdfast.retained.history.rules import NO_RULES
 from holdfast.retained.store.recorder import ChangedRow
 from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
@@ -48,8 +53,11 @@ class HistoryRecorder:
     told about a write only after it succeeded within the transaction.
     """
 
-    def __init__(self, bulk: Bulk) -> None:
+    def __init__(self, bulk: Bulk, shared: bool = True) -> None:
+        """Record with ``bulk``. ``shared`` tells whether other nodes may write to this database at the same time."""
         self._bulk = bulk
+        self._shared = shared
+        self._rules = NO_RULES
         # The highest revision given to record(). A lower one may come from a commit that is repeated.
         self._highest_recorded = 0
 
@@ -59,20 +67,28 @@ class HistoryRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append an entry for each change, unless the history has it."""
-        if not changes:
+        if not changes or self._excludes(cursor, [row.topic for row, _, _ in changes]):
             return
+        turn = self._take_turn(cursor)
+        if self._rules.excludes:
+            records = self._rules.records
+            changes = [change for change in changes if records(change.row.topic)]
+            if not changes:
+                return
         entries = [entry_of(*change) for change in changes]
         revisions = [entry.revision for entry in entries]
         if min(revisions) <= self._highest_recorded:
             entries = _missing(cursor, entries)
         self._highest_recorded = max(self._highest_recorded, *revisions)
-        self._append(cursor, entries)
+        self._append(cursor, turn, entries)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         """Append an entry for the present row of each topic, copied by the database."""
-        last_seq, last_at = take_turn(cursor)
+        if self._excludes(cursor, topics):
+            return
+        last_seq, last_at, _ = self._take_turn(cursor)
         changed_at = max(last_at, changed_at)
-        for part in split(topics, MOST_ROWS):
+        for part in split(self._recorded(topics), MOST_ROWS):
             places = ", ".join("?" * len(part))
             cursor.execute(_MEASURE.format(places=places), list(part))
             ((weight,),) = cursor.fetchall()
@@ -82,16 +98,39 @@ class HistoryRecorder:
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Append an entry for each message that expired."""
-        self._append(cursor, [expiry_of(topic, now, revision) for topic in topics])
+        if not topics or self._excludes(cursor, topics):
+            return
+        turn = self._take_turn(cursor)
+        self._append(cursor, turn, [expiry_of(topic, now, revision) for topic in self._recorded(topics)])
 
-    def _append(self, cursor: Cursor, entries: Sequence[Entry]) -> None:
+    def _take_turn(self, cursor: Cursor) -> Turn:
+        """Lock the history, and know its rules until the transaction ends."""
+        turn = take_turn(cursor)
+        if turn.digest != self._rules.digest:
+            self._rules = read_rules(cursor)
+        return turn
+
+    def _excludes(self, cursor: Cursor, topics: Sequence[str]) -> bool:
+        """Tell, without the lock, whether no topic is recorded: then a change costs no write to the history.
+
+        Without the lock, another node could change the rules between this look and the commit. So a shared database
+        needs the lock.
+        """
+        if self._shared or not self._rules.excludes or any(map(self._rules.records, topics)):
+            return False
+        return read_digest(cursor) == self._rules.digest
+
+    def _recorded(self, topics: Sequence[str]) -> Sequence[str]:
+        return [topic for topic in topics if self._rules.records(topic)] if self._rules.excludes else topics
+
+    def _append(self, cursor: Cursor, turn: Turn, entries: Sequence[Entry]) -> None:
         """Number the entries in this order, behind the last one of the history, and write them.
 
         No entry is earlier than the one before it, even if the clocks of two nodes disagree.
         """
         if not entries:
             return
-        last_seq, last_at = take_turn(cursor)
+        last_seq, last_at, _ = turn
         placed = []
         for entry in entries:
             last_seq += 1

@@ -9,6 +9,8 @@ newest one now. An example with ``clear``::
     c      none            entry 8 (set)   cleared
     d      entry 7 (set)   none            the message of entry 7 is published, unless it has expired since
 
+Topics that the history does not know, then or now, stay as they are (``left_out``).
+
 The invariant: a change that a client makes during the restore stays. A read of the history shows the past, so the
 restorer listens to the change feed while it reads, and leaves out each topic that changes in the meantime.
 """
@@ -25,7 +27,16 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import RetainedHistory
-from holdfast.retained.history.moments import Moment, check_moment, fetch, present_moment, states_at, still_retained
+from holdfast.retained.history.moments import (
+    HistoryUnavailable,
+    Moment,
+    check_moment,
+    fetch,
+    present_moment,
+    states_at,
+    still_retained,
+)
+from holdfast.retained.history.periods import read_periods
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import NotRetained, RetainRefused
 from holdfast.retained.replay.change_feed import Change
@@ -47,8 +58,9 @@ class Restored:
     ``restored`` topics have the older message again. ``cleared`` and ``kept`` topics had no message then; ``kept``
     topics still have their present message. ``unchanged`` topics have the same message as then. The older message of
     ``expired`` topics has expired. ``changed`` topics were changed by others during the restore, and stay. Limits
-    refused the messages of ``refused`` topics; ``reason`` names the first limit. The next part begins after the topic
-    ``after``, unless ``done``.
+    refused the messages of ``refused`` topics; ``reason`` names the first limit. The history does not know the topics
+    of the Topic Filters ``left_out``, then or now, and the restore neither changes nor counts them. The next part
+    begins after the topic ``after``, unless ``done``.
     """
 
     restored: int = 0
@@ -59,6 +71,7 @@ class Restored:
     changed: int = 0
     refused: int = 0
     reason: str | None = None
+    left_out: tuple[str, ...] = ()
     after: str = ""
     done: bool = False
 
@@ -112,7 +125,7 @@ class Restorer:
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
-        moment = yield self._history.moment(at)
+        moment = yield self._history.moment(at, topic_filter)
         counts = Restored(after=after)
         looked_at = 0
         ends_at = None if most is None else self._now() + _MOST_TIME
@@ -123,7 +136,7 @@ class Restorer:
                 meanwhile.clear()
                 yield self._history.stored()  # so the read includes every change made before the set was emptied
                 read = partial(self._next, topic_filter=topic_filter, moment=moment, after=counts.after)
-                steps, after, done = yield self._history.read(read)
+                steps, counts.left_out, after, done = yield self._history.read(read)
                 tickets: list[CommitTicket] = []
                 for step in steps:
                     yield from self._take(step, counts, dry_run, clear, meanwhile, tickets, operator)
@@ -145,15 +158,21 @@ class Restorer:
     def _is_late(self, ends_at: int | None) -> bool:
         return ends_at is not None and self._now() >= ends_at
 
-    def _next(self, cursor: Cursor, topic_filter: str, moment: Moment, after: str) -> tuple[list[_Step], str, bool]:
+    def _next(
+        self, cursor: Cursor, topic_filter: str, moment: Moment, after: str
+    ) -> tuple[list[_Step], tuple[str, ...], str, bool]:
         """Compare the next topics, then and now, up to the bounds of one part."""
-        found = states_at(cursor, topic_filter, after, (moment, present_moment(cursor)), _TOPICS)
+        today = present_moment(cursor)
+        known, left_out = _known(cursor, topic_filter, moment, today)
+        found = states_at(cursor, topic_filter, after, (moment, today), _TOPICS)
         then = still_retained(cursor, (seq for _, (seq, _) in found.entries), moment.at)
         now = still_retained(cursor, (seq for _, (_, seq) in found.entries), self._now())
         steps: list[_Step] = []
         left = _BYTES
         passed, done = found.after, found.done
         for topic, (before, present) in found.entries:
+            if not known(topic):
+                continue
             wanted = [
                 seq for seq, alive in ((before, then), (present, now)) if seq is not None and seq in alive
             ]  # fmt: skip
@@ -170,7 +189,7 @@ class Restorer:
             new = events[present] if present in now else None
             steps.append(_Step(topic, old, old is not None and new is not None and _same(old, new), new is not None))
         check_moment(cursor, moment)
-        return steps, passed, done
+        return steps, left_out, passed, done
 
     def _take(
         self,
@@ -224,6 +243,22 @@ class Restorer:
 def _note(topics: set[str], change: Change) -> None:
     if change.origin is not ChangeOrigin.RESTORE:
         topics.add(change.topic)
+
+
+def _known(
+    cursor: Cursor, topic_filter: str, then: Moment, today: Moment
+) -> tuple[Callable[[str], bool], tuple[str, ...]]:
+    """Return what tells whether the history knows a topic at both moments, and the Topic Filters that it leaves out."""
+    periods = {period.first_seq: period for period in read_periods(cursor)}
+    if then.first_seq not in periods or today.first_seq not in periods:
+        raise HistoryUnavailable("the history was pruned meanwhile")
+    rules = [(periods[moment.first_seq].parsed, moment.hidden) for moment in (then, today)]
+    filters = [name for each, hidden in rules for name in each.left_out(topic_filter, hidden.__contains__).filters]
+
+    def known(topic: str) -> bool:
+        return all(each.depth_of(topic) not in hidden for each, hidden in rules)
+
+    return known, tuple(dict.fromkeys(filters))
 
 
 def _same(old: HistoryEvent, new: HistoryEvent) -> bool:

@@ -15,18 +15,23 @@ Pruning deletes no entry after the ``pruned_to`` of its period. So a page of a s
 behind the position at which the page begins: each page ends with :func:`check_span`. A time would not tell as much,
 since several entries can have the same time.
 
+The span leaves out the topics that the period does not know at its first time (:mod:`.rules`). Their depths are found
+once, when the span begins: if pruning passes another depth later, changes would be missing in the middle, so the span
+ends instead.
+
 All functions read, on a reader's connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
     HistoryUnavailable,
+    check_recorded,
     fetch,
     find_moment,
     last_position,
@@ -34,8 +39,10 @@ from holdfast.retained.history.moments import (
     next_positions,
     refusal,
 )
-from holdfast.retained.history.periods import read_periods, read_state
+from holdfast.retained.history.periods import Period, read_periods, read_state
+from holdfast.retained.history.rules import GENERAL, Depth
 from holdfast.storage.driver import Cursor
+from holdfast.topics import EVERY_TOPIC
 
 
 @frozen
@@ -52,17 +59,29 @@ class EventPage:
 
 @frozen
 class Span:
-    """The entries after the position ``after``, up to ``upto``."""
+    """The entries after the position ``after``, up to ``upto``.
+
+    Topics of some depths are left out: each bit of ``left_out`` stands for one, in the order of :func:`_depths`.
+    """
 
     after: int
     upto: int
+    left_out: int = 0
+
+    def shows(self, period: Period) -> Callable[[str], bool]:
+        """Return what tells whether the span has the changes of a topic."""
+        if not self.left_out:
+            return _always
+        hidden = {depth for bit, depth in enumerate(_depths(period)) if self.left_out >> bit & 1}
+        depth_of = period.parsed.depth_of
+        return lambda topic: depth_of(topic) not in hidden
 
 
-def find_span(cursor: Cursor, since: int, until: int, now: int) -> Span:
+def find_span(cursor: Cursor, since: int, until: int, now: int, topic_filter: str = EVERY_TOPIC) -> Span:
     """Find the changes later than ``since`` and not later than ``until``, in milliseconds since the epoch.
 
-    Raises :class:`HistoryUnavailable` if some of them may be missing. ``until`` may be after ``now``: then the span
-    ends with the last entry of the present.
+    Raises :class:`HistoryUnavailable` if some of them may be missing, and if the span leaves out all topics of the
+    Topic Filter. ``until`` may be after ``now``: then the span ends with the last entry of the present.
     """
     moment = find_moment(cursor, since, now)
     state, periods = read_state(cursor), read_periods(cursor)
@@ -71,26 +90,31 @@ def find_span(cursor: Cursor, since: int, until: int, now: int) -> Span:
             if period.ended_at is not None and period.ended_at <= until:
                 raise refusal(periods, period.ended_at, state)
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
+            check_recorded(period, since, topic_filter)
             # The newest entries that were pruned may have had positions after the newest one that is left.
-            after = max(moment.last_seq, period.pruned_to)
-            return Span(after, last_position(cursor, after, max(after, last), until))
+            states, hidden = period.states(), period.hidden_at(since)
+            after = max([moment.last_seq, *(states[depth].pruned_to for depth in states.keys() - hidden)])
+            left_out = sum(1 << bit for bit, depth in enumerate(_depths(period)) if depth in hidden)
+            return Span(after, last_position(cursor, after, max(after, last), until), left_out)
     raise refusal(periods, since, state)
 
 
-def check_span(cursor: Cursor, span: Span) -> None:
-    """Raise :class:`HistoryUnavailable` if entries of a span may be missing, because pruning has passed its beginning.
+def check_span(cursor: Cursor, span: Span) -> Period:
+    """Return the period of a span, behind the read of its entries.
 
-    Call it behind the read of these entries.
+    Raises :class:`HistoryUnavailable` if some of them may be missing, because pruning has passed its beginning.
     """
     following: int | None = None
     for period in reversed(read_periods(cursor)):
         if period.first_seq <= span.after:
+            states = period.states()
+            wanted = [depth for bit, depth in enumerate(_depths(period)) if not span.left_out >> bit & 1]
             if (
-                period.complete_since is not None
-                and period.pruned_to <= span.after
+                states
+                and all(states[depth].pruned_to <= span.after for depth in wanted)
                 and (following is None or span.upto < following)
             ):
-                return
+                return period
             break
         following = period.first_seq
     raise HistoryUnavailable("the history was pruned meanwhile")
@@ -127,3 +151,12 @@ def page_of_events(
         passed = found.passed
     read = fetch(cursor, chosen)
     return EventPage([read[seq] for seq in chosen if seq in read], passed, done)
+
+
+def _depths(period: Period) -> tuple[Depth, ...]:
+    """Return the depths that entries of a period can have, in an order that never changes."""
+    return (GENERAL, *period.parsed.depths)
+
+
+def _always(_topic: str) -> bool:
+    return True

@@ -7,6 +7,8 @@ replay ends, as found when it began: a replay that continues after ``kill -9`` e
 position 12 and up to 300, in hexadecimal digits::
 
     000000000000000c/000000000000012c
+
+Where the replay leaves out some topics, a third number says which (:class:`~holdfast.retained.history.spans.Span`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from attrs import frozen
 from holdfast.extensions.past import PastFilter
 from holdfast.retained.history.entries import HistoryEvent, retained_by
 from holdfast.retained.history.history import RetainedHistory
-from holdfast.retained.history.moments import Moment, find_moment
+from holdfast.retained.history.moments import Moment, check_moment, check_recorded, find_moment
 from holdfast.retained.history.spans import Span, check_span, find_span, page_of_events
 from holdfast.storage.driver import Cursor
 
@@ -101,7 +103,9 @@ class MomentPages:
     def _found(self, cursor: Cursor) -> Moment:
         self._history.check_kept()
         if self._moment is None:
-            self._moment = find_moment(cursor, self._wanted.at, self._history.now())
+            moment = find_moment(cursor, self._wanted.at, self._history.now())
+            check_recorded(check_moment(cursor, moment), moment.at, self._wanted.topic_filter)
+            self._moment = moment
         return self._moment
 
 
@@ -121,20 +125,20 @@ class ChangePages:
         """Read the next page."""
         span = self._span(cursor, after)
         page = page_of_events(cursor, self._wanted.topic_filter, span.after, span.upto, _ENTRIES, messages, most_bytes)
-        check_span(cursor, span)
+        shows = span.shows(check_span(cursor, span))
         found = [
-            PastMessage(_cursor(event.seq, span.upto), event, _QOS_OF_CHANGES, event.changed_at)
+            PastMessage(_cursor(event.seq, span), event, _QOS_OF_CHANGES, event.changed_at)
             for event in page.events
+            if shows(event.topic)
         ]
-        return Page(found, _cursor(page.cursor, span.upto), page.done)
+        return Page(found, _cursor(page.cursor, span), page.done)
 
     def _span(self, cursor: Cursor, after: str) -> Span:
         self._history.check_kept()
         if after:
-            passed, _, upto = after.partition("/")
-            return Span(int(passed, 16), int(upto, 16))
-        return find_span(cursor, self._since, self._wanted.at, self._history.now())
+            return Span(*(int(part, 16) for part in after.split("/")))
+        return find_span(cursor, self._since, self._wanted.at, self._history.now(), self._wanted.topic_filter)
 
 
-def _cursor(passed: int, upto: int) -> str:
-    return f"{passed:016x}/{upto:016x}"
+def _cursor(passed: int, span: Span) -> str:
+    return f"{passed:016x}/{span.upto:016x}" + (f"/{span.left_out:x}" if span.left_out else "")
