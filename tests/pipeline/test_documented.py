@@ -17,8 +17,8 @@ from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
 from holdfast.pipeline.jobs.imports import Imported
 from holdfast.pipeline.jobs.publish import Published
-from holdfast.pipeline.jobs.shapes import ShapesFound
 from holdfast.pipeline.jobs.tree import Tree
+from holdfast.pipeline.shapes.totals import ShapesFound
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
 

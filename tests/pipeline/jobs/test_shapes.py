@@ -13,10 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.jobs.payload_kinds import kind_of
-from holdfast.pipeline.jobs.shapes import ShapeTotals, learn, shapes
+from holdfast.pipeline.jobs.shapes import learn, shapes
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
+from holdfast.pipeline.shapes.totals import ShapeTotals
 from tests.pipeline.stores import NOW, database, message
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.tree import branches, prefixes, tree
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.report.findings import PrefixTotals
+from holdfast.pipeline.report.figures import PrefixTotals
 from holdfast.pipeline.sources.tables import read_retained
 from tests.pipeline.stores import NOW, Filled, message
 

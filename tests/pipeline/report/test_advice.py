@@ -11,13 +11,13 @@ from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDeliver
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.report.advice import Advice, advice
-from holdfast.pipeline.report.findings import Findings, ReportTotals
+from holdfast.pipeline.report.figures import Figures, ReportTotals
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
-from tests.pipeline.report.findings import NOW, delivery, empty
+from tests.pipeline.report.figures import NOW, delivery, empty
 
 
-def found(flow: FlowSettings, *deliveries: FilterDelivery) -> Findings:
+def found(flow: FlowSettings, *deliveries: FilterDelivery) -> Figures:
     return evolve(empty(), flow=flow, deliveries=FilterDeliveries(NOW, deliveries, ()))
 
 

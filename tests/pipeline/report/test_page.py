@@ -16,12 +16,12 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from holdfast.pipeline.report.column_chart import ceiling
-from holdfast.pipeline.report.findings import Findings, PrefixTotals
+from holdfast.pipeline.report.figures import Figures, PrefixTotals
 from holdfast.pipeline.report.page import page
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, SMALLEST, tiles
 from tests.pipeline.report.browser import CHROMIUM, browser
-from tests.pipeline.report.findings import HOSTILE, NOW, branch, empty, findings
+from tests.pipeline.report.figures import HOSTILE, NOW, branch, empty, figures
 
 
 class _Outline(HTMLParser):
@@ -35,7 +35,7 @@ class _Outline(HTMLParser):
         self.elements.append((tag, dict(attributes)))
 
 
-def outline(found: Findings, title: str = "T") -> list[tuple[str, dict[str, str | None]]]:
+def outline(found: Figures, title: str = "T") -> list[tuple[str, dict[str, str | None]]]:
     parser = _Outline()
     parser.feed(page(found, title))
     return parser.elements
@@ -78,23 +78,23 @@ def test_hostile_names_change_only_text() -> None:
     harmless = tuple(
         letters[at : at + 1 if one else at] + re.sub("[^/]", "x", one[1:]) for at, one in enumerate(HOSTILE)
     )
-    hostile = outline(findings(HOSTILE), HOSTILE[2])
+    hostile = outline(figures(HOSTILE), HOSTILE[2])
     assert [(tag, sorted(said)) for tag, said in hostile] == [
-        (tag, sorted(said)) for tag, said in outline(findings(harmless))
+        (tag, sorted(said)) for tag, said in outline(figures(harmless))
     ]
     assert [tag for tag, _ in hostile].count("script") == 1
     assert not [said for _, said in hostile if any(name.startswith("on") for name in said)]
 
 
 def test_the_page_has_no_invisible_characters_and_none_that_change_direction() -> None:
-    assert "\\x0a" not in page(findings())  # our own line breaks in tooltips are no hidden characters
-    text = page(findings(HOSTILE), "\u202etitle")
+    assert "\\x0a" not in page(figures())  # our own line breaks in tooltips are no hidden characters
+    text = page(figures(HOSTILE), "\u202etitle")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u200b-\u200c\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
 
 
 def test_the_page_loads_nothing() -> None:
     """It has no links to other pages, and its policy allows only its own style and script."""
-    elements = outline(findings())
+    elements = outline(figures())
     links = [said[name] for _, said in elements for name in ("href", "src", "action") if name in said]
     assert links
     assert all(link is not None and (link.startswith("#") or link == "data:,") for link in links)
@@ -105,7 +105,7 @@ def test_the_page_loads_nothing() -> None:
 
 
 def test_every_link_has_a_target_and_every_picture_a_label() -> None:
-    elements = outline(findings())
+    elements = outline(figures())
     named = {said["id"] for _, said in elements if "id" in said}
     assert {link[1:] for _, said in elements if (link := said.get("href")) and link.startswith("#")} <= named
     assert all(said.get("aria-label") for _, said in elements if said.get("role") == "img")
@@ -124,7 +124,7 @@ def test_the_page_names_missing_data() -> None:
 
 def test_the_page_says_unknown_where_nobody_can_know() -> None:
     """Not 0: imported messages have no publisher, and without Topic Filters no replay can be counted."""
-    found = findings()
+    found = figures()
     assert found.deliveries is not None
     assert "unknown" not in page(found)
     imported = page(evolve(found, totals=evolve(found.totals, clients=0)))
@@ -135,7 +135,7 @@ def test_the_page_says_unknown_where_nobody_can_know() -> None:
 
 def test_a_history_of_minutes_gives_no_changes_an_hour() -> None:
     """The rate by the hour needs an hour of history."""
-    found = findings()
+    found = figures()
     assert found.history is not None
     short = evolve(found, history=evolve(found.history, since=NOW - 90_000, changes=1234))
     assert "1.2k changes in 1 min 30 s" in page(short)
@@ -149,7 +149,7 @@ def test_the_size_of_a_page_is_bounded() -> None:
     branches = [PrefixTotals(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     for depth in range(2, 6):
         branches += [PrefixTotals(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
-    found = findings()
+    found = figures()
     large = evolve(found, branches=tuple(branches), totals=evolve(found.totals, messages=10**6, bytes=10**6))
     assert len(page(large).encode()) < 2_000_000
 
@@ -184,7 +184,7 @@ def test_a_scale_is_at_least_the_highest_value_and_not_much_higher(highest: floa
 @pytest.fixture
 def shown(tmp_path: Path) -> Path:
     file = tmp_path / "report.html"
-    file.write_text(page(findings(HOSTILE), "Report"), encoding="utf-8")
+    file.write_text(page(figures(HOSTILE), "Report"), encoding="utf-8")
     return file
 
 
@@ -211,7 +211,7 @@ def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tm
 
     Also for a history of nine minutes, whose labels are the longest, and for payloads of some hundred bytes.
     """
-    found = findings()
+    found = figures()
     assert found.history is not None
     minutes = evolve(found.history, since=NOW - 8 * 60_000, step=60, churn=())
     brief = tmp_path / "brief.html"

@@ -14,7 +14,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
 from holdfast.pipeline.jobs.history_figures import busiest, step_of
 from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.findings import BandTotals, Findings, NamedTotals, ReportedMessage
+from holdfast.pipeline.report.figures import BandTotals, Figures, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, message
 
@@ -154,6 +154,6 @@ def _prepared(filled: Filled) -> Filled:
     return filled
 
 
-def _found(spark: SparkSession, filled: Filled) -> Findings:
+def _found(spark: SparkSession, filled: Filled) -> Figures:
     with snapshot_of(filled.url) as snapshot:
         return report(spark, snapshot, FlowSettings())

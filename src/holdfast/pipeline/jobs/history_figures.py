@@ -12,7 +12,7 @@ from holdfast.pipeline.archive.states import newest_of
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
-from holdfast.pipeline.report.findings import ChangeStep, History, NamedTotals
+from holdfast.pipeline.report.figures import ChangeStep, History, NamedTotals
 from holdfast.pipeline.sources.tables import read_history
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import read_periods

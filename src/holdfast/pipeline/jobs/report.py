@@ -15,13 +15,13 @@ from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.tree import branches
-from holdfast.pipeline.report.findings import (
+from holdfast.pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
     HOURS,
     BandTotals,
     Expiry,
-    Findings,
+    Figures,
     NamedTotals,
     PrefixTotals,
     ReportedMessage,
@@ -51,7 +51,7 @@ def report(
     requested: RequestedFilters | None = None,
     depth: int = 5,
     stale_after: int = 30 * 86_400,
-) -> Findings:
+) -> Figures:
     """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
 
     Raises :class:`PipelineError`.
@@ -67,7 +67,7 @@ def report(
             drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
-        return Findings(
+        return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
             stale_after=stale_after,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, frozen
+from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType
 
@@ -23,6 +23,7 @@ from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.shapes.learning import Learner
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
+from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.pipeline.sources.tables import read_history, read_retained
 from holdfast.retained.history.periods import read_periods
 
@@ -38,47 +39,6 @@ _BRANCHES = 500
 _DEEPEST_BRANCH = 8
 _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
 _DAY = 86_400_000
-
-
-@frozen
-class ShapeTotals:
-    """The retained messages of one shape.
-
-    ``names`` has the number of names of each variable. ``kind`` is the most frequent kind of payload, ``unlike`` the
-    number of messages with another kind, and ``schema`` Spark's type of all JSON values of this kind, None for other
-    payloads. ``newest`` and ``oldest`` are times of storage in milliseconds since the epoch. ``publishers`` is
-    approximate. ``changes_a_day`` is None without a history. ``example`` is the first topic.
-    """
-
-    shape: str
-    topic_filter: str
-    names: tuple[int, ...]
-    messages: int
-    bytes: int
-    kind: str
-    unlike: int
-    schema: str | None
-    newest: int
-    oldest: int
-    expiring: int
-    publishers: int
-    changes_a_day: float | None
-    example: str
-
-
-@frozen
-class ShapesFound:
-    """The shapes at ``taken_at`` (milliseconds since the epoch), those with most messages first.
-
-    ``unshaped`` is the number of messages without a shape: only if shapes were learned from a part of the topics.
-    """
-
-    taken_at: int
-    messages: int
-    bytes: int
-    unshaped: int
-    learned: int
-    shapes: tuple[ShapeTotals, ...]
 
 
 def shapes(
@@ -97,14 +57,41 @@ def shapes(
     given = Patterns(patterns)
     if out is not None:
         begin_overwriting(out, overwrite)
-    kept = read_retained(spark, snapshot, topic_filter, columns=_NEEDED)
-    kept = kept.withColumn("kind", kind_of(F.col("payload"))).persist()
+    kept = read_shaped(spark, snapshot, topic_filter).persist()
     try:
-        learned, found = learn(kept, given)
-        rows = _totals(kept, found)
-        rates = _rates(spark, snapshot, topic_filter, found)
+        result, _ = shapes_of(spark, snapshot, kept, given, topic_filter)
     finally:
         kept.unpersist()
+    if out is not None:
+        about = {name: getattr(result, name) for name in ("taken_at", "messages", "bytes", "unshaped", "learned")}
+        write_table(spark.createDataFrame([asdict(each) for each in result.shapes], _TABLE), out, form, about)
+    return result
+
+
+_TABLE = (
+    "shape string, topic_filter string, names array<int>, messages long, bytes long, kind string, unlike long, "
+    "schema string, newest long, oldest long, expiring long, publishers long, changes_a_day double, example string"
+)
+
+
+def read_shaped(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "") -> DataFrame:
+    """Read the columns that shapes need, among them the ``kind`` of each payload. It is read more than once: keep it.
+
+    Raises :class:`PipelineError`.
+    """
+    return read_retained(spark, snapshot, topic_filter, columns=_NEEDED).withColumn("kind", kind_of(F.col("payload")))
+
+
+def shapes_of(
+    spark: SparkSession, snapshot: Snapshot, kept: DataFrame, patterns: Patterns, topic_filter: str = ""
+) -> tuple[ShapesFound, Shapes]:
+    """Return the figures of the shapes in a table of :func:`read_shaped`, and the shapes themselves.
+
+    The number of changes is that of the topics that match ``topic_filter``.
+    """
+    learned, found = learn(kept, patterns)
+    rows = _totals(kept, found)
+    rates = _rates(spark, snapshot, topic_filter, found)
     totals = tuple(sorted(_merged(rows, found, rates), key=lambda each: (-each.messages, each.shape)))
     result = ShapesFound(
         snapshot.taken_at,
@@ -114,16 +101,7 @@ def shapes(
         learned,
         totals,
     )
-    if out is not None:
-        about = {name: getattr(result, name) for name in ("taken_at", "messages", "bytes", "unshaped", "learned")}
-        write_table(spark.createDataFrame([asdict(each) for each in totals], _TABLE), out, form, about)
-    return result
-
-
-_TABLE = (
-    "shape string, topic_filter string, names array<int>, messages long, bytes long, kind string, unlike long, "
-    "schema string, newest long, oldest long, expiring long, publishers long, changes_a_day double, example string"
-)
+    return result, found
 
 
 def learn(kept: DataFrame, patterns: Patterns, most: int = MOST_LEARNED) -> tuple[int, Shapes]:

@@ -15,7 +15,7 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
-from holdfast.pipeline.report.findings import PrefixTotals
+from holdfast.pipeline.report.figures import PrefixTotals
 from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:

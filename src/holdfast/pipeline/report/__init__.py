@@ -1,5 +1,6 @@
 """The report on the retained messages: its figures as plain values, the advice, and the HTML page.
 
 The jobs compute the figures; this package only shows them.
-May import ``filters``, ``formatting``, the settings of flow control and Jinja2; no Spark and no database.
+May import ``filters``, ``formatting``, the totals of ``shapes``, the settings of flow control and Jinja2. No Spark, no
+database.
 """

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.formatting import number, share, size, span, visible
-from holdfast.pipeline.report.findings import Findings
+from holdfast.pipeline.report.figures import Figures
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
 
@@ -45,7 +45,7 @@ class Advice:
     brings: str
 
 
-def advice(found: Findings) -> list[Advice]:
+def advice(found: Figures) -> list[Advice]:
     """Return the advice, the most important first; none if the present settings are enough."""
     given = []
     deliveries = found.deliveries
@@ -188,7 +188,7 @@ def _batches(costliest: FilterDelivery, flow: FlowSettings) -> Advice | None:
     )
 
 
-def _expiry(found: Findings) -> Advice | None:
+def _expiry(found: Figures) -> Advice | None:
     """Advise an expiry where many messages are stale and never expire."""
     totals = found.totals
     if not totals.messages or totals.lasting < _MUCH * totals.messages:

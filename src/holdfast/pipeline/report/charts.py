@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.pipeline.formatting import moment, number, share, short, size
 from holdfast.pipeline.report.column_chart import ChartColumn, ColumnChart
-from holdfast.pipeline.report.findings import AGE_BANDS, BandTotals, ChangeStep, Findings, History
+from holdfast.pipeline.report.figures import AGE_BANDS, BandTotals, ChangeStep, Figures, History
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 #: Columns for less time than this (seconds) have an hour in their labels.
@@ -31,7 +31,7 @@ def changes(history: History) -> ColumnChart:
     return ColumnChart("Changes over time", columns, short)
 
 
-def ages(found: Findings) -> ColumnChart:
+def ages(found: Figures) -> ColumnChart:
     """Return the retained messages by age."""
     columns = [
         ChartColumn(label, label, _facts(part, found), (part.messages,))
@@ -40,24 +40,24 @@ def ages(found: Findings) -> ColumnChart:
     return ColumnChart("Messages by age", columns, short, every_label=True)
 
 
-def expiry_by_hour(found: Findings) -> ColumnChart:
+def expiry_by_hour(found: Figures) -> ColumnChart:
     """Return how many messages expire in each of the next hours."""
     columns = _outlook(found.taken_at, found.expiry.hours, _HOUR, "hours", "%H:%M")
     return ColumnChart("Expiry by hours", columns, short)
 
 
-def expiry_by_day(found: Findings) -> ColumnChart:
+def expiry_by_day(found: Figures) -> ColumnChart:
     """Return how many messages expire on each of the next days."""
     columns = _outlook(found.taken_at, found.expiry.days, _DAY, "days", "%d %b")
     return ColumnChart("Expiry by days", columns, short)
 
 
-def messages_by_size(found: Findings) -> ColumnChart:
+def messages_by_size(found: Figures) -> ColumnChart:
     """Return how many messages have payloads of each size."""
     return ColumnChart("Messages by size", _by_size(found, lambda part: part.messages), short)
 
 
-def bytes_by_size(found: Findings) -> ColumnChart:
+def bytes_by_size(found: Figures) -> ColumnChart:
     """Return how many bytes are in payloads of each size."""
     return ColumnChart("Bytes by size", _by_size(found, lambda part: part.bytes), _short_size, thousand=1024)
 
@@ -71,7 +71,7 @@ def _outlook(taken_at: int, counts: Sequence[int], length: int, unit: str, form:
     return columns
 
 
-def _by_size(found: Findings, value: Callable[[BandTotals], int]) -> list[ChartColumn]:
+def _by_size(found: Figures, value: Callable[[BandTotals], int]) -> list[ChartColumn]:
     columns = []
     keys = [part.key for part in found.sizes]
     for part in _filled(found.sizes, range(min(keys), max(keys) + 1)):
@@ -85,7 +85,7 @@ def _short_size(count: float) -> str:
     return size(count).replace(".0 ", " ").replace(" bytes", " B").replace(" byte", " B")
 
 
-def _facts(part: BandTotals, found: Findings) -> str:
+def _facts(part: BandTotals, found: Figures) -> str:
     totals = found.totals
     return (
         f"{number(part.messages)} messages ({share(part.messages, totals.messages)}), {size(part.bytes)}"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from holdfast.pipeline.formatting import short, span
 from holdfast.pipeline.report import charts
 from holdfast.pipeline.report.advice import advice
-from holdfast.pipeline.report.findings import Findings, History, NamedTotals
+from holdfast.pipeline.report.figures import Figures, History, NamedTotals
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 from holdfast.version import version
@@ -29,7 +29,7 @@ _FILTERS_LISTED = 15
 _HOUR = 3600
 
 
-def page(found: Findings, title: str = "Retained messages") -> str:
+def page(found: Figures, title: str = "Retained messages") -> str:
     """Return the report as one HTML document in UTF-8. The title may be any text."""
     style, script = _read("page.css"), _read("page.js")
     totals, branches = found.totals, found.branches

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import frozen
 
-from holdfast.pipeline.report.findings import PrefixTotals
+from holdfast.pipeline.report.figures import PrefixTotals
 
 #: Pixels of the map, of the lowest prefix with room for its name, and of the lowest prefix that is drawn at all.
 HEIGHT, _NAMED, SMALLEST = 520, 15, 1.5

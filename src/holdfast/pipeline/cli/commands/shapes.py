@@ -12,7 +12,7 @@ from holdfast.pipeline.cli.running import checking_options, print_result, runnin
 from holdfast.pipeline.formatting import moment, number, share, size, visible
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.jobs.shapes import ShapeTotals
+    from holdfast.pipeline.shapes.totals import ShapeTotals
 
 _COLUMNS = ("shape", "names", "kind", "messages", "bytes", "unlike", "changes a day", "newest")
 

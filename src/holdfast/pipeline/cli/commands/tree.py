@@ -12,7 +12,7 @@ from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import moment, number, share, size, span, visible
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.report.findings import PrefixTotals
+    from holdfast.pipeline.report.figures import PrefixTotals
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 

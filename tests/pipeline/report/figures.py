@@ -7,14 +7,14 @@ from attrs import evolve
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed
-from holdfast.pipeline.report.findings import (
+from holdfast.pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
     HOURS,
     BandTotals,
     ChangeStep,
     Expiry,
-    Findings,
+    Figures,
     History,
     NamedTotals,
     PrefixTotals,
@@ -65,14 +65,14 @@ def history(names: tuple[str, ...]) -> History:
     )  # fmt: skip
 
 
-def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
+def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
     """Return the figures of a report in which all topics, clients and filters have these names."""
     branches = tuple(branch(one, 1000 - place) for place, one in enumerate(names))
     below = tuple(branch(f"{one}/{other}", 90) for one in names for other in names)
     ones = tuple(ReportedMessage(one, one, 1000, NOW - 5 * DAY) for one in names)
     found = tuple(delivery(one, 2, 100, 10_000) for one in names)
     messages = sum(one.messages for one in branches)
-    return Findings(
+    return Figures(
         database="sqlite:////var/lib/holdfast.db",
         taken_at=NOW,
         stale_after=30 * 86_400,
@@ -91,10 +91,10 @@ def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
     )
 
 
-def empty() -> Findings:
+def empty() -> Figures:
     """Return the figures of a database without messages, subscriptions and history."""
     return evolve(
-        findings(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), branches=(), stale=(), sizes=(), ages=(),
+        figures(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), branches=(), stale=(), sizes=(), ages=(),
         largest=(), oldest=(), clients=(), expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None,
         history=None,
     )  # fmt: skip

@@ -130,7 +130,7 @@ class History:
 
 
 @frozen(kw_only=True)
-class Findings:
+class Figures:
     """All figures of a report on a ``database`` at ``taken_at``. A message is stale after ``stale_after`` seconds.
 
     ``branches`` are the larger prefixes. ``stale`` are prefixes with stale messages only. ``deliveries`` is None if no
