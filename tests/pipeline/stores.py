@@ -13,14 +13,16 @@ from twisted.internet.task import Clock
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder
+from holdfast.retained.since.since import Epochs
+from holdfast.retained.store.recorder import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire.properties import NO_PROPERTIES
 from tests import postgres
-from tests.storage.doubles import fresh_file
+from tests.storage.doubles import fresh_file, result_of
 
 NOW = 1_700_000_000_000
 MAKES = ("sqlite", "postgresql")
@@ -28,10 +30,14 @@ MAKES = ("sqlite", "postgresql")
 
 @frozen
 class Filled:
-    """A database with retained messages, as a broker leaves it."""
+    """A database with retained messages, as a broker leaves it.
+
+    ``recorded`` tells that there is a history, ``marked`` that the topics that change are stored.
+    """
 
     url: str
     recorded: bool = False
+    marked: bool = False
 
     @contextmanager
     def store(self) -> Iterator[SQLRetainedStore]:
@@ -41,7 +47,11 @@ class Filled:
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=clock,
             now=lambda: NOW, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder = HistoryRecorder(durable.bulk) if self.recorded else NO_RECORDER
+        recorder: Recorder = HistoryRecorder(durable.bulk) if self.recorded else NO_RECORDER
+        epochs = Epochs(durable, lambda: NOW, recorded=True) if self.marked else None
+        if self.marked:
+            sqlite = durable.dialect == "sqlite"
+            recorder = GatheringRecorder(recorder, durable.bulk, most=1) if sqlite else AppendingRecorder(recorder)
         store = SQLRetainedStore(durable, recorder=recorder)
         history = None
         if self.recorded:
@@ -54,6 +64,8 @@ class Filled:
             while not tended.called:
                 clock.advance(0)
         yield store
+        if epochs is not None:
+            result_of(store.ask_writer(epochs.end))
         durable.close()
 
     def put(self, *messages: RetainedMessage, at: int = NOW) -> None:
@@ -77,13 +89,13 @@ def message(topic: str, payload: bytes = b"x", **fields: Any) -> RetainedMessage
 
 
 @contextmanager
-def database(make: str, folder: Path, recorded: bool = False) -> Iterator[Filled]:
+def database(make: str, folder: Path, recorded: bool = False, marked: bool = False) -> Iterator[Filled]:
     """Give an empty database with a current schema."""
     if make == "sqlite":
-        yield Filled(f"sqlite:///{fresh_file(folder)}", recorded)
+        yield Filled(f"sqlite:///{fresh_file(folder)}", recorded, marked)
         return
     url = postgres.fresh_database()
     try:
-        yield Filled(url, recorded)
+        yield Filled(url, recorded, marked)
     finally:
         postgres.drop(url)

@@ -25,6 +25,7 @@ from holdfast.retained.since.stored import (
     excess_turn,
     horizon_now,
     is_good,
+    last_horizon,
     prune,
     read_kept,
     time_of,
@@ -293,3 +294,30 @@ def test_on_postgres_a_horizon_is_below_every_transaction_that_has_not_ended() -
             assert history[0][0].split("/")[0].isdigit()
     finally:
         result_of(durable.close())
+
+
+def test_a_reader_that_is_no_node_finds_a_token_that_is_good(path: Path) -> None:
+    """While a broker runs, and after its end: then changes of commands come again rather than not at all."""
+
+    def token() -> Horizon | None:
+        with cursor_of(path) as cursor:
+            return last_horizon(cursor, SQLITE)
+
+    assert token() is None
+    start(path, A)
+    change(path, "a")
+    running = token()
+    assert running is not None
+    assert (running.epoch, changed(path, running)) == (A, [])
+    change(path, "b")
+    stop(path)
+    change(path, "c")
+    ended_then = token()
+    assert ended_then is not None
+    assert (ended_then.epoch, changed(path, ended_then)) == (A, ["c"])
+    start(path, B)
+    assert [good(path, one) for one in (running, ended_then)] == [True, True]
+    assert token() == horizon(path, B)
+    with cursor_of(path) as cursor:
+        end(cursor, SQLITE, 2)
+    assert token() is None

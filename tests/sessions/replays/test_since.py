@@ -10,12 +10,13 @@ import pytest
 
 from holdfast.messages import RetainedChange
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.since.recording import SECONDS, AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.retained.since.since import ChangesSince, Epochs
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
+from holdfast.storage.driver import Cursor
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire import Properties, ReasonCode
@@ -25,7 +26,7 @@ from tests.doubles import Client, MemoryBroker
 from tests.sessions.places import place
 from tests.sessions.replays.test_markers import TAKES_PART, publishes, subscribe, told
 from tests.sessions.restartable import RestartableBroker
-from tests.storage.doubles import result_of
+from tests.storage.doubles import fresh_file, result_of
 
 DAY = 86_400
 FOREVER = Properties(session_expiry_interval=0xFFFFFFFF, user_properties=(("holdfast", "?"),))
@@ -376,3 +377,19 @@ def test_operators_changes_are_in_the_store(spot: Path | str) -> None:
     mirror.update(broker)
     assert (mirror.answer, mirror.came) == ("delta", ["t/9"])
     broker.kill()
+
+
+def test_gathered_changes_are_stored_soon_without_a_client_that_asks(tmp_path: Path) -> None:
+    """For other processes, which read the table. Without changes nothing is written."""
+    broker = RecordingBroker(fresh_file(tmp_path))
+    put(broker, "t/1", b"1")
+    assert result_of(broker.store.scan(_stored)) == []
+    broker.advance(SECONDS)
+    assert result_of(broker.store.scan(_stored)) == ["t/1"]
+    broker.advance(SECONDS)
+    assert not broker.recorder.has_gathered
+
+
+def _stored(cursor: Cursor) -> list[str]:
+    cursor.execute("SELECT topic FROM retained_changes ORDER BY turn")
+    return [topic for (topic,) in cursor.fetchall()]

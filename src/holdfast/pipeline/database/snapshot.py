@@ -19,6 +19,8 @@ from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.database.temporary_folder import temporary_folder
 from holdfast.pipeline.errors import PipelineError
+from holdfast.retained.since.stored import last_horizon
+from holdfast.retained.since.turns import turns_of
 
 #: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
 _STEPS = 100_000
@@ -26,11 +28,16 @@ _STEPS = 100_000
 
 @frozen
 class Snapshot:
-    """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``."""
+    """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``.
+
+    ``token`` is for the option ``since`` of a later read, which then brings everything that is not in this snapshot. It
+    is None if the broker does not store which topics change.
+    """
 
     source: Source
     taken_at: int
     last_seq: int
+    token: str | None
 
     @property
     def options(self) -> dict[str, str]:
@@ -52,7 +59,8 @@ def snapshot_of(storage: str | None = None, config: str | None = None, folder: s
     with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
         with kept.transaction() as transaction:
             (last_seq,) = transaction.rows("SELECT last_seq FROM retained_history_state")[0]
-        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq)
+            known = last_horizon(transaction.connection.cursor(), turns_of(transaction.dialect))
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.token)
 
 
 @contextmanager

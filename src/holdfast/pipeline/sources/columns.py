@@ -56,6 +56,9 @@ RETAINED: tuple[Column, ...] = (
     _time("expires_at", True), _integer("size"), _integer("revision"), _PROPERTIES,
 )  # fmt: skip
 
+#: Messages that have changed since a token: ``op`` is "set", or "clear" where there is none any more.
+CHANGED: tuple[Column, ...] = (_text("op", False), *RETAINED, _time("changed_at", False))
+
 #: The history, as in the view ``retained_history_events``.
 HISTORY: tuple[Column, ...] = (
     _integer("seq"), _text("op", False), _text("topic", False), _PAYLOAD, _QOS, _text("client_id"),

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
-from holdfast.pipeline.sources.columns import RETAINED, Column, chosen, struct_of
+from holdfast.pipeline.sources.changes import ChangesReader
+from holdfast.pipeline.sources.columns import CHANGED, RETAINED, Column, chosen, struct_of
 from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.past import PastReader
@@ -34,7 +35,7 @@ from holdfast.retained.wildcards.plan import KeyRange
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
-OPTIONS = ("filter", "columns", "partitions", "as_of", "expired_at", "pushdown", "copy", "exported")
+OPTIONS = ("filter", "columns", "partitions", "as_of", "since", "expired_at", "pushdown", "copy", "exported")
 
 
 class TopicRanges(InputPartition):
@@ -57,16 +58,21 @@ class RetainedSource(OneMessage, DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the option ``columns``."""
-        return struct_of(Options(self.name(), self.options, OPTIONS).columns(RETAINED))
+        options = Options(self.name(), self.options, OPTIONS)
+        return struct_of(options.columns(RETAINED if options.text("since") is None else CHANGED))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the columns of a schema, of the present messages or of those of a past time."""
+        """Return a reader of the columns of a schema: of present messages, of those of a past time, or of changes."""
         options = Options(self.name(), self.options, OPTIONS)
         at = options.moment("as_of", time.time_ns() // 1_000_000)
         if at is not None:
             if options.text("expired_at") is not None:
                 raise PipelineError("format retained: as_of and expired_at exclude each other; as_of expires by itself")
+            if options.text("since") is not None:
+                raise PipelineError("format retained: as_of and since exclude each other: changes lead to the present")
             return PastReader(options, chosen(RETAINED, schema), at)
+        if options.text("since") is not None:
+            return ChangesReader(options, chosen(CHANGED, schema))
         reader = PushdownReader if options.flag("pushdown") else RetainedReader
         return reader(options, chosen(RETAINED, schema))
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.sources.columns import HISTORY, RETAINED, Column, named, struct_of
+from holdfast.pipeline.sources.columns import CHANGED, HISTORY, RETAINED, Column, named, struct_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,14 +23,19 @@ def read_retained(
     topic_filter: str = "",
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
+    since: str | None = None,
 ) -> DataFrame:
     """Return the retained messages in a snapshot whose topics match a Topic Filter ("" for all topics).
 
     Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks (by default as many as
-    the session runs at once). Raises :class:`PipelineError`.
+    the session runs at once). With ``since``, a token of an earlier snapshot or a time, only what has changed since:
+    then the first column is ``op``, "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
     """
     pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
-    reader = spark.read.format("retained").schema(_named(RETAINED, columns)).options(**snapshot.options)
+    known = RETAINED if since is None else CHANGED
+    reader = spark.read.format("retained").schema(_named(known, columns)).options(**snapshot.options)
+    if since is not None:
+        reader = reader.option("since", since)
     reader = (
         reader.option("expired_at", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
     )

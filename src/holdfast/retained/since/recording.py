@@ -24,9 +24,9 @@ from holdfast.storage.driver import Cursor
 from holdfast.storage.postgres.arrays import BigIntegers, Texts
 from holdfast.storage.writing.bulk import Bulk
 
-#: Gathered changes are appended once there are so many, or some seconds after the last time.
+#: Gathered changes are appended once there are so many, or some seconds after the last time. Other processes read them.
 MOST_GATHERED = 256
-_SECONDS = 10.0
+SECONDS = 10.0
 # One statement, so that it costs one round trip: the turn is that of the transaction.
 _APPEND = (
     f"INSERT INTO retained_changes (turn, topic, changed_at) SELECT ({POSTGRES.newest}), topic, changed_at "  # noqa: S608
@@ -41,6 +41,10 @@ class IChangesRecorder(Recorder, Protocol):
 
     gathers: bool
 
+    @property
+    def has_gathered(self) -> bool:
+        """Whether there may be such changes now. May be asked in any thread."""
+
     def append_gathered(self, cursor: Cursor) -> None:
         """Append everything that is not in the table yet. Called in the writer's thread, in a transaction."""
 
@@ -52,6 +56,11 @@ class AppendingRecorder:
 
     def __init__(self, inner: Recorder) -> None:
         self._inner = inner
+
+    @property
+    def has_gathered(self) -> bool:
+        """Always false."""
+        return False
 
     def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of the inner recorder."""
@@ -102,6 +111,11 @@ class GatheringRecorder:
         self._gathered: dict[str, tuple[int, int]] = {}
         self._turn = 0
 
+    @property
+    def has_gathered(self) -> bool:
+        """Whether changes may not be in the table yet."""
+        return bool(self._gathered)
+
     def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of the inner recorder."""
         return self._inner.key_of(topic, revision)
@@ -134,7 +148,7 @@ class GatheringRecorder:
             self._turn += 1
             self._gathered.pop(topic, None)
             self._gathered[topic] = self._turn, changed_at
-        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= _SECONDS:
+        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
             self._append(cursor)
 
     def _look(self, cursor: Cursor) -> None:

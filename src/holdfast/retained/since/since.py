@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.moments import moment_in
 from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
-from holdfast.retained.since.recording import IChangesRecorder
+from holdfast.retained.since.recording import SECONDS, IChangesRecorder
 from holdfast.retained.since.source import SinceSource, count_expired, pinned_turn
 from holdfast.retained.since.stored import (
     begin,
@@ -145,18 +145,32 @@ class ChangesSince(Service):
             clock=clock,
             foreseen=(StorageFailure,),
         )
+        self._appending = PeriodicJob(
+            self._append,
+            name="storing which topics have changed",
+            interval=SECONDS,
+            clock=clock,
+            foreseen=(StorageFailure,),
+        )
 
     def startService(self) -> None:
-        """Prune at intervals."""
+        """Prune at intervals, and append what is gathered."""
         Service.startService(self)
         self._pruning.start(_PRUNE_INTERVAL)
+        if self._recorder.gathers:
+            self._appending.start(SECONDS)
 
     def stopService(self) -> None:
         """Have everything appended that is gathered, and note the end."""
         Service.stopService(self)
         self._pruning.stop()
+        self._appending.stop()
         # If the database is away, the next start makes all tokens void.
         self._store.ask_writer(self._end).addErrback(_trap_storage_failure)
+
+    def _append(self) -> Deferred[None] | None:
+        """Append what is gathered: other processes read the table too."""
+        return self._store.ask_writer(self._recorder.append_gathered) if self._recorder.has_gathered else None
 
     def _end(self, cursor: Cursor) -> None:
         self._recorder.append_gathered(cursor)

@@ -28,7 +28,8 @@ as one does, no token is good. An epoch is forgotten when the mark of what is ke
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 
 from attrs import frozen
@@ -133,6 +134,24 @@ def end(cursor: Cursor, turns: Turns, node: int) -> None:
 def horizon_now(cursor: Cursor, turns: Turns, epoch: bytes) -> Horizon:
     """Return the present horizon: what is read later has every change up to it."""
     return Horizon(epoch, _one(cursor, turns.horizon))
+
+
+def last_horizon(cursor: Cursor, turns: Turns) -> Horizon | None:
+    """Return a horizon that is good now, for a reader that is no node; None while there is none.
+
+    Its epoch is the last one of a node. After an epoch's orderly end, the horizon stays at that end: the changes that
+    commands make while no broker runs come again.
+    """
+    best: Horizon | None = None
+    horizon = _one(cursor, turns.horizon)
+    cursor.execute(_EPOCHS)
+    for _, group in groupby(cursor.fetchall(), itemgetter(0)):
+        upto, epochs = horizon, list(group)
+        while epochs and epochs[-1][2] == _ENDED:
+            upto = min(upto, epochs.pop()[1])
+        if epochs and (best is None or upto > best.turn):
+            best = Horizon(bytes.fromhex(epochs[-1][2]), upto)
+    return best if best is not None and is_good(cursor, turns, best) else None
 
 
 def read_kept(cursor: Cursor) -> Kept | None:
