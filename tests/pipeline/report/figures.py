@@ -21,6 +21,7 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
+from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 NOW = 1_700_000_000_000
@@ -65,6 +66,18 @@ def history(names: tuple[str, ...]) -> History:
     )  # fmt: skip
 
 
+def shape(text: str, messages: int = 1000, unlike: int = 0) -> ShapeTotals:
+    return ShapeTotals(
+        text, "+/#", (2, 3), messages, messages * 10, "object", unlike, f"OBJECT<{text}: DOUBLE>", NOW - 60_000,
+        NOW - 5 * DAY, 1, 2, 500.0, text,
+    )  # fmt: skip
+
+
+def shapes_found(names: tuple[str, ...]) -> ShapesFound:
+    shapes = tuple(shape(one, 1000 - place, place % 2) for place, one in enumerate(names))
+    return ShapesFound(NOW, sum(one.messages for one in shapes), 10_000, 0, 1000, shapes)
+
+
 def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
     """Return the figures of a report in which all topics, clients and filters have these names."""
     branches = tuple(branch(one, 1000 - place) for place, one in enumerate(names))
@@ -77,6 +90,7 @@ def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
         taken_at=NOW,
         stale_after=30 * 86_400,
         totals=ReportTotals(messages, messages * 10, 4000, 12, 7000, messages // 3, 30, 300, 20, 200),
+        shapes=shapes_found(names),
         branches=branches + below,
         stale=branches,
         sizes=tuple(BandTotals(key, 10 * key, 2**key) for key in range(13)),
@@ -94,7 +108,8 @@ def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
 def empty() -> Figures:
     """Return the figures of a database without messages, subscriptions and history."""
     return evolve(
-        figures(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), branches=(), stale=(), sizes=(), ages=(),
-        largest=(), oldest=(), clients=(), expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None,
+        figures(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), shapes=shapes_found(()), branches=(),
+        stale=(), sizes=(), ages=(), largest=(), oldest=(), clients=(),
+        expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None,
         history=None,
     )  # fmt: skip

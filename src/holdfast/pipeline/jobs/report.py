@@ -1,7 +1,7 @@
-"""Compute the figures of a report: sizes, ages, publishers and expiry of retained messages, and the cost of replays.
+"""Compute the figures of a report: shapes, sizes, ages, publishers and expiry of messages, and the cost of replays.
 
-The retained messages are read once and kept, without payloads, because some ten queries follow. Spark may put them on
-its local disk.
+The retained messages are read once and kept, with their payloads, because some twenty queries follow. Spark may put
+them on its local disk.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
+from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
 from holdfast.pipeline.jobs.tree import branches
 from holdfast.pipeline.report.figures import (
     AGE_BANDS,
@@ -27,14 +28,13 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
-from holdfast.pipeline.sources.tables import read_retained
+from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_NEEDED = ("topic", "size", "client_id", "stored_at", "expires_at")
 #: A prefix is drawn when it has this share of all messages or of all bytes. So each level has at most 800 of them.
 _DRAWN = 1 / 400
 #: Rows of a list.
@@ -59,7 +59,7 @@ def report(
     taken_at = snapshot.taken_at
     age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).alias("age")
     left = F.floor((F.unix_millis("expires_at") - F.lit(taken_at)) / 1000).alias("left")
-    kept = read_retained(spark, snapshot, columns=_NEEDED).select("*", age, left).persist()
+    kept = read_shaped(spark, snapshot).select("*", age, left).persist()
     try:
         totals = _totals(kept, stale_after)
         tree = branches(kept, depth, taken_at).persist()
@@ -67,11 +67,13 @@ def report(
             drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
+        shapes, _ = shapes_of(spark, snapshot, kept, Patterns())
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
             stale_after=stale_after,
             totals=totals,
+            shapes=shapes,
             branches=drawn,
             stale=stale,
             # A size belongs to the next power of two: 5 to 8 bytes have the key 3.

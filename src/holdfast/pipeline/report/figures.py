@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from holdfast.pipeline.filters.deliveries import FilterDeliveries
+from holdfast.pipeline.shapes.totals import ShapesFound
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 #: The bands of ages: the youngest age of each in seconds, and its name.
@@ -141,6 +142,7 @@ class Figures:
     taken_at: int
     stale_after: int
     totals: ReportTotals
+    shapes: ShapesFound
     branches: tuple[PrefixTotals, ...]
     stale: tuple[PrefixTotals, ...]
     sizes: tuple[BandTotals, ...]

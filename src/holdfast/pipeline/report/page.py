@@ -15,17 +15,20 @@ from holdfast.pipeline.formatting import short, span
 from holdfast.pipeline.report import charts
 from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
+from holdfast.pipeline.report.findings import SEVERITIES, findings
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 from holdfast.version import version
 
 #: The parts in their order: the name of the template, which is also the part's id, and the heading.
 _PARTS = (
-    ("topics", "Topics"), ("filters", "Replays"), ("advice", "What to change"), ("talkers", "Top talkers"),
-    ("churn", "Changes over time"), ("stale", "Age"), ("expiry", "Expiry"), ("sizes", "Sizes"),
+    ("findings", "Findings"), ("shapes", "Shapes"), ("topics", "Topics"), ("filters", "Replays"),
+    ("talkers", "Top talkers"), ("churn", "Changes over time"), ("stale", "Age"), ("expiry", "Expiry"),
+    ("sizes", "Sizes"),
 )  # fmt: skip
 _PREFIXES_LISTED = 20
 _FILTERS_LISTED = 15
+_SHAPES_LISTED = 200
 _HOUR = 3600
 
 
@@ -42,13 +45,16 @@ def page(found: Figures, title: str = "Retained messages") -> str:
         change_rate=change_rate,
         charts=charts,
         costliest=costliest,
+        findings=findings(found),
         first_levels=[NamedTotals(one.prefix, one.messages, one.bytes) for one in first_levels],
         found=found,
         largest_prefixes=by_messages[:_PREFIXES_LISTED],
+        listed_shapes=found.shapes.shapes[:_SHAPES_LISTED],
         map_height=HEIGHT,
         parts=_PARTS,
         policy=_policy(style, script),
         script=Markup(script),  # noqa: S704 - a file of this package
+        severities=SEVERITIES,
         style=Markup(style),  # noqa: S704 - a file of this package
         tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
         tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
