@@ -15,6 +15,7 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.extensions.bad_request import BadRequest
@@ -24,12 +25,15 @@ from holdfast.retained.since.recording import SECONDS, IChangesRecorder
 from holdfast.retained.since.source import SinceSource, count_expired, pinned_turn
 from holdfast.retained.since.stored import (
     begin,
+    begin_another,
+    bury,
     count_since,
     end,
     ended,
     excess_turn,
     horizon_now,
     is_good,
+    is_last_epoch,
     prune,
     time_of,
     turn_before,
@@ -47,6 +51,8 @@ MOST_CHANGES = 100_000
 #: Seconds between two prunings, and changes that one transaction deletes.
 _PRUNE_INTERVAL = 60.0
 _PRUNED = 1000
+#: Seconds between two looks for nodes that were killed: until then, no token is good.
+_BURY_INTERVAL = 10.0
 _PINNED = "SELECT min(replay_since) FROM session_subscriptions WHERE replay_since IS NOT NULL"
 
 
@@ -97,6 +103,17 @@ class Epochs:
         self._recorded = recorded
         durable.before_open(self._begin)
 
+    def present(self, cursor: Cursor) -> bytes:
+        """Return the epoch of this process: another one if another node has noted its end, while it was cut off."""
+        if self.turns.living is not None and not is_last_epoch(cursor, self._node, self.epoch):
+            self.epoch = secrets.token_bytes(8)
+            begin_another(cursor, self.turns, self._node, self.epoch)
+        return self.epoch
+
+    def bury(self, cursor: Cursor) -> list[int]:
+        """Make all tokens void if other nodes were killed. Return these nodes."""
+        return bury(cursor, self.turns, self._node, self._now())
+
     def end(self, cursor: Cursor) -> None:
         """Note that this process ends in order. Call it behind the last change."""
         ended(cursor, self.turns, self._node)
@@ -117,6 +134,8 @@ class ChangesSince(Service):
 
     Changes are kept for ``keep`` milliseconds, the newest ``most`` at most.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -152,6 +171,13 @@ class ChangesSince(Service):
             clock=clock,
             foreseen=(StorageFailure,),
         )
+        self._burying = PeriodicJob(
+            self._bury,
+            name="looking for killed nodes",
+            interval=_BURY_INTERVAL,
+            clock=clock,
+            foreseen=(StorageFailure,),
+        )
 
     def startService(self) -> None:
         """Prune at intervals, and append what is gathered."""
@@ -159,14 +185,27 @@ class ChangesSince(Service):
         self._pruning.start(_PRUNE_INTERVAL)
         if self._recorder.gathers:
             self._appending.start(SECONDS)
+        if self._store.shared:
+            self._burying.start(_BURY_INTERVAL)
 
     def stopService(self) -> None:
         """Have everything appended that is gathered, and note the end."""
         Service.stopService(self)
         self._pruning.stop()
         self._appending.stop()
+        self._burying.stop()
         # If the database is away, the next start makes all tokens void.
         self._store.ask_writer(self._end).addErrback(_trap_storage_failure)
+
+    @inlineCallbacks
+    def _bury(self) -> Generator[Deferred[Any], Any, None]:
+        buried = yield self._store.ask_writer(self._epochs.bury)
+        if buried:
+            self._log.warn(
+                "nodes {nodes} have ended without a stop, and do not run: clients that ask for changes get all"
+                " retained messages once",
+                nodes=", ".join(map(str, buried)),
+            )
 
     def _append(self) -> Deferred[None] | None:
         """Append what is gathered: other processes read the table too."""
@@ -237,7 +276,7 @@ class ChangesSince(Service):
 
         def work(cursor: Cursor) -> str:
             self._recorder.append_gathered(cursor)
-            return horizon_now(cursor, self._epochs.turns, self._epochs.epoch).token
+            return horizon_now(cursor, self._epochs.turns, self._epochs.present(cursor)).token
 
         def answered(result: Any) -> None:
             self._making = False

@@ -19,8 +19,8 @@ A token is good if its epoch is known and no change is missing after it. Each st
     node 1, epoch Y, started 30   X/12 is good; X/40 is above the start of Y: it knows changes that are lost
 
 A killed process may have sent messages to subscribers that it had not committed: a client with a token of before then
-may be ahead of the database. So a start after such an end makes all earlier tokens void. After an orderly end, they
-stay good.
+may be ahead of the database, and may come to any node. So no token is good from such an end on, until the node starts
+again, or another one notices (:func:`bury`): both make all earlier tokens void. After an orderly end, they stay good.
 
 Tokens of another database have an unknown epoch. A node that does not record marks itself with an empty epoch; as long
 as one does, no token is good. An epoch is forgotten when the mark of what is kept passes the beginning of the next one.
@@ -40,8 +40,9 @@ from holdfast.storage.driver import Cursor
 
 #: the epoch of a node that does not record
 _ABSENT = ""
-#: An epoch of this name follows each one that has ended in order.
-_ENDED = "ended"
+#: An epoch of this name follows each one that has ended in order, or whose process was killed.
+_ENDED, _BURIED = "ended", "buried"
+_NO_PROCESS = (_ABSENT, _ENDED, _BURIED)
 #: The epochs that are kept of a node: one for each of its starts.
 _MOST_EPOCHS = 1000
 _EPOCHS = "SELECT node, started, epoch FROM retained_changes_epochs ORDER BY node, number"
@@ -114,9 +115,37 @@ def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) ->
     if others or was_absent or read_kept(cursor) is None:
         cursor.execute(_KEEP, (_one(cursor, turns.newest), now))
     elif was_killed:
-        cursor.execute("UPDATE retained_changes_kept SET turn = ?, changed_at = ?", (_one(cursor, turns.newest), now))
+        _void(cursor, turns, now)
     _add_epoch(cursor, node, _VOID if was_killed else horizon, epoch.hex(), history)
     return was_killed
+
+
+def bury(cursor: Cursor, turns: Turns, node: int, now: int) -> list[int]:
+    """Make all tokens void if other nodes were killed and have not started again. Return these nodes."""
+    if turns.living is None:
+        return []
+    buried = []
+    for other, last in _last_epochs(cursor).items():
+        if other == node or last in _NO_PROCESS:
+            continue
+        cursor.execute(turns.claim, (other,))
+        ((claimed,),) = cursor.fetchall()
+        if claimed and _last_epochs(cursor)[other] == last:
+            _add_epoch(cursor, other, _VOID, _BURIED, _one(cursor, turns.history))
+            buried.append(other)
+    if buried:
+        _void(cursor, turns, now)
+    return buried
+
+
+def is_last_epoch(cursor: Cursor, node: int, epoch: bytes) -> bool:
+    """Tell whether this is the last epoch of a node. Else the node was buried while it had no connection."""
+    return _last_epochs(cursor).get(node) == epoch.hex()
+
+
+def begin_another(cursor: Cursor, turns: Turns, node: int, epoch: bytes) -> None:
+    """Begin another epoch (8 bytes) of a node that was buried and goes on."""
+    _add_epoch(cursor, node, _one(cursor, turns.horizon), epoch.hex(), _one(cursor, turns.history))
 
 
 def ended(cursor: Cursor, turns: Turns, node: int) -> None:
@@ -149,7 +178,7 @@ def last_horizon(cursor: Cursor, turns: Turns) -> Horizon | None:
         upto, epochs = horizon, list(group)
         while epochs and epochs[-1][2] == _ENDED:
             upto = min(upto, epochs.pop()[1])
-        if epochs and (best is None or upto > best.turn):
+        if epochs and epochs[-1][2] not in _NO_PROCESS and (best is None or upto > best.turn):
             best = Horizon(bytes.fromhex(epochs[-1][2]), upto)
     return best if best is not None and is_good(cursor, turns, best) else None
 
@@ -168,7 +197,7 @@ def is_good(cursor: Cursor, turns: Turns, horizon: Horizon) -> bool:
         return False
     cursor.execute(_EPOCHS)
     epochs = cursor.fetchall()
-    if any(epoch == _ABSENT for _, _, epoch in epochs):
+    if any(epoch == _ABSENT for _, _, epoch in epochs) or _any_was_killed(cursor, turns):
         return False
     for number, (node, _, epoch) in enumerate(epochs):
         if epoch == horizon.epoch.hex():
@@ -239,6 +268,25 @@ def excess_turn(cursor: Cursor, most: int) -> int | None:
     cursor.execute(_EXCESS, (most,))
     found = cursor.fetchall()
     return int(found[0][0]) if found else None
+
+
+def _last_epochs(cursor: Cursor) -> dict[int, str]:
+    """Return the last epoch of each node."""
+    cursor.execute(_EPOCHS)
+    return {node: epoch for node, _, epoch in cursor.fetchall()}
+
+
+def _any_was_killed(cursor: Cursor, turns: Turns) -> bool:
+    """Tell whether a node's process has ended without :func:`ended`."""
+    if turns.living is None:
+        return False
+    cursor.execute(turns.living)
+    living = {node for (node,) in cursor.fetchall()}
+    return any(epoch not in _NO_PROCESS and node not in living for node, epoch in _last_epochs(cursor).items())
+
+
+def _void(cursor: Cursor, turns: Turns, now: int) -> None:
+    cursor.execute("UPDATE retained_changes_kept SET turn = ?, changed_at = ?", (_one(cursor, turns.newest), now))
 
 
 def _add_epoch(cursor: Cursor, node: int, started: int, epoch: str, history: str) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from holdfast.storage.postgres.locks import LIVING_NODES, LOCKS
+
 
 @frozen
 class Turns:
@@ -20,12 +22,16 @@ class Turns:
 
     ``horizon`` reads the turn up to which all transactions have ended. ``newest`` reads a turn that no transaction that
     has ended is above: in Postgres, that of this transaction. ``history`` reads the name of the succession of turns:
-    turns of another one cannot be compared.
+    turns of another one cannot be compared. ``living`` reads the nodes whose processes are connected; None: there is
+    one node. ``claim`` reads whether this transaction takes the place of a node (its parameter): then no process is
+    that node, and none becomes it before the end of the transaction.
     """
 
     horizon: str
     newest: str
     history: str
+    living: str | None = None
+    claim: str = ""
 
 
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
@@ -43,6 +49,8 @@ POSTGRES = Turns(
         "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || "
         "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
     ),
+    living=LIVING_NODES,
+    claim=f"SELECT pg_try_advisory_xact_lock({LOCKS}, ?)",
 )
 
 

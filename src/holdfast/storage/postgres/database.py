@@ -20,6 +20,7 @@ from holdfast.storage.database import Database, Durability, engine_over, first_l
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.postgres.arrays import ARRAYS, Array
+from holdfast.storage.postgres.locks import LIVING_NODES, LOCKS
 from holdfast.storage.url import shown
 from holdfast.tickets import FailureKind, StorageFailure
 
@@ -49,9 +50,6 @@ _SETTINGS = "SELECT " + ", ".join(
 _LOCK_TIMEOUT = 5_000
 #: How long to wait for a schema, or a table in it, that another session has locked (milliseconds).
 _SCHEMA_LOCK_TIMEOUT = 30_000
-#: The first of the two numbers of all advisory locks of this program ("hold"). The second is the node, or 0 for the
-#: schema.
-_LOCKS = 0x686F6C64
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, StorageFailure)
 
 
@@ -146,12 +144,8 @@ class PostgresDatabase(Database):
 
         def begin(connection: SQLAlchemyConnection) -> None:
             self._lock_schema(connection)
-            brokers = connection.exec_driver_sql(
-                "SELECT string_agg(CAST(objid AS text), ', ') FROM pg_locks WHERE locktype = 'advisory' AND granted "
-                "AND objid <> 0 AND classid = %s AND database = (SELECT oid FROM pg_database "
-                "WHERE datname = current_database())",
-                (_LOCKS,),
-            ).scalar()
+            nodes = connection.exec_driver_sql(f"{LIVING_NODES} ORDER BY objid").scalars()
+            brokers = ", ".join(map(str, nodes))
             if brokers:
                 raise StoreUnusable(f"{self.location}: is used by brokers (node.id {brokers}); stop them")
 
@@ -168,7 +162,7 @@ class PostgresDatabase(Database):
     @staticmethod
     def _lock_schema(connection: SQLAlchemyConnection) -> None:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SCHEMA_LOCK_TIMEOUT}")
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (LOCKS,))
 
     def relations(self, connection: Connection) -> set[str]:
         """Return the names of all tables and views of the schema."""
@@ -264,7 +258,7 @@ class PostgresDatabase(Database):
     def _lock(self, connection: psycopg.Connection[Any]) -> bool:
         connection.execute(f"SET lock_timeout = {_LOCK_TIMEOUT}")
         try:
-            connection.execute("SELECT pg_advisory_lock(?, ?)", (_LOCKS, self._node))
+            connection.execute("SELECT pg_advisory_lock(?, ?)", (LOCKS, self._node))
         except errors.LockNotAvailable:
             return False
         connection.execute("SET lock_timeout = 0")
