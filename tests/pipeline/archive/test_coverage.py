@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
 from holdfast.pipeline.errors import PipelineError
@@ -54,3 +55,18 @@ def test_the_written_coverage_is_read_again(tmp_path: Path) -> None:
         (tmp_path / "archive.json").write_text(wrong)
         with pytest.raises(PipelineError, match=r"archive\.json"):
             read_coverage(folder)
+
+
+def test_topics_are_unknown_where_the_period_did_not_record_or_keep_them() -> None:
+    """As its rules say. Pruning after the first run leaves nothing more out."""
+    rules = '[["noise/#",0],["short/#",1000],["long/#",9000]]'
+    depths = f'{{"1000":[9,{DAY + 500}],"9000":[1,{DAY - 500}]}}'
+    covered = evolve(COVERAGE, periods=[Period(1, DAY, 2 * DAY, "", 1, rules, depths)])
+    assert covered.moment(DAY).left_out("") == ("noise/#", "short/#")
+    assert covered.moment(DAY + 500).left_out("") == ("noise/#",)
+    assert covered.moment(DAY - 500).left_out("#") == ("noise/#", "short/#", "#")
+    assert covered.moment(DAY).left_out("long/+") == ()
+    with pytest.raises(PipelineError, match="neither old nor new"):
+        covered.moment(DAY, "noise/a")
+    with pytest.raises(PipelineError, match=r"from 1970-01-01T23:59:59\.500Z to before"):
+        covered.moment(DAY - 501)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from holdfast.messages import ChangeOrigin, RetainedChange
 from holdfast.pipeline import Source, snapshot_of
 from holdfast.pipeline.cli.options import milliseconds
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
+from holdfast.pipeline.jobs.archive import archive
+from holdfast.pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.audit import AuditResult, audit
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.entries import retained_by
 from holdfast.retained.history.history import HistoryLimits
 from holdfast.retained.history.moments import HistoryUnavailable, present_moment
+from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
 from holdfast.topics import EVERY_TOPIC
 from tests.pipeline.stores import NOW, Filled, fill, message
 from tests.retained.history.past import Past
@@ -115,6 +118,47 @@ def test_an_audit_finds_rows_that_were_changed_by_hand(spark: SparkSession, reco
     with snapshot_of(recorded.url) as snapshot:
         found = audit(spark, snapshot, partitions=2)
     assert found == AuditResult(same=3, only_live=1, only_history=1, differs=1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_topics_that_the_history_does_not_know_are_left_out(
+    spark: SparkSession, recorded: Filled, tmp_path: Path
+) -> None:
+    """By the database, an archive, the format and the audit, as by the broker; alone, they are refused.
+
+    The archive was made before the database forgot.
+    """
+    rules = Rules([Rule("noise/#", NOT_RECORDED), Rule("short/#", 1000)])
+    past = Past(recorded.url, rules=rules).open()
+    for number in range(4):
+        past.wall.now = NOW + 600 * number
+        for topic in ("noise/a", "short/a", "plain/a"):
+            past.set(topic, b"%d" % number)
+    past.wall.now = NOW + 5000
+    past.set("plain/b")
+    source, bronze, then = Source(recorded.url), Folder(str(tmp_path / "bronze")), Folder(str(tmp_path / "then"))
+    archive(spark, source, bronze, lambda _seq: None)
+    past.tend()
+    at = NOW + 700
+    assert past.as_of(at) == {"plain/a": b"1"}
+    manifest = asof(spark, source, at, then)
+    assert (manifest.rows, manifest.left_out) == (1, ["noise/#", "short/#"])
+    read = spark.read.format("retained").option("storage", recorded.url).option("as_of", f"{at}")
+    assert [row.topic for row in read.load().collect()] == ["plain/a"]
+    archived = asof_archived(spark, bronze, at, then, overwrite=True)
+    assert (archived.rows, archived.left_out) == (2, ["noise/#"])
+    refused = "of short/# does not go back to 2023-11-14T22:13:20.700Z; the earliest possible time is"
+    with pytest.raises(PipelineError, match=refused):
+        asof(spark, source, at, then, "short/+", overwrite=True)
+    with pytest.raises(Exception, match=refused):
+        read.option("filter", "short/+").load().collect()
+    for ask in (partial(asof, spark, source), partial(asof_archived, spark, bronze)):
+        with pytest.raises(PipelineError, match="no changes of noise/#, neither old nor new ones"):
+            ask(at, then, topic_filter="noise/a", overwrite=True)
+    past.close()
+    with snapshot_of(recorded.url) as snapshot:
+        assert audit(spark, snapshot, Folder(str(tmp_path / "audit"))) == AuditResult(same=3, not_recorded=1)
 
 
 @pytest.mark.parametrize(

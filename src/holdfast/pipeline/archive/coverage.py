@@ -1,10 +1,10 @@
 """The coverage of an archive: the periods of the history in it, and its last entry.
 
 How it works. The file ``archive.json`` is written after the data. So data that a killed run has added does not count
-yet, and the next run finds it again. Periods come from the database, and keep the ``complete_since`` of their first
-run: the database may forget entries later, and then answers for less, but the archive still has them. Example: a period
-from 10:00 was archived at 11:00; at 12:00 the database has forgotten everything before 11:30; the archive still answers
-for 10:00.
+yet, and the next run finds it again. Periods come from the database, and keep the ``complete_since`` and ``depths`` of
+their first run: the database may forget entries later, and then answers for less, but the archive still has them.
+Example: a period from 10:00 was archived at 11:00; at 12:00 the database has forgotten everything before 11:30; the
+archive still answers for 10:00.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import COVERAGE
-from holdfast.retained.history.moments import Moment, shown_time
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_recorded, shown_time
 from holdfast.retained.history.periods import Period, read_periods
+from holdfast.topics import EVERY_TOPIC
 
 _LAST = "SELECT changed_at FROM retained_history WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 
@@ -47,7 +48,8 @@ class Coverage:
                 continue
             before = known.get(period.first_seq)
             since = before.complete_since if before and before.complete_since is not None else period.complete_since
-            known[period.first_seq] = evolve(period, complete_since=since)
+            depths = before.depths if before and before.depths is not None else period.depths
+            known[period.first_seq] = evolve(period, complete_since=since, depths=depths)
         periods = [known[first] for first in sorted(known)]
         return evolve(self, last_seq=last_seq, last_at=rows[0][0] if rows else self.last_at, periods=periods)
 
@@ -60,20 +62,29 @@ class Coverage:
         rows = transaction.rows(_LAST, (self.last_seq,))
         return not rows or rows[0][0] <= self.last_at
 
-    def moment(self, at: int) -> Moment:
-        """Find a time (milliseconds since the epoch). Raises :class:`PipelineError` for a time that is not covered."""
+    def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Moment:
+        """Find a time (milliseconds since the epoch).
+
+        Raises :class:`PipelineError` for a time that is not covered, or at which the archive knows no topic of the
+        Topic Filter.
+        """
         for number, period in enumerate(self.periods):
             if at < self.last_at and period.answers_for(at):
+                try:
+                    check_recorded(period, at, topic_filter)
+                except HistoryUnavailable as error:
+                    raise PipelineError(str(error)) from error
                 following = self.periods[number + 1 :]
-                return Moment(at, period.first_seq, min([self.last_seq, *(other.first_seq - 1 for other in following)]))
+                last = min([self.last_seq, *(other.first_seq - 1 for other in following)])
+                return Moment(at, period.first_seq, last, period.hidden_at(at), period.rules)
         raise PipelineError(f"the archive does not cover {shown_time(at)}; it covers {self._shown()}")
 
     def _shown(self) -> str:
         spans = [
-            f"the time from {shown_time(period.complete_since)} to before {shown_time(min(self.last_at, ended))}"
+            f"the time from {shown_time(since)} to before {shown_time(min(self.last_at, ended))}"
             for period in self.periods
-            if period.complete_since is not None
-            and period.complete_since < min(self.last_at, ended := period.ended_at or self.last_at)
+            if (since := period.since) is not None
+            and since < min(self.last_at, ended := period.ended_at or self.last_at)
         ]
         return " and ".join(spans) or "no time yet"
 

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.sources.columns import RETAINED
+from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
+from holdfast.retained.history.rules import GENERAL, rules_in
 from holdfast.storage.revisions import TIME_SHIFT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+    from holdfast.retained.history.moments import Moment
 
 _STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT}))")
+
+
+def is_known(moment: Moment) -> Column:
+    """Return whether the history knows the topic of a row at a moment."""
+    known: Any = F
+    for rule in rules_in(moment.rules).rules:
+        matches = F.col("topic").rlike(rf"\A(?:{pattern(rule.topic_filter)})\z")
+        known = known.when(matches, F.lit(rule.depth not in moment.hidden))
+    rest = F.lit(GENERAL not in moment.hidden)
+    found: Column = rest if known is F else known.otherwise(rest)
+    return found
 
 
 def newest_of(entries: DataFrame) -> DataFrame:
@@ -23,10 +38,12 @@ def newest_of(entries: DataFrame) -> DataFrame:
     return entries.join(places, "seq", "left_semi")
 
 
-def state_of(newest: DataFrame, at: int) -> DataFrame:
-    """Return the columns of the messages that were retained at ``at`` (milliseconds since the epoch).
+def state_of(newest: DataFrame, moment: Moment) -> DataFrame:
+    """Return the columns of the messages that were retained at a moment.
 
-    ``newest`` are the last entries of each topic up to then.
+    ``newest`` are the last entries of each topic up to then. Topics that the history does not know then are left out.
     """
-    retained = newest.where(retained_sql(f"timestamp_millis({at})"))
+    retained = newest.where(retained_sql(f"timestamp_millis({moment.at})"))
+    if moment.hides_entries:
+        retained = retained.where(is_known(moment))
     return retained.withColumn("stored_at", F.expr(_STORED_AT)).select(*(column.name for column in RETAINED))

@@ -40,7 +40,7 @@ def history_range(transaction: ReadTransaction) -> HistoryRange:
     cursor = transaction.connection.cursor()
     last = read_state(cursor).last_seq
     ((first,),) = transaction.rows(_FIRST)
-    pruned = max((period.pruned_to for period in read_periods(cursor)), default=0)
+    pruned = max((period.pruned_anywhere() for period in read_periods(cursor)), default=0)
     before = first - 1 if first else last
     return HistoryRange(before, last, max(pruned, before))
 

@@ -19,7 +19,8 @@ from holdfast.pipeline.jobs.export import Manifest, write
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sources.columns import HISTORY, struct_of
 from holdfast.pipeline.sources.tables import read_history
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, find_moment
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
+from holdfast.topics import EVERY_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,16 +39,19 @@ def asof(
 
     Raises :class:`PipelineError`, also for a time outside the history; the text names the earliest possible time.
     """
-    moment = moment_at(source, at)
+    moment = moment_at(source, at, topic_filter)
     frame = state_at(spark, source, moment, topic_filter, partitions)
-    return write(spark, frame, out, at, moment.last_seq, topic_filter, overwrite, lambda: verify(source, moment))
+    left_out = moment.left_out(topic_filter)
+    return write(
+        spark, frame, out, at, moment.last_seq, topic_filter, overwrite, lambda: verify(source, moment), left_out
+    )
 
 
 def asof_archived(
     spark: SparkSession, archive: Folder, at: int, out: Folder, topic_filter: str = "", overwrite: bool = False
 ) -> Manifest:
     """Do the same from an archive of the history, compacted or not, for a time that the archive covers."""
-    moment = require_coverage(archive).moment(at)
+    moment = require_coverage(archive).moment(at, topic_filter)
     moments = F.timestamp_millis(F.lit(at))
     counting = (F.col("seq") > moment.first_seq) & (F.col("seq") <= moment.last_seq) & (F.col("changed_at") <= moments)
     # By the day, Spark skips whole folders without opening a file.
@@ -58,16 +62,23 @@ def asof_archived(
         last_seq = last[0] or moment.first_seq
     else:  # An archive without changes has no files, and Spark cannot read an empty folder.
         entries, last_seq = spark.createDataFrame([], struct_of(HISTORY)), moment.first_seq
-    frame = state_of(newest_of(entries), at)
-    return write(spark, frame, out, at, last_seq, topic_filter, overwrite)
+    frame = state_of(newest_of(entries), moment)
+    left_out = moment.left_out(topic_filter)
+    return write(spark, frame, out, at, last_seq, topic_filter, overwrite, left_out=left_out)
 
 
-def moment_at(source: Source, at: int) -> Moment:
-    """Find the moment of a time (milliseconds since the epoch). Raises :class:`PipelineError`."""
+def moment_at(source: Source, at: int, topic_filter: str = EVERY_TOPIC) -> Moment:
+    """Find the moment of a time (milliseconds since the epoch).
+
+    Raises :class:`PipelineError`, also if the history knows no topic of the Topic Filter then.
+    """
     check(source.url)
     with source.transaction() as transaction:
+        cursor = transaction.connection.cursor()
         try:
-            return find_moment(transaction.connection.cursor(), at, time.time_ns() // 1_000_000)
+            moment = find_moment(cursor, at, time.time_ns() // 1_000_000)
+            check_recorded(check_moment(cursor, moment), at, topic_filter)
+            return moment
         except HistoryUnavailable as error:
             raise PipelineError(str(error)) from error
 
@@ -77,7 +88,7 @@ def state_at(
 ) -> DataFrame:
     """Return the columns of the messages that were retained at a moment."""
     bounds = (moment.first_seq + 1, moment.last_seq)
-    return state_of(read_history(spark, source, *bounds, topic_filter, None, partitions, newest=True), moment.at)
+    return state_of(read_history(spark, source, *bounds, topic_filter, None, partitions, newest=True), moment)
 
 
 def verify(source: Source, moment: Moment) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.archive.states import is_known
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.asof import state_at
@@ -18,7 +19,7 @@ from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.history.moments import HistoryUnavailable, Moment, present_moment
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DIFFERENCES = "differences"
 #: The columns that must be equal. The revision holds the time of storing, so ``stored_at`` adds nothing.
@@ -27,12 +28,16 @@ _COMPARED = ("payload", "qos", "client_id", "username", "expires_at", "revision"
 
 @frozen
 class AuditResult:
-    """The number of topics that are the same in both, only retained, only in the history, or different."""
+    """The number of topics that are the same in both, only retained, only in the history, or different.
+
+    Topics that the history does not record are not compared.
+    """
 
     same: int = 0
     only_live: int = 0
     only_history: int = 0
     differs: int = 0
+    not_recorded: int = 0
 
     @property
     def differences(self) -> int:
@@ -51,23 +56,29 @@ def audit(
 
     Expired messages count on neither side, whether swept or not. Raises :class:`PipelineError`.
     """
+    present = _present(snapshot)
     compared = compare(
         _marked(read_retained(spark, snapshot, topic_filter, ("topic", *_COMPARED), partitions)),
-        _marked(state_at(spark, snapshot.source, _present(snapshot), topic_filter, partitions)),
+        _marked(state_at(spark, snapshot.source, present, topic_filter, partitions)),
+        is_known(present),
     )
     if out is not None:
         require_replaceable(out, DIFFERENCES)
-        write_files(compared.where("verdict <> 'same'"), out, DIFFERENCES, "json")
+        write_files(compared.where("verdict NOT IN ('same', 'not_recorded')"), out, DIFFERENCES, "json")
     counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
     return AuditResult(**{row.verdict: row.topics for row in counts})
 
 
-def compare(live: DataFrame, past: DataFrame) -> DataFrame:
-    """Return each ``topic`` of both tables with its ``verdict``. Both have the columns ``topic`` and ``mark``."""
+def compare(live: DataFrame, past: DataFrame, recorded: Column) -> DataFrame:
+    """Return each ``topic`` of both tables with its ``verdict``.
+
+    Both have the columns ``topic`` and ``mark``. ``recorded`` says whether the history records a topic.
+    """
     both = live.alias("live").join(past.alias("past"), "topic", "full_outer")
     live_mark, past_mark = F.col("live.mark"), F.col("past.mark")
     verdict = (
-        F.when(past_mark.isNull(), "only_live")
+        F.when(past_mark.isNull() & ~recorded, "not_recorded")
+        .when(past_mark.isNull(), "only_live")
         .when(live_mark.isNull(), "only_history")
         .when(live_mark == past_mark, "same")
         .otherwise("differs")
@@ -85,4 +96,4 @@ def _present(snapshot: Snapshot) -> Moment:
             present = present_moment(transaction.connection.cursor())
         except HistoryUnavailable as error:
             raise PipelineError(str(error)) from error
-    return Moment(snapshot.taken_at, present.first_seq, present.last_seq)
+    return evolve(present, at=snapshot.taken_at)

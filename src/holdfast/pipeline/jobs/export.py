@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import asdict, frozen
@@ -25,7 +25,10 @@ _NAMES = [column.name for column in RETAINED]
 
 @frozen
 class Manifest:
-    """The content of an export: the state at ``taken_at`` (milliseconds since the epoch), entry ``last_seq``."""
+    """The content of an export: the state at ``taken_at`` (milliseconds since the epoch), entry ``last_seq``.
+
+    The state of a past time lacks the topics of the Topic Filters ``left_out``: the history does not know them then.
+    """
 
     rows: int
     payload_bytes: int
@@ -33,6 +36,7 @@ class Manifest:
     last_seq: int
     topic_filter: str
     checksum: str
+    left_out: Sequence[str] = ()
 
 
 def export(
@@ -57,6 +61,7 @@ def write(
     topic_filter: str,
     overwrite: bool,
     verify: Callable[[], None] = lambda: None,
+    left_out: Sequence[str] = (),
 ) -> Manifest:
     """Write the messages retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest.
 
@@ -68,7 +73,7 @@ def write(
     write_files(frame, out, DATA)
     verify()
     found = describe(spark, out)
-    manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum)
+    manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum, list(left_out))
     out.write_json(MANIFEST, asdict(manifest))
     return manifest
 

@@ -34,7 +34,7 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
     """Return the figures of a snapshot's history; None for a history without entries."""
     with snapshot.source.transaction() as transaction:
         there = history_range(transaction)
-        begun = [period.complete_since for period in read_periods(transaction.connection.cursor())]
+        begun = [period.since for period in read_periods(transaction.connection.cursor())]
     if there.before >= there.last:
         return None
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()

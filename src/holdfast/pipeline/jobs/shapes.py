@@ -154,7 +154,7 @@ def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Sh
     """Return the changes of each shape in a day of the history, None without a history."""
     with snapshot.source.transaction() as transaction:
         there = history_range(transaction)
-        begun = [period.complete_since for period in read_periods(transaction.connection.cursor())]
+        begun = [period.since for period in read_periods(transaction.connection.cursor())]
     if there.before >= there.last:
         return None
     entries = read_history(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.pipeline.database.connection import Cursor
 from holdfast.pipeline.sources.columns import Column, arrow_schema
-from holdfast.topics import matches
+from holdfast.topics import EVERY_TOPIC, matches
 
 #: A batch ends at this many rows, or at this many bytes in large columns.
 ROWS = 10_000
@@ -46,19 +46,26 @@ def batches_of(
 
 
 class MatchingRows:
-    """A cursor over the rows whose topic matches a Topic Filter. The topic is the last column, and is cut off."""
+    """A cursor over the rows whose topic matches a Topic Filter, or EVERY_TOPIC, and that ``knows`` says yes to.
 
-    def __init__(self, cursor: Cursor, topic_filter: str) -> None:
+    The topic is the last column, and is cut off.
+    """
+
+    def __init__(self, cursor: Cursor, topic_filter: str, knows: Callable[[str], bool] = lambda _: True) -> None:
         self._cursor = cursor
         self._filter = topic_filter
+        self._knows = knows
 
     def fetchmany(self, size: int, /) -> list[Any]:
         """Return at most ``size`` rows that match; an empty list at the end."""
         while found := self._cursor.fetchmany(size):
-            chosen = [row[:-1] for row in found if matches(self._filter, row[-1])]
+            chosen = [row[:-1] for row in found if self._wants(row[-1])]
             if chosen:
                 return chosen
         return []
+
+    def _wants(self, topic: str) -> bool:
+        return (self._filter == EVERY_TOPIC or matches(self._filter, topic)) and self._knows(topic)
 
 
 def _batch(rows: list[Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ task counts its range in the transaction that reads it, so pruning between count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -103,7 +103,8 @@ class EntryReader(OneMessage):
         """Read the entries of a partition, in order."""
         assert isinstance(partition, EntryRange)
         columns = ", ".join(column.sql for column in self._columns)
-        checked = self._filter != EVERY_TOPIC
+        knows = self._knows(partition)
+        checked = self._filter != EVERY_TOPIC or knows is not None
         where, values = "seq > ? AND seq <= ?", [partition.after, partition.upto]
         if partition.newest_upto is not None:
             where, values = f"{where} AND {_NEWEST}", [*values, partition.newest_upto]
@@ -114,8 +115,13 @@ class EntryReader(OneMessage):
             f"WHERE {where} ORDER BY seq"
         )
         with self._source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
-            yield from batches_of(MatchingRows(cursor, self._filter) if checked else cursor, self._columns)
+            rows = MatchingRows(cursor, self._filter, knows or _any) if checked else cursor
+            yield from batches_of(rows, self._columns)
             self._verify(transaction, partition)
+
+    def _knows(self, _partition: EntryRange) -> Callable[[str], bool] | None:
+        """Return what tells whether entries of a topic count; None: those of all topics do."""
+        return None
 
     def _verify(self, transaction: ReadTransaction, partition: EntryRange) -> None:
         """Raise :class:`PipelineError` if entries are missing, in the transaction that has read them."""
@@ -214,6 +220,10 @@ class HistoryStreamReader(EntryReader, DataSourceStreamReader, SupportsTriggerAv
     def _history_range(self) -> HistoryRange:
         with self._source.transaction() as transaction:
             return history_range(transaction)
+
+
+def _any(_topic: str) -> bool:
+    return True
 
 
 def _require_complete(transaction: ReadTransaction, after: int, upto: int) -> None:

@@ -1,14 +1,15 @@
 """Reading ``format("retained")`` with the option ``as_of``: the messages that were retained at a past time.
 
 How it works. The history finds the time's moment: a range of entries, whose newest entry of each topic tells what was
-retained then. The rules are those of ``retained/history/moments.py``. Each task checks its part in the transaction that
+retained then. The rules are those of ``retained/history/moments.py``: topics that the history does not know then are
+left out, and a Topic Filter of such topics alone is refused. Each task checks its part in the transaction that
 reads it, so pruning cannot make topics disappear from the answer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,7 +21,7 @@ from holdfast.pipeline.sources.history import EntryRange, EntryReader
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.ranges import Condition
 from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, find_moment
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 from holdfast.storage.revisions import TIME_SHIFT
 
 _STORED_AT = f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000"
@@ -48,11 +49,18 @@ class PastReader(EntryReader, DataSourceReader):
         check(self._source.url)
         with self._source.transaction() as transaction:
             try:
-                moment = find_moment(transaction.connection.cursor(), self._at, time.time_ns() // 1_000_000)
+                cursor = transaction.connection.cursor()
+                moment = find_moment(cursor, self._at, time.time_ns() // 1_000_000)
+                check_recorded(check_moment(cursor, moment), self._at, self._filter)
             except HistoryUnavailable as error:
                 raise PipelineError(f"format retained: as_of: {error}") from error
         parts = [PastRange(low, high, moment) for low, high in self._edges(moment.first_seq, moment.last_seq)]
         return parts or [PastRange(moment.last_seq, moment.last_seq, moment)]  # Spark needs at least one partition
+
+    def _knows(self, partition: EntryRange) -> Callable[[str], bool] | None:
+        """Leave out the topics that the history does not know then."""
+        assert isinstance(partition, PastRange)
+        return partition.moment.knows if partition.moment.hides_entries else None
 
     def _verify(self, transaction: ReadTransaction, partition: EntryRange) -> None:
         assert isinstance(partition, PastRange)

@@ -259,12 +259,10 @@ class RetainedHistory(Service):
         else:
             passed = found.after
         events = fetch(cursor, chosen)
-        period = check_moment(cursor, moment)
-        left_out = period.left_out_at(moment.at, topic_filter).filters
-        if left_out:
-            depth_of = period.parsed.depth_of
-            chosen = [seq for seq in chosen if seq in events and depth_of(events[seq].topic) not in moment.hidden]
-        return MomentPage([events[seq] for seq in chosen], passed, done, left_out)
+        check_moment(cursor, moment)
+        if moment.hides_entries:
+            chosen = [seq for seq in chosen if seq in events and moment.knows(events[seq].topic)]
+        return MomentPage([events[seq] for seq in chosen], passed, done, moment.left_out(topic_filter))
 
     @inlineCallbacks
     def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:

@@ -41,7 +41,7 @@ from attrs import frozen
 from holdfast.retained.history.entries import Entry, HistoryEvent, event_of
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import HistoryState, Period, read_periods, read_state
-from holdfast.retained.history.rules import NOT_RECORDED, Depth, LeftOut
+from holdfast.retained.history.rules import NOT_RECORDED, Depth, LeftOut, rules_in
 from holdfast.retained.wildcards.plan import plan
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import split
@@ -84,13 +84,28 @@ class HistoryUnavailable(Exception):
 class Moment:
     """A moment (``at``, milliseconds since the epoch) and its entries: after ``first_seq``, up to ``last_seq``.
 
-    The topics of the depths ``hidden`` were left out when it was found.
+    The history does not know the topics to which its ``rules`` (a text of :mod:`.rules`) give one of the depths
+    ``hidden``.
     """
 
     at: int
     first_seq: int
     last_seq: int
     hidden: frozenset[Depth] = frozenset((NOT_RECORDED,))
+    rules: str | None = None
+
+    def left_out(self, topic_filter: str) -> tuple[str, ...]:
+        """Return the Topic Filters of unknown topics among those of a Topic Filter."""
+        return rules_in(self.rules).left_out(topic_filter, self.hidden.__contains__).filters
+
+    def knows(self, topic: str) -> bool:
+        """Tell whether the history knows a topic then."""
+        return rules_in(self.rules).depth_of(topic) not in self.hidden
+
+    @property
+    def hides_entries(self) -> bool:
+        """Whether there may be entries of unknown topics: those that are not recorded have none."""
+        return self.hidden != {NOT_RECORDED}
 
 
 @frozen
@@ -126,14 +141,15 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
         if period.answers_for(at):
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
             hidden = period.hidden_at(at)
-            return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at), hidden)
+            return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at), hidden, period.rules)
     raise refusal(periods, at, state)
 
 
 def check_moment(cursor: Cursor, moment: Moment) -> Period:
-    """Return the period of a moment, behind a read: it tells which topics are left out.
+    """Return the period of a moment.
 
-    Raises :class:`HistoryUnavailable` if pruning has passed the moment: some of its entries may be missing.
+    Call it behind a read. It raises :class:`HistoryUnavailable` if pruning has passed the moment: some of its entries
+    may be missing.
     """
     periods = read_periods(cursor)
     for period in periods:
@@ -176,7 +192,7 @@ def present_moment(cursor: Cursor) -> Moment:
         raise HistoryUnavailable("changes are not recorded now: some nodes of this database do not record theirs")
     if periods[-1].complete_since is None:
         raise HistoryUnavailable("the baseline of the history is still being written; try again soon")
-    return Moment(state.last_at, periods[-1].first_seq, state.last_seq)
+    return Moment(state.last_at, periods[-1].first_seq, state.last_seq, rules=periods[-1].rules)
 
 
 def last_position(cursor: Cursor, low: int, high: int, at: int) -> int:

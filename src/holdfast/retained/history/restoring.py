@@ -28,7 +28,6 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.moments import (
-    HistoryUnavailable,
     Moment,
     check_moment,
     fetch,
@@ -36,7 +35,6 @@ from holdfast.retained.history.moments import (
     states_at,
     still_retained,
 )
-from holdfast.retained.history.periods import read_periods
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import NotRetained, RetainRefused
 from holdfast.retained.replay.change_feed import Change
@@ -163,7 +161,6 @@ class Restorer:
     ) -> tuple[list[_Step], tuple[str, ...], str, bool]:
         """Compare the next topics, then and now, up to the bounds of one part."""
         today = present_moment(cursor)
-        known, left_out = _known(cursor, topic_filter, moment, today)
         found = states_at(cursor, topic_filter, after, (moment, today), _TOPICS)
         then = still_retained(cursor, (seq for _, (seq, _) in found.entries), moment.at)
         now = still_retained(cursor, (seq for _, (_, seq) in found.entries), self._now())
@@ -171,7 +168,7 @@ class Restorer:
         left = _BYTES
         passed, done = found.after, found.done
         for topic, (before, present) in found.entries:
-            if not known(topic):
+            if not (moment.knows(topic) and today.knows(topic)):
                 continue
             wanted = [
                 seq for seq, alive in ((before, then), (present, now)) if seq is not None and seq in alive
@@ -189,7 +186,8 @@ class Restorer:
             new = events[present] if present in now else None
             steps.append(_Step(topic, old, old is not None and new is not None and _same(old, new), new is not None))
         check_moment(cursor, moment)
-        return steps, left_out, passed, done
+        left_out = dict.fromkeys((*moment.left_out(topic_filter), *today.left_out(topic_filter)))
+        return steps, tuple(left_out), passed, done
 
     def _take(
         self,
@@ -243,22 +241,6 @@ class Restorer:
 def _note(topics: set[str], change: Change) -> None:
     if change.origin is not ChangeOrigin.RESTORE:
         topics.add(change.topic)
-
-
-def _known(
-    cursor: Cursor, topic_filter: str, then: Moment, today: Moment
-) -> tuple[Callable[[str], bool], tuple[str, ...]]:
-    """Return what tells whether the history knows a topic at both moments, and the Topic Filters that it leaves out."""
-    periods = {period.first_seq: period for period in read_periods(cursor)}
-    if then.first_seq not in periods or today.first_seq not in periods:
-        raise HistoryUnavailable("the history was pruned meanwhile")
-    rules = [(periods[moment.first_seq].parsed, moment.hidden) for moment in (then, today)]
-    filters = [name for each, hidden in rules for name in each.left_out(topic_filter, hidden.__contains__).filters]
-
-    def known(topic: str) -> bool:
-        return all(each.depth_of(topic) not in hidden for each, hidden in rules)
-
-    return known, tuple(dict.fromkeys(filters))
 
 
 def _same(old: HistoryEvent, new: HistoryEvent) -> bool:

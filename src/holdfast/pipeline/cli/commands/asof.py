@@ -67,5 +67,10 @@ def asof(
     print_result(
         asdict(manifest),
         as_json,
-        f"{number(manifest.rows)} messages were retained at {shown_time(at)}; they are in {out}",
+        f"{number(manifest.rows)} messages were retained at {shown_time(at)}; they are in {out}"
+        + (
+            f". The history does not know the topics of {', '.join(manifest.left_out)} then"
+            if manifest.left_out
+            else ""
+        ),
     )

@@ -52,6 +52,8 @@ def audit(
         f"same {number(found.same)}, only retained {number(found.only_live)}, "
         f"only in the history {number(found.only_history)}, different {number(found.differs)}"
     )
+    if found.not_recorded:
+        sentence += f", not recorded {number(found.not_recorded)}"
     print_result(asdict(found), as_json, sentence + (f"; see {out}/{DIFFERENCES}" if out and found.differences else ""))
     if found.differences:
         raise SystemExit(ExitStatus.FOUND)
