@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.jobs.jobs import State
+from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
 from holdfast.times import BadTime, moment_of
@@ -304,3 +305,24 @@ def test_messages_of_a_time_are_listed(desk: Desk) -> None:
     change(desk, "a", b"2")
     (row,) = desk.ask("GET", "/as-of", at=str(at), payload="true")["data"]
     assert (row["topic"], row["payload"]) == ("a", "MQ==")
+
+
+def test_topics_that_the_history_does_not_know_are_named(desk: Desk) -> None:
+    """In lists of a time and by a restore, which does not touch them. Alone they are refused with the reason."""
+    assert isinstance(desk.broker, RecordedBroker)
+    desk.broker.history.change_rules(Rules([Rule("noise/#", NOT_RECORDED)]))
+    desk.broker.advance(1)
+    change(desk, "noise/a", b"then")
+    at = str(change(desk, "t", b"then"))
+    change(desk, "noise/a", b"now")
+    change(desk, "t", b"now")
+    listed = desk.ask("GET", "/messages", at=at)
+    assert ([row["topic"] for row in listed["data"]], listed["meta"]["left_out"]) == (["t"], ["noise/#"])
+    assert desk.ask("GET", "/messages", at=at, topic="t")["meta"]["left_out"] == []
+    for call in (("GET", "/messages"), ("GET", "/export"), ("POST", "/restore")):
+        status, code, message = desk.refused(*call, topic="noise/+", at=at)
+        assert (status, code) == (400, "HISTORY_UNAVAILABLE")
+        assert "a policy with history = false excludes these topics" in message
+    told = desk.ask("POST", "/restore", topic="#", at=at, clear="true")
+    assert (told["restored"], told["cleared"], told["left_out"]) == (1, 0, ["noise/#"])
+    assert desk.topics(topic="#") == ["noise/a", "t"]

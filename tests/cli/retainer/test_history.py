@@ -18,11 +18,13 @@ from holdfast.cli import main
 from holdfast.cli.retainer import history as commands
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history import restoring
+from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
 from holdfast.retained.service import RetainedMessages
 from tests.postgres import drop, fresh_database
 from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, fresh_file
 
+LEFT_OUT = "left out, because the history does not know them then: the topics of lamp/1"
 #: The history begins an hour ago.
 HOUR = 3_600_000
 
@@ -207,3 +209,22 @@ def test_changes_by_commands_alone_are_listed_but_no_past_time_is_known(
         result = run(*arguments)
         assert result.exit_code == 1
         assert "only changes made by commands while no broker ran" in result.stderr
+
+
+def test_commands_follow_the_rules_of_the_database(store: Store) -> None:
+    """Without a broker they record what the last one recorded, and a restore names the topics that it leaves alone."""
+    rules = Rules([Rule("lamp/1", NOT_RECORDED)])
+    then = store.began + HOUR // 2
+    Past(store.url, rules=rules, wall=Wall(then)).open().close()
+    store.ok("set", "lamp/1", "new")
+    store.ok("set", "lamp/3", "new")
+    listed = store.ok("history", "--since", str(then + 1)).splitlines()
+    assert [line.split()[4] for line in listed] == ["lamp/3"]
+    result = store.run("restore", "lamp/#", "--at", str(then), "--clear", "--yes")
+    assert result.stdout == "0 restored, 1 cleared\n"
+    assert LEFT_OUT in result.stderr
+    for command in ("topics", "export"):
+        assert LEFT_OUT in store.run(command, "--at", str(then)).stderr
+    assert store.ok("get", "lamp/1", "--payload") == "new"
+    told = json.loads(store.ok("restore", "lamp/#", "--at", str(then), "--dry-run", "--json"))
+    assert told["left_out"] == ["lamp/1"]

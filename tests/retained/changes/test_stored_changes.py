@@ -17,6 +17,7 @@ from holdfast.retained.changes.token import Head, Place, place_of
 from holdfast.retained.changes.watch import KEPT, ChangeWatch
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.history.rules import NO_RULES, NOT_RECORDED, Rule, Rules
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from tests import postgres
@@ -33,12 +34,19 @@ class Node:
         self.durable = synchronous(url, number, now=lambda: NOW)[0]
         recorder = HistoryRecorder(self.durable.bulk) if recorded else NO_RECORDER
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
-        history = RetainedHistory(
+        self.history = RetainedHistory(
             self.durable, flushed=self.store.flushed, clock=self.clock, now=lambda: NOW,
             limits=HistoryLimits(enable=recorded, keep=None),
         )  # fmt: skip
         self.durable.open()
-        self.watch = ChangeWatch(self.store, PastChanges(history), self.clock)
+        self.watch = ChangeWatch(self.store, PastChanges(self.history), self.clock)
+
+    def tend(self) -> None:
+        """Write the baseline of the history."""
+        self.history.running = True
+        tended = self.history.tend()
+        while not tended.called:
+            self.clock.advance(0)
 
     def put(self, topic: str, payload: bytes = b"x", **fields: Any) -> None:
         fill(self.store, [message(topic, payload, **fields)])
@@ -122,6 +130,25 @@ def test_a_history_outlasts_the_recording(tmp_path: Path) -> None:
             (Head(place.head.seq + 10_000, 1), "of a later state"),
         ):
             assert why in (node.after(Place(head=head).token)[2] or "")
+
+
+def test_a_history_that_leaves_out_topics_has_not_every_change_of_them(tmp_path: Path) -> None:
+    """A token of such topics begins with a reset, once the recording has ended; one of other topics does not."""
+    with node_on("sqlite", tmp_path, recorded=True) as node:
+        node.history.change_rules(Rules([Rule("noise/#", NOT_RECORDED)]))
+        node.tend()
+        node.put("a/0")
+        token = node.token()
+        node.watch.stop()
+        node.put("a/1")
+        node.put("noise/1")
+        assert node.after(token, "a/#")[::2] == ([("set", "a/1")], None)
+        node.watch.stop()
+        assert node.after(token)[::2] == ([], "not every change of these topics is recorded")
+        node.watch.stop()
+        node.history.change_rules(NO_RULES)
+        node.tend()
+        assert node.after(token, "a/#")[::2] == ([], "not every change since the token is recorded")
 
 
 @pytest.fixture

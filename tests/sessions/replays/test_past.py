@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.history.rules import NO_RULES
 from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -32,6 +33,8 @@ from tests.sessions.restartable import RestartableBroker
 class RememberingBroker(RestartableBroker):
     """A broker with a history."""
 
+    rules = NO_RULES
+
     def make_store(self) -> IRetainedStore:
         url = self._place if isinstance(self._place, str) else f"sqlite:///{self._place}"
         self.durable = DurableStore(
@@ -40,13 +43,13 @@ class RememberingBroker(RestartableBroker):
         )  # fmt: skip
         self.history = RetainedHistory(
             self.durable, flushed=self._flushed, clock=self.clock, now=self.now,
-            limits=HistoryLimits(enable=True),
+            limits=HistoryLimits(enable=True), rules=self.rules,
         )  # fmt: skip
         return SQLRetainedStore(self.durable, recorder=HistoryRecorder(self.durable.bulk))
 
     def restart(self, after: float = 0, manual: bool = False) -> RememberingBroker:
         self.kill()
-        return RememberingBroker(self._place, manual, self.clock.seconds() + after, **self._options)
+        return type(self)(self._place, manual, self.clock.seconds() + after, **self._options)
 
     def _flushed(self) -> CommitTicket:
         ticket: CommitTicket = self.store.flushed()

@@ -200,7 +200,7 @@ class MessageCalls:
         weight, done, full, over = 0, False, False, False
         cursor, read_limit = after, ReadLimit(self._administration.now)
         token = yield self._tokens.of_first_page(arguments)
-        lister = yield lister_of(arguments, self._administration, self._history)
+        lister = yield lister_of(arguments, self._administration, self._history, topic_filter)
         while not (done or full or over):
             listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
             after, done, over = listing.after, listing.done, read_limit.is_reached()
@@ -224,6 +224,8 @@ class MessageCalls:
             full, cursor = True, after  # few messages match: the caller goes on
         rows = yield self._searches.begun(call, search, rows)
         meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
+        if "at" in arguments:
+            meta["left_out"] = list(listing.left_out)
         if token is not None:
             meta["token"] = token
         if "topic" not in arguments and "at" not in arguments:
@@ -300,7 +302,7 @@ class MessageCalls:
     def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Show the message of a topic, or the first message that matches a filter."""
         topic_filter = filter_of(call.arguments)
-        lister = yield lister_of(call.arguments, self._administration, self._history)
+        lister = yield lister_of(call.arguments, self._administration, self._history, topic_filter)
         listed = yield self._administration.first(topic_filter, lister)
         if listed is None:
             raise not_found("Viewed message doesn't exist")

@@ -14,6 +14,7 @@ import click
 from holdfast.cli.progress import progress
 from holdfast.cli.reporting import say
 from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.retainer.pages import say_left_out
 from holdfast.cli.time_option import at_option
 from holdfast.cli.topic_values import topic_filter
 
@@ -42,6 +43,8 @@ def export(access: Access, file: Path, topic_filter: str | None, at: int | None)
             out.write(piece)
             count += piece.count(_NEWLINE)
             report(count)
+    if at is not None:
+        say_left_out(access.call("GET", "/messages", {**arguments, "limit": "1"})["meta"]["left_out"])
     say(f"{count} exported")
 
 

@@ -15,6 +15,7 @@ from holdfast.cli.failures import Failed
 from holdfast.cli.progress import Report, progress
 from holdfast.cli.reporting import json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.retainer.pages import say_left_out
 from holdfast.cli.time_option import moment
 from holdfast.cli.topic_values import topic_filter
 from holdfast.exit_status import ExitStatus
@@ -124,11 +125,12 @@ def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bo
 
 
 class _Counts(Counter[str]):
-    """Counts of topics by outcome, and the reasons of refusals."""
+    """Counts of topics by outcome, the reasons of refusals, and the Topic Filters that the history does not know."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reasons: dict[str, None] = {}
+        self.left_out: dict[str, None] = {}
 
 
 def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple[_Counts, str]:
@@ -146,6 +148,7 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
             counts[name] += answer[name]
         if answer["reason"] is not None:
             counts.reasons[answer["reason"]] = None
+        counts.left_out |= dict.fromkeys(answer["left_out"])
         report(sum(counts.values()))
         if not answer["meta"]["hasnext"]:
             return counts, answer["at"]
@@ -155,9 +158,10 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
 def _report(counts: _Counts, then: str, column: int, as_json: bool) -> None:
     if as_json:
         outcomes = {name: counts[name] for name in (*(name for name, _, _ in _WORDS), "refused")}
-        show_json({"at": then, **outcomes, "reasons": list(counts.reasons)})
+        show_json({"at": then, **outcomes, "reasons": list(counts.reasons), "left_out": list(counts.left_out)})
     else:
         show(_described(counts, column))
+    say_left_out(counts.left_out)
 
 
 def _described(counts: _Counts, column: int) -> str:

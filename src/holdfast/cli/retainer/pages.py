@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.reporting import say
+from holdfast.terminal_text import printable
 
 if TYPE_CHECKING:
     from holdfast.access.interfaces import Access
@@ -20,8 +23,16 @@ def pages(access: Access, selected: Mapping[str, str]) -> Iterator[dict[str, Any
         page = access.call("GET", "/messages", arguments)
         yield from page["data"]
         if not page["meta"]["hasnext"]:
+            say_left_out(page["meta"].get("left_out", ()))
             return
         arguments["cursor"] = page["meta"]["cursor"]
+
+
+def say_left_out(filters: Iterable[str]) -> None:
+    """Say which topics the history does not know at the time of an answer."""
+    names = ", ".join(map(printable, filters))
+    if names:
+        say(f"left out, because the history does not know them then: the topics of {names}")
 
 
 def clear(access: Access, selected: Mapping[str, str], report: Callable[[int], None], count: int = 0) -> int:

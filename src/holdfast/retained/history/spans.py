@@ -40,7 +40,7 @@ from holdfast.retained.history.moments import (
     refusal,
 )
 from holdfast.retained.history.periods import Period, read_periods, read_state
-from holdfast.retained.history.rules import GENERAL, Depth
+from holdfast.retained.history.rules import GENERAL, NOT_RECORDED, Depth
 from holdfast.storage.driver import Cursor
 from holdfast.topics import EVERY_TOPIC
 
@@ -72,9 +72,15 @@ class Span:
         """Return what tells whether the span has the changes of a topic."""
         if not self.left_out:
             return _always
-        hidden = {depth for bit, depth in enumerate(_depths(period)) if self.left_out >> bit & 1}
-        depth_of = period.parsed.depth_of
+        hidden, depth_of = self._hidden(period), period.parsed.depth_of
         return lambda topic: depth_of(topic) not in hidden
+
+    def lacks_topics(self, period: Period, topic_filter: str) -> bool:
+        """Tell whether the span leaves out some topics of a Topic Filter."""
+        return bool(period.parsed.left_out(topic_filter, self._hidden(period).__contains__).filters)
+
+    def _hidden(self, period: Period) -> set[Depth]:
+        return {NOT_RECORDED, *(depth for bit, depth in enumerate(_depths(period)) if self.left_out >> bit & 1)}
 
 
 def find_span(cursor: Cursor, since: int, until: int, now: int, topic_filter: str = EVERY_TOPIC) -> Span:

@@ -39,9 +39,16 @@ class PastMessages:
             self._reads.read(client_id, ("look", key), pages.find).addBoth(self._looked, key)
         return answer
 
-    def source(self, client_id: str, wanted: PastFilter, lost: Callable[[], None]) -> PastSource:
-        """Return the source of a replay. ``lost`` is called if the history does not have the time any more."""
-        return PastSource(self._reads, client_id, self._store, pages_of(self._history, wanted), wanted, lost)
+    def source(
+        self, client_id: str, wanted: PastFilter, lost: Callable[[], None], lacks_topics: Callable[[], None]
+    ) -> PastSource:
+        """Return the source of a replay.
+
+        ``lost`` is called if the history does not have the time any more, ``lacks_topics`` if it does not know some of
+        the topics then.
+        """
+        pages = pages_of(self._history, wanted)
+        return PastSource(self._reads, client_id, self._store, pages, wanted, lost, lacks_topics)
 
     def _looked(self, outcome: Failure | None, key: tuple[str, str]) -> None:
         for answer in self._looks.pop(key):

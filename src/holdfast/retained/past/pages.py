@@ -48,11 +48,15 @@ class PastMessage:
 
 @frozen
 class Page:
-    """Messages in order. The next page begins after the cursor ``after``; ``done`` says that this page is the last."""
+    """Messages in order. The next page begins after the cursor ``after``; ``done`` says that this page is the last.
+
+    ``lacks_topics`` says that the history does not know some of the topics then.
+    """
 
     messages: Sequence[PastMessage]
     after: str
     done: bool
+    lacks_topics: bool = False
 
 
 class IPages(Protocol):
@@ -98,7 +102,7 @@ class MomentPages:
             PastMessage(wanted.prefix + event.topic, event, event.qos, retained_by(event).stored_at)
             for event in page.messages
         ]
-        return Page(found, wanted.prefix + page.after, page.done)
+        return Page(found, wanted.prefix + page.after, page.done, bool(page.left_out))
 
     def _found(self, cursor: Cursor) -> Moment:
         self._history.check_kept()
@@ -125,13 +129,14 @@ class ChangePages:
         """Read the next page."""
         span = self._span(cursor, after)
         page = page_of_events(cursor, self._wanted.topic_filter, span.after, span.upto, _ENTRIES, messages, most_bytes)
-        shows = span.shows(check_span(cursor, span))
+        period = check_span(cursor, span)
+        shows = span.shows(period)
         found = [
             PastMessage(_cursor(event.seq, span), event, _QOS_OF_CHANGES, event.changed_at)
             for event in page.events
             if shows(event.topic)
         ]
-        return Page(found, _cursor(page.cursor, span), page.done)
+        return Page(found, _cursor(page.cursor, span), page.done, span.lacks_topics(period, self._wanted.topic_filter))
 
     def _span(self, cursor: Cursor, after: str) -> Span:
         self._history.check_kept()

@@ -50,6 +50,7 @@ class PastSource:
         pages: IPages,
         wanted: PastFilter,
         lost: Callable[[], None],
+        lacks_topics: Callable[[], None],
     ) -> None:
         self.node: int = store.node
         self._reads = reads
@@ -58,6 +59,7 @@ class PastSource:
         self._pages = pages
         self._wanted = wanted
         self._lost = lost
+        self._lacks_topics = lacks_topics
 
     def next_revision(self) -> int:
         """Return a revision of the store."""
@@ -73,9 +75,15 @@ class PastSource:
         """Read a batch, in another thread."""
         wanted = self._wanted
 
-        def work(cursor: Cursor) -> Batch:
+        def work(cursor: Cursor) -> tuple[Batch, bool]:
             page = self._pages.read(cursor, after, rows, max_bytes)
-            return _batch(page, wanted.prefix, selection, slice_rows, detailed)
+            return _batch(page, wanted.prefix, selection, slice_rows, detailed), page.lacks_topics
+
+        def found(answer: tuple[Batch, bool]) -> Batch:
+            batch, lacks_topics = answer
+            if lacks_topics:
+                self._lacks_topics()
+            return batch
 
         def failed(failure: Failure) -> Batch:
             failure.trap(HistoryUnavailable)
@@ -83,7 +91,7 @@ class PastSource:
             return Batch((), after, True)
 
         key = wanted.prefix, wanted.topic_filter
-        return self._reads.read(self._client_id, key, work).addErrback(failed)
+        return self._reads.read(self._client_id, key, work).addCallbacks(found, failed)
 
 
 def _batch(page: Page, prefix: str, selection: Selection, slice_rows: int, detailed: bool) -> Batch:

@@ -91,8 +91,14 @@ class IPast(Protocol):
         Fails with an exception that says what is missing, or with :class:`holdfast.tickets.StorageFailure`.
         """
 
-    def source(self, client_id: str, wanted: PastFilter, lost: Callable[[], None]) -> IReplaySource:
-        """Return the source of a replay. ``lost`` is called if the history does not have the time any more."""
+    def source(
+        self, client_id: str, wanted: PastFilter, lost: Callable[[], None], lacks_topics: Callable[[], None]
+    ) -> IReplaySource:
+        """Return the source of a replay.
+
+        ``lost`` is called if the history does not have the time any more, ``lacks_topics`` if it does not know some of
+        the topics then.
+        """
 
 
 class IReplayRegistry(Protocol[One]):

@@ -130,12 +130,14 @@ class ListedMessage:
 class Listing:
     """A part of a list, in topic order, with the topic to continue after, and whether it is the last part.
 
-    ``after`` can be behind the last entry's topic: a read that finds nothing still makes progress.
+    ``after`` can be behind the last entry's topic: a read that finds nothing still makes progress. A list of a past
+    time lacks the topics of the Topic Filters ``left_out``: the history does not know them then.
     """
 
     entries: Sequence[ListedMessage]
     after: str
     done: bool
+    left_out: Sequence[str] = ()
 
 
 @frozen

@@ -309,6 +309,10 @@ class ReplayDelivery:
         self._note_left_out(why)
         self._link.client_log.info("a replay ends early", f"{{}}: {why}", self._topic_filter)
 
+    def lacks_topics(self) -> None:
+        """Note that the history does not know some topics of the replay."""
+        self._note_left_out(NO_HISTORY)
+
     def conclude(self) -> bool:
         """Send the marker that is due, if any."""
         if self._position.marker is None:

@@ -244,7 +244,7 @@ class Replays:
             delivery.lost()
             return Unreplayed(delivery, self._clock, self._link.guard)
         wanted = past_filter(topic_filter, time_of(position.cut))
-        source = past.source(self._session.client_id, wanted, delivery.lost)
+        source = past.source(self._session.client_id, wanted, delivery.lost, delivery.lacks_topics)
         return self._retained.replay(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:

@@ -13,7 +13,7 @@ from attrs import define, field
 TOO_LARGE = "too large"
 #: in ``left_out``: the Client may not receive every message that the Topic Filter matches
 NOT_AUTHORIZED = "not authorized"
-#: in ``left_out``: the history does not have the time of the replay any more
+#: in ``left_out``: the history does not have the time of the replay any more, or does not know some topics then
 NO_HISTORY = "no history"
 #: in ``left_out``: nobody has noted what the replay left out before the marker was asked for
 ASKED_LATE = "asked for during the replay"

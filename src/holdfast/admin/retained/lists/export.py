@@ -105,7 +105,7 @@ class ExportCalls:
     def _lister(self, call: Call, topic_filter: str) -> Generator[Deferred[Any], Any, Lister]:
         search = search_of(call.arguments, topic_filter, self._administration.now())
         if search.plain:
-            lister: Lister = yield lister_of(call.arguments, self._administration, self._history)
+            lister: Lister = yield lister_of(call.arguments, self._administration, self._history, topic_filter)
             return lister
         if "at" in call.arguments:
             raise bad_request("at is not allowed together with conditions", "at", "nothing")

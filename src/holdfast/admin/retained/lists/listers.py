@@ -23,13 +23,13 @@ Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
 
 @inlineCallbacks
 def lister_of(
-    arguments: Mapping[str, str], administration: Administration, history: IRetainedHistory
+    arguments: Mapping[str, str], administration: Administration, history: IRetainedHistory, topic_filter: str
 ) -> Generator[Deferred[Any], Any, Lister]:
     """Return the lister for the messages of now, or of the moment in the arguments."""
     at = time_of(arguments, "at", administration.now())
     if at is None:
         return administration.listing
-    moment = yield history.moment(at)
+    moment = yield history.moment(at, topic_filter)
     return MomentLister(history, moment).listing
 
 
@@ -48,8 +48,8 @@ class MomentLister:
         found = yield self._history.as_of(topic_filter, self._moment, after)
         entries = [ListedMessage(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
         if len(entries) < len(found.messages):
-            return Listing(entries, entries[-1].message.topic, False)
-        return Listing(entries, found.after, found.done)
+            return Listing(entries, entries[-1].message.topic, False, found.left_out)
+        return Listing(entries, found.after, found.done, found.left_out)
 
 
 class SearchLister:
