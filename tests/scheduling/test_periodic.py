@@ -153,3 +153,28 @@ def test_a_job_that_is_hurried_while_it_runs_runs_once_more_behind_it(clock: Clo
     clock.advance(9)
     assert work.runs == 2
     job.stop()
+
+
+def test_a_job_that_is_started_again_while_it_runs_has_one_next_run(clock: Clock, events: list[LogEvent]) -> None:
+    """A service that is stopped and started in a slow run would otherwise run its job twice for ever."""
+    work, running = Work(), Deferred[None]()
+    work.outcome = lambda: running
+    job = PeriodicJob(work, name="the job", interval=10, clock=clock)
+    job.start()
+    clock.advance(0)
+    job.stop()
+    job.start(3)
+    clock.advance(20)
+    assert work.runs == 1  # the run before has not ended
+    work.outcome = lambda: None
+    running.callback(None)
+    clock.advance(3)
+    assert work.runs == 2
+    clock.advance(10)
+    assert work.runs == 3
+    job.start(1)  # in the place of the run that is due in ten seconds
+    clock.advance(1)
+    assert work.runs == 4
+    clock.advance(9.5)
+    assert work.runs == 4
+    job.stop()

@@ -35,17 +35,23 @@ class PeriodicJob:
         self._clock = clock
         self._failure = LastingFailure(name, f"and is tried again every {interval:g} s", foreseen)
         self._running = False
-        self._hurried = False
+        self._is_busy = False  # a run is under way
+        self._delay: float | None = None  # of the run after it; None: as the interval tells
         self._next: IDelayedCall | None = None
 
     def start(self, delay: float = 0) -> None:
-        """Begin to run, for the first time after ``delay`` seconds."""
+        """Begin to run, for the first time after ``delay`` seconds, counted from the end of a run that is under way."""
+        self.stop()
         self._running = True
-        self._next = self._clock.callLater(delay, self._attempt)
+        if self._is_busy:
+            self._delay = delay
+        else:
+            self._next = self._clock.callLater(delay, self._attempt)
 
     def stop(self) -> None:
         """Begin no further run. A run may stop its own job."""
         self._running = False
+        self._delay = None
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -54,18 +60,21 @@ class PeriodicJob:
         """Let the next run begin at once, or as soon as the present one has ended; nothing if the job is stopped."""
         if self._next is not None:
             self._next.reset(0)
-        else:
-            self._hurried = self._running
+        elif self._running:
+            self._delay = 0
 
     def _attempt(self) -> None:
         self._next = None
+        self._is_busy = True
         begun = self._clock.seconds()
         run = maybeDeferred(self._run).addCallbacks(lambda _: self._failure.succeeded(), self._failure.failed)
         run.addCallback(lambda _: self._ended(begun))
 
     def _ended(self, begun: float) -> None:
-        hurried, self._hurried = self._hurried, False
+        self._is_busy = False
+        delay, self._delay = self._delay, None
         if self._running:
-            passed = self._clock.seconds() - begun
-            delay = 0 if hurried else self._interval - passed % self._interval
+            if delay is None:
+                passed = self._clock.seconds() - begun
+                delay = self._interval - passed % self._interval
             self._next = self._clock.callLater(delay, self._attempt)
