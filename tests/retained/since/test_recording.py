@@ -36,19 +36,30 @@ class Process:
 
     def __init__(self, path: Path, most: int) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
-        self.cursor = self.connection.cursor()
+        self.cursor = self.connection.cursor()  # each transaction has one of its own
         self.recorder = GatheringRecorder(NO_RECORDER, SQLiteBulk(), most, seconds=lambda: 0.0)
         self.epoch = id(self).to_bytes(8, "big")
         begin(self.cursor, SQLITE, node=1, epoch=self.epoch, now=NOW)
 
     def token(self) -> Horizon:
         """Return a token as the broker makes it."""
-        self.recorder.append_gathered(self.cursor)
+        self.recorder.append_gathered(self.connection.cursor())
         return horizon_now(self.cursor, SQLITE, self.epoch)
+
+    def change(self, topics: list[str], commits: bool = True, *, override: bool = False) -> None:
+        """Record changes in one transaction, each by itself: kinds of writes record one after the other."""
+        cursor = self.connection.cursor()
+        cursor.execute("BEGIN")
+        for topic in topics:
+            if override:
+                self.recorder.record_stored(cursor, [topic], NOW, ChangeOrigin.OVERRIDE)
+            else:
+                self.recorder.record(cursor, [changed_row(topic)])
+        cursor.execute("COMMIT" if commits else "ROLLBACK")
 
     def stop(self) -> None:
         """End in order."""
-        self.recorder.append_gathered(self.cursor)
+        self.recorder.append_gathered(self.connection.cursor())
         ended(self.cursor, SQLITE, 1)
         self.connection.close()
 
@@ -73,16 +84,11 @@ def test_what_changed_since_a_token_is_found(
             process.connection.close()
             processes.append(Process(path, most))
         else:
-            process.cursor.execute("BEGIN")
-            if step == "override":
-                process.recorder.record_stored(process.cursor, topics, NOW, ChangeOrigin.OVERRIDE)
-            else:
-                process.recorder.record(process.cursor, [changed_row(topic) for topic in topics])
-            process.cursor.execute("ROLLBACK" if step == "fail" else "COMMIT")
+            process.change(topics, step != "fail", override=step == "override")
             if step != "fail":
                 expected |= set(topics)
     with closing(processes[-1].connection):
-        cursor = processes[-1].cursor
+        cursor = processes[-1].connection.cursor()
         processes[-1].recorder.append_gathered(cursor)
         assert is_good(cursor, SQLITE, since) is not was_killed
         if not was_killed:
@@ -95,6 +101,20 @@ def test_most_commits_append_nothing(tmp_path: Path) -> None:
     statements: list[str] = []
     process.connection.set_trace_callback(statements.append)
     for number in range(256):
-        process.recorder.record(process.cursor, [changed_row(f"t/{number}")])
-    assert [statement.split()[0] for statement in statements if not statement.startswith("SELECT")] == ["INSERT"]
+        process.change([f"t/{number}"])
+    assert [statement.split()[0] for statement in statements if statement.split()[0] not in ("SELECT", "BEGIN", "COMMIT")] == ["INSERT"]
+    process.connection.close()
+
+
+def test_a_full_disk_costs_no_memory(tmp_path: Path) -> None:
+    """While every commit fails, a client that publishes new topics all the time does not fill the memory."""
+    process = Process(fresh_file(tmp_path), 8)
+    since = process.token()
+    process.change(["kept"])
+    for number in range(100):
+        process.change([f"t/{number}", f"u/{number}"], commits=False)
+    assert len(process.recorder._gathered) <= 10
+    process.change(["after"])
+    process.recorder.append_gathered(process.connection.cursor())
+    assert {"kept", "after"} <= set(changed_topics(process.cursor, since.turn, "", 100))
     process.connection.close()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice, takewhile
 from time import monotonic
 from typing import Protocol
+from weakref import ref
 
 from holdfast.messages import ChangeOrigin
 from holdfast.retained.since.turns import POSTGRES
@@ -93,8 +94,10 @@ class AppendingRecorder:
 class GatheringRecorder:
     """Gathers changed topics and appends them together; the ``inner`` recorder has its turn in each transaction.
 
-    All methods run in the writer's thread. A transaction may fail after any of them, so what is durable is looked up at
-    the next change: gathered changes are kept until their turns are in the table.
+    All methods run in the writer's thread, with one cursor in each transaction. A transaction may fail after any of
+    them, so what is durable is looked up in the next one: gathered changes are kept until their turns are in the table.
+    A transaction that has appended and failed leaves nothing behind. So there are never more than ``most`` of them, and
+    those of one transaction, however many fail.
     """
 
     gathers = True
@@ -110,6 +113,9 @@ class GatheringRecorder:
         #: by topic, the turn and the time of its newest change that may not be in the table; in the order of turns
         self._gathered: dict[str, tuple[int, int]] = {}
         self._turn = 0
+        self._cursor: Callable[[], Cursor | None] = _no_cursor  # of the present transaction; does not keep it open
+        self._before = self._gathered  # when that transaction began
+        self._appended = 0  # the highest turn that it has appended, 0 for none
 
     @property
     def has_gathered(self) -> bool:
@@ -137,13 +143,13 @@ class GatheringRecorder:
 
     def append_gathered(self, cursor: Cursor) -> None:
         """Append all gathered changes."""
-        self._look(cursor)
+        self._begin(cursor)
         self._append(cursor)
 
     def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, int]]) -> None:
         if not changed:
             return
-        self._look(cursor)
+        self._begin(cursor)
         for topic, changed_at in changed:
             self._turn += 1
             self._gathered.pop(topic, None)
@@ -151,17 +157,30 @@ class GatheringRecorder:
         if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
             self._append(cursor)
 
-    def _look(self, cursor: Cursor) -> None:
-        """Look up what is durable, and forget gathered changes that are."""
+    def _begin(self, cursor: Cursor) -> None:
+        """In a new transaction, look up what is durable, and forget gathered changes that are.
+
+        In a later call of the same transaction the table tells nothing: it shows rows that are not committed.
+        """
+        if self._cursor() is cursor:
+            return
         cursor.execute(_LAST)
         ((last,),) = cursor.fetchall()
+        if last < self._appended:  # the transaction before has failed, and none of its changes was made
+            self._gathered = self._before
         durable = sum(1 for _ in takewhile(lambda change: change[0] <= last, self._gathered.values()))
         if durable:
             self._gathered = dict(islice(self._gathered.items(), durable, None))
         self._turn = max(self._turn, last)
+        self._cursor, self._before, self._appended = ref(cursor), self._gathered.copy(), 0
 
     def _append(self, cursor: Cursor) -> None:
         if self._gathered:
             rows = [(turn, topic, changed_at) for topic, (turn, changed_at) in self._gathered.items()]
             self._bulk.upsert(cursor, layouts.retained_changes, rows)
+            self._appended = self._turn
         self._appended_at = self._seconds()
+
+
+def _no_cursor() -> None:
+    """Tell that there was no transaction yet."""
