@@ -102,7 +102,8 @@ def test_most_commits_append_nothing(tmp_path: Path) -> None:
     process.connection.set_trace_callback(statements.append)
     for number in range(256):
         process.change([f"t/{number}"])
-    assert [statement.split()[0] for statement in statements if statement.split()[0] not in ("SELECT", "BEGIN", "COMMIT")] == ["INSERT"]
+    words = [statement.split()[0] for statement in statements]
+    assert [word for word in words if word not in ("SELECT", "BEGIN", "COMMIT")] == ["INSERT"]
     process.connection.close()
 
 

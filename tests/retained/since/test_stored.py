@@ -250,6 +250,23 @@ def test_pruning_moves_the_mark_and_keeps_what_is_pinned_and_the_last_turn(path:
     assert changed(path, horizons[2]) == ["d", "e"]
 
 
+def test_a_replay_that_never_ends_pins_no_more_than_the_most_changes(path: Path) -> None:
+    """A Session whose client never comes back keeps old changes, but does not fill the disk."""
+    start(path, A)
+    horizons = []
+    for topic in "abcdef":
+        change(path, topic)
+        horizons.append(horizon(path, A))
+    pinned = horizons[1].turn
+    with cursor_of(path) as cursor:
+        assert excess_turn(cursor, 3) == horizons[2].turn
+        assert prune(cursor, 0, 10, pinned, excess_turn(cursor, 3)) == 3
+        assert not is_good(cursor, SQLITE, horizons[1])
+        assert is_good(cursor, SQLITE, horizons[2])
+        assert prune(cursor, NOW + 10**9, 10, horizons[2].turn, excess_turn(cursor, 3)) == 0
+    assert changed(path, horizons[2]) == ["d", "e", "f"]
+
+
 def test_no_token_is_good_from_a_time_without_recording_on(path: Path) -> None:
     start(path, A)
     since = horizon(path, A)

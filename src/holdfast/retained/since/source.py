@@ -5,8 +5,8 @@ another one: it walks through the changed topics in their order, and reads the p
 changes these are the topics whose messages have expired since, and wait for the sweep. All of it is read in the thread
 of long reads.
 
-If pruning has passed the turn meanwhile, the replay ends, and its marker says so. A durable Session's stored turn keeps
-pruning away from it, and so does a source that is in use.
+A durable Session's stored turn keeps the changes after it, and so does a source that is in use, however old they are.
+Beyond ``retainer.changes.max_changes`` they are pruned all the same: then the replay ends, and its marker says so.
 """
 
 from __future__ import annotations

@@ -245,12 +245,19 @@ def turn_before(cursor: Cursor, at: int, most: int) -> int | None:
 def prune(cursor: Cursor, before: int, limit: int, pinned: int | None = None, excess: int | None = None) -> int:
     """Delete at most ``limit`` changes: from before a time (milliseconds), or up to the turn ``excess``.
 
-    Changes after the turn ``pinned`` stay, and so does the last turn. The mark moves in the same transaction. Returns
-    the number of deleted changes.
+    Old changes after the turn ``pinned`` stay, and so does the last turn. Nothing pins excess changes: else a Session
+    whose Client never comes back would fill the disk. The mark moves in the same transaction. Returns the number of
+    deleted changes.
     """
-    cursor.execute(_PART, (_FOREVER if pinned is None else pinned, limit))
+    upto = _FOREVER if pinned is None else pinned
     most = -1 if excess is None else excess
-    old = list(takewhile(lambda change: change[1] < before or change[0] <= most, cursor.fetchall()))
+    cursor.execute(_PART, (max(upto, most), limit))
+    old = list(
+        takewhile(
+            lambda change: change[0] <= most or (change[0] <= upto and change[1] < before),
+            cursor.fetchall(),
+        )
+    )
     if not old:
         return 0
     turn, latest = old[-1][0], max(changed_at for _, changed_at in old)
