@@ -23,6 +23,7 @@ pytestmark = pytest.mark.e2e
 PAGE = ROOT / "docs" / "extensions" / "policies.md"
 INTERVALS = PAGE.with_name("write-interval.md")
 LISTENER = '[listeners.default]\nendpoint = "tcp:0:interface=127.0.0.1"\n'
+HISTORY = "[retainer.history]\nenable = true\n"
 
 
 def of_page(language: str, page: Path = PAGE) -> str:
@@ -34,7 +35,7 @@ def of_page(language: str, page: Path = PAGE) -> str:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with the policies of the page."""
     folder = tmp_path_factory.mktemp("policies")
-    (folder / "holdfast.toml").write_text(LISTENER + of_page("toml"))
+    (folder / "holdfast.toml").write_text(LISTENER + HISTORY + of_page("toml"))
     running = BrokerProcess(
         folder, "--config", str(folder / "holdfast.toml"), listen=False, program=HOLDFAST_RUN
     ).start()
@@ -124,9 +125,15 @@ def test_the_command_explains_the_policies_in_use(broker: BrokerProcess) -> None
     assert '  write_interval = "60s"' in shown
     assert "  announce_expiry = true" in shown
     assert "  force_retain = false  # as for all topics" in shown
-    (broker.directory / "holdfast.toml").write_text(LISTENER + '[[retainer.policies]]\nfilter = "meters/+"\n')
+    assert "  history = true  # as for all topics" in shown
+    assert '  history_keep = "604800s"  # as for all topics' in shown
+    holdfast(broker, "retainer", "set", "meters/7", "1")
+    (broker.directory / "holdfast.toml").write_text(LISTENER + HISTORY + '[[retainer.policies]]\nfilter = "meters/+"\n')
     told = json.loads(holdfast(broker, "reload", "--json"))
     assert [one["key"] for one in told["changed"]] == ["retainer.policies"]
     explained = json.loads(holdfast(broker, "retainer", "policy", "explain", "meters/7", "--json"))
     assert explained["policy"] == {"number": 1, "filter": "meters/+"}
     assert not any(one["by_policy"] for one in explained["options"])
+    holdfast(broker, "retainer", "set", "meters/7", "2")
+    recorded = [json.loads(line) for line in holdfast(broker, "retainer", "history", "meters/7", "--json").splitlines()]
+    assert [(one["origin"], one["payload"]) for one in recorded] == [("api", "Mg=="), ("baseline", "MQ==")]
