@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from examples.building.clock import VARIABLE
 
 #: Seconds after which a broker that does not end is killed.
 _PATIENCE = 60.0
@@ -20,9 +23,6 @@ data_dir = "data"
 
 [listeners.default]
 endpoint = "tcp:1883:interface=127.0.0.1"
-
-[retainer]
-msg_clear_interval = "1s"    # lets the short bookings expire while the day is played
 
 [retainer.history]
 enable = true
@@ -42,18 +42,20 @@ def configure(folder: Path) -> Path:
 
 
 @contextmanager
-def broker(file: Path) -> Iterator[int]:
-    """Run the broker with a configuration on a free port, and give the port. It gets SIGTERM at the end of the block.
+def broker(file: Path, clock: Path) -> Iterator[int]:
+    """Run a broker with a configuration and with the clock in a file, on a free port, and give the port.
+
+    It gets SIGTERM at the end of the block.
 
     Its log is ``broker.log`` beside the configuration. Raises :class:`NotStarted`.
     """
-    twistd = Path(sys.executable).parent / "twistd"
-    command = [str(twistd), "-n", "--pidfile=", "holdfast", "--config", str(file)]
+    command = [sys.executable, "-m", "examples.building.clocked_broker", "-n", "--pidfile=", "holdfast"]
     log = file.with_name("broker.log")
     with log.open("wb") as errors:
         # In a session of its own, so that Ctrl-C reaches only this process, which then ends the broker in order.
         process = subprocess.Popen(
-            [*command, "--listen", "tcp:0:interface=127.0.0.1"],
+            [*command, "--config", str(file), "--listen", "tcp:0:interface=127.0.0.1"],
+            env={**os.environ, VARIABLE: str(clock.absolute())},
             stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
         )  # fmt: skip
         try:

@@ -1,4 +1,4 @@
-"""The whole day: its clients, and all its events in order. The same seed gives the same day."""
+"""The whole day: its clients, and all its events in order. The same seed and the same start give the same events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from examples.building import plant, rooms
-from examples.building.events import HOUR, Back, Event, Lost, Message, clock, encoded
+from examples.building.events import HOUR, HOURS, Back, Day, Event, Lost, Message, encoded
 from examples.building.rooms import Room
 
-HOURS = 24
 _ROOMS, _FLOORS, _NODES = 2140, 20, 12
 #: One in so many gateways loses its connection, for so many seconds.
 _UNRELIABLE = 4
@@ -28,47 +27,47 @@ class Client:
 
 @frozen
 class Building:
-    """A building with so many rooms, floors and Edge Nodes; ``seed`` decides the rest."""
+    """A building with so many rooms, floors and Edge Nodes, on a day."""
 
     rooms: int
     floors: int
     nodes: int
-    seed: int
+    day: Day
 
     @classmethod
-    def of(cls, scale: float, seed: int) -> Building:
+    def of(cls, scale: float, day: Day) -> Building:
         """Return a building; at scale 1 it has about 50,000 topics."""
-        return cls(max(4, round(_ROOMS * scale)), max(2, round(_FLOORS * scale)), max(2, round(_NODES * scale)), seed)
+        return cls(max(4, round(_ROOMS * scale)), max(2, round(_FLOORS * scale)), max(2, round(_NODES * scale)), day)
 
     def clients(self) -> list[Client]:
         """Return all publishers. Every fourth gateway is an old one, with MQTT 3.1.1."""
         gateways = [
-            Client(gateway(floor), 4 if floor % 4 == 3 else 5, (status(floor), _state("offline", None), True))
+            Client(gateway(floor), 4 if floor % 4 == 3 else 5, (status(floor), encoded(state="offline", at=None), True))
             for floor in range(1, self.floors + 1)
         ]
         nodes = [Client(plant.node(number), 5, (*plant.death(number), False)) for number in range(1, self.nodes + 1)]
-        host = Client(plant.HOST, 5, (plant.HOST_STATE, plant.host_state(False, 0), True))
+        host = Client(plant.HOST, 5, (plant.HOST_STATE, plant.host_state(self.day, False, 0), True))
         services = ("facility", "booking-service", "access-control", "vibration-probe", "sparkplug-curator")
         return [*gateways, *nodes, host, *(Client(name) for name in services)]
 
     def first_values(self) -> Iterator[Event]:
-        """Give the messages that all devices publish when they are switched on, at midnight."""
-        yield Message(0, plant.HOST, plant.HOST_STATE, plant.host_state(True, 0))
+        """Give the messages that all devices publish when they are switched on, at the start."""
+        yield Message(0, plant.HOST, plant.HOST_STATE, plant.host_state(self.day, True, 0))
         for floor in range(1, self.floors + 1):
-            yield Message(0, gateway(floor), status(floor), _state("online", 0))
+            yield Message(0, gateway(floor), status(floor), self._online(0))
         for room in self._rooms():
-            yield from rooms.first_values(room, self.seed)
+            yield from rooms.first_values(room, self.day)
         for number in range(1, self.nodes + 1):
-            yield from plant.births(number)
+            yield from plant.births(number, self.day)
 
     def hour(self, hour: int) -> list[Event]:
         """Return the events of an hour (0 to 23), in order. A gateway without a connection publishes nothing."""
         begin, end = hour * HOUR, (hour + 1) * HOUR
         found: list[Message] = []
         for room in self._rooms():
-            found += rooms.hourly(room, self.seed, hour)
+            found += rooms.hourly(room, self.day, hour)
         for number in range(1, self.nodes + 1):
-            found += plant.hourly(number, self.seed, hour)
+            found += plant.hourly(number, self.day, hour)
         outages = self._outages()
         away = {gateway(floor): outage for floor, outage in outages.items()}
         present: list[Event] = [event for event in found if not _covers(away.get(event.client), event.at)]
@@ -76,7 +75,7 @@ class Building:
             if begin <= outage.begin < end:
                 present.append(Lost(outage.begin, gateway(floor)))
             if begin <= outage.end < end:
-                online = Message(outage.end, gateway(floor), status(floor), _state("online", outage.end))
+                online = Message(outage.end, gateway(floor), status(floor), self._online(outage.end))
                 present += [Back(outage.end, gateway(floor)), online]
         return sorted(present, key=lambda event: event.at)
 
@@ -88,6 +87,9 @@ class Building:
             floor: _Outage(begin, HOURS * HOUR if floor == unreliable[-1] != unreliable[0] else begin + _OUTAGE)
             for floor, begin in begins.items()
         }
+
+    def _online(self, at: int) -> bytes:
+        return encoded(state="online", at=self.day.clock(at))
 
     def _rooms(self) -> Iterator[Room]:
         for number in range(1, self.rooms + 1):
@@ -115,7 +117,3 @@ def status(floor: int) -> str:
 
 def _covers(outage: _Outage | None, at: int) -> bool:
     return outage is not None and outage.begin <= at < outage.end
-
-
-def _state(state: str, at: int | None) -> bytes:
-    return encoded(state=state, at=None if at is None else clock(at))

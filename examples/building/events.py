@@ -1,17 +1,44 @@
-"""The events of the day: messages, lost connections, and clients that connect again."""
+"""The day that is played, and its events: messages, lost connections, and clients that connect again."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from random import Random
 from typing import Any
 
 from attrs import frozen
 
-#: The day that is played: a Monday.
-_MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 HOUR = 3600
+HOURS = 24
+
+
+@frozen
+class Day:
+    """The 24 hours that are played: ``start`` in UTC, and the ``seed`` of all random numbers.
+
+    Events count the seconds, and messages the hours, from the start. People live by the hour of the clock.
+    """
+
+    start: datetime = datetime(2026, 3, 2, tzinfo=UTC)
+    seed: int = 20260302
+
+    def clock(self, at: int) -> str:
+        """Write a second of the day in the form of the payloads."""
+        return (self.start + timedelta(seconds=at)).isoformat().replace("+00:00", "Z")
+
+    def milliseconds(self, at: int) -> int:
+        """Return a second of the day in milliseconds since the epoch."""
+        return round((self.start.timestamp() + at) * 1000)
+
+    def hour_of_clock(self, hour: int) -> int:
+        """Return the hour (0 to 23) that the clock shows in an hour of the day."""
+        return (self.start.hour + hour) % HOURS
+
+    def chance(self, *parts: object) -> Random:
+        """Return random numbers that depend only on the seed and the parts: other numbers stay as they are."""
+        return Random("/".join(map(str, (self.seed, *parts))))
 
 
 class Kind(Enum):
@@ -57,16 +84,6 @@ class Back:
 
 
 Event = Message | Lost | Back
-
-
-def clock(at: int) -> str:
-    """Write a second of the day in the form of the payloads."""
-    return (_MIDNIGHT + timedelta(seconds=at)).isoformat().replace("+00:00", "Z")
-
-
-def milliseconds(at: int) -> int:
-    """Return a second of the day in milliseconds since the epoch."""
-    return round((_MIDNIGHT.timestamp() + at) * 1000)
 
 
 def encoded(**fields: Any) -> bytes:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from random import Random
 
-from examples.building.events import HOUR, Kind, Message, encoded, milliseconds
+from examples.building.events import HOUR, Day, Kind, Message, encoded
 from examples.building.sparkplug import Metric, payload
 
 HOST = "scada-host"
@@ -27,29 +26,29 @@ def node(number: int) -> str:
     return f"ahu-{number:02}"
 
 
-def births(number: int) -> Iterator[Message]:
+def births(number: int, day: Day) -> Iterator[Message]:
     """Give the births of an Edge Node and of its devices, and their certificates."""
     at = 10 + number
     named = [Metric(0, "bdSeq"), Metric(21.5, "Supply/Temperature", 1), Metric(True, "Running", 2)]
-    yield from _born(number, at, f"spBv1.0/HQ/NBIRTH/{node(number)}", payload(milliseconds(at), 0, named))
+    yield from _born(number, at, f"spBv1.0/HQ/NBIRTH/{node(number)}", payload(day.milliseconds(at), 0, named))
     for fan in range(1, _FANS + 1):
         metrics = [Metric(1450.0, "Speed", 10), Metric("ok", "Status", 11), Metric(12_345 + fan, "Hours", 12)]
         topic = f"spBv1.0/HQ/DBIRTH/{node(number)}/fan-{fan}"
-        yield from _born(number, at, topic, payload(milliseconds(at), fan, metrics))
+        yield from _born(number, at, topic, payload(day.milliseconds(at), fan, metrics))
 
 
-def hourly(number: int, seed: int, hour: int) -> Iterator[Message]:
+def hourly(number: int, day: Day, hour: int) -> Iterator[Message]:
     """Give the measurements of an Edge Node in an hour, with the aliases of its births."""
-    chance = Random(f"{seed}/{node(number)}/{hour}")
+    chance = day.chance(node(number), hour)
     seq = count(_FANS + 1 + hour * (_FANS + _READINGS))
     for fan in range(1, _FANS + 1):
         at = hour * HOUR + 60 + fan
         speed = Metric(round(chance.gauss(1450, 20), 1), alias=10)
-        told = payload(milliseconds(at), next(seq) % 256, [speed, Metric(12_345 + fan + hour, alias=12)])
+        told = payload(day.milliseconds(at), next(seq) % 256, [speed, Metric(12_345 + fan + hour, alias=12)])
         yield Message(at, node(number), f"spBv1.0/HQ/DDATA/{node(number)}/fan-{fan}", told, Kind.SPARKPLUG)
     for reading in range(1, _READINGS + 1):
         at = hour * HOUR + 1000 * reading
-        told = payload(milliseconds(at), next(seq) % 256, [Metric(round(chance.gauss(21, 1), 2), alias=1)])
+        told = payload(day.milliseconds(at), next(seq) % 256, [Metric(round(chance.gauss(21, 1), 2), alias=1)])
         yield Message(at, node(number), f"spBv1.0/HQ/NDATA/{node(number)}", told, Kind.SPARKPLUG)
 
 
@@ -58,9 +57,9 @@ def death(number: int) -> tuple[str, bytes]:
     return f"spBv1.0/HQ/NDEATH/{node(number)}", payload(0, 0, [Metric(0, "bdSeq")])
 
 
-def host_state(online: bool, at: int) -> bytes:
+def host_state(day: Day, online: bool, at: int) -> bytes:
     """Return the payload of the host's STATE. Offline, it is the host's Will."""
-    return encoded(online=online, timestamp=milliseconds(at))
+    return encoded(online=online, timestamp=day.milliseconds(at))
 
 
 def _born(number: int, at: int, topic: str, told: bytes) -> Iterator[Message]:
