@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -14,11 +15,12 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.cli.root import main
+from tests.pipeline.commands import BIN
 from tests.pipeline.tutorial import Shell, steps, words
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE = _ROOT / "docs" / "pipeline" / "tutorial.md"
-_MADE = "make sample"
+_MADE = 'make sample SAMPLE_ARGS="--scale 0.1"'
 
 
 def called(arguments: list[str]) -> str:
@@ -42,6 +44,7 @@ def test_every_command_of_the_tutorial_prints_the_page_s_output(
 ) -> None:
     """In their order, on a hundredth of the data; the real output has each word of the page's output."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(BIN), prepend=os.pathsep)
     shell = Shell(tmp_path, "holdfast-pipeline", called)
     names: dict[str, Any] = {}
     asked = list(steps(_PAGE.read_text(encoding="utf-8")))
