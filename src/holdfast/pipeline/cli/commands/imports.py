@@ -7,7 +7,7 @@ import click
 from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.choices import FILE_FORMATS, IMPORT_MAX_REJECTS, MOST_REJECTS, REJECTS
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import print_result, running
+from holdfast.pipeline.cli.running import print_result, running, say
 from holdfast.pipeline.formatting import number
 from holdfast.retained.importing.verdicts import Merge
 
@@ -48,11 +48,13 @@ def import_(
 ) -> None:
     """Retain the messages in the file or folder SOURCE.
 
-    A broker may run meanwhile: it writes the messages itself, and new subscribers receive them. The exit status is 3 if
-    some messages were rejected, by a rule or by a limit of the broker.
+    A broker may run meanwhile: it writes the messages itself, and new subscribers receive them. A database that does
+    not exist is created. The exit status is 3 if some messages were rejected, by a rule or by a limit of the broker.
     """
     from attrs import asdict
 
+    from holdfast.pipeline.database.connection import check
+    from holdfast.pipeline.database.creation import create_missing
     from holdfast.pipeline.jobs.imports import import_messages
     from holdfast.pipeline.output.folder import Folder
     from holdfast.pipeline.sink.merging import Target
@@ -61,13 +63,17 @@ def import_(
 
     with running("import") as start:
         target = Target(storage, config)
-        options.require_database(storage, config)
+        url = target.url
         if rejects is not None:
             Folder(rejects).require_writable()
         if kind != "parquet":
             files_of(source)
+        created = create_missing(url, make_folder=config is not None)
+        if created is not None:
+            say(f"{created}: there was no database; it is created")
+        check(url)
         spark = start()
-        require_staging(spark, target.url, staging)
+        require_staging(spark, url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
     sentence = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
