@@ -22,11 +22,14 @@ from tests.doubles import START, MemoryBroker
 class RestartableBroker(MemoryBroker):
     """Commits at the end of each turn or, when ``manual``, when :meth:`commit` is called.
 
-    The database is an SQLite file, or the one with this URL.
+    The database is an SQLite file, or the one with this URL. Several nodes may have the same one.
     """
 
-    def __init__(self, place: Path | str, manual: bool = False, start: float = START, **options: Any) -> None:
+    def __init__(
+        self, place: Path | str, manual: bool = False, start: float = START, node: int = 1, **options: Any
+    ) -> None:
         self._place = place
+        self._node = node
         self._options = options
         self.executor = SynchronousExecutor(manual, waits_for_turn=True)
         super().__init__(start=start, **options)
@@ -37,7 +40,7 @@ class RestartableBroker(MemoryBroker):
         """Open the database's store."""
         url = self._place if isinstance(self._place, str) else f"sqlite:///{self._place}"
         self.durable = DurableStore(
-            url, durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
+            url, durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=self._node,
             reactor=self.clock, now=self.now, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         limits = self._options.get("retainer") or RetainerLimits()
@@ -93,7 +96,7 @@ class RestartableBroker(MemoryBroker):
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Kill the process, lose the uncommitted changes, and start another one."""
         self.kill()
-        return RestartableBroker(self._place, manual, self.clock.seconds() + after, **self._options)
+        return RestartableBroker(self._place, manual, self.clock.seconds() + after, self._node, **self._options)
 
     def stop(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Stop the process as SIGTERM does, and start another one."""
@@ -103,4 +106,4 @@ class RestartableBroker(MemoryBroker):
         closed = self.durable.close()
         self.commit()
         assert closed.called
-        return RestartableBroker(self._place, manual, self.clock.seconds() + after, **self._options)
+        return RestartableBroker(self._place, manual, self.clock.seconds() + after, self._node, **self._options)

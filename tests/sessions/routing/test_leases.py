@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.extensions.participation import ANSWER
@@ -251,6 +252,22 @@ def test_after_a_kill(tmp_path: Path, make: str) -> None:
     assert [topic for topic, _ in retained(broker)] == ["back", "plain"]
 
 
+def test_a_client_that_comes_and_goes_after_a_kill(tmp_path: Path) -> None:
+    """What it set in the Session that has ended with the process goes in time; its connections postpone nothing."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = participant(broker, expiry=0)
+    lend(client, SESSION, topic="session")
+    lend(client, CONNECTED, topic="connected")
+    broker = broker.restart()
+    for _ in range(5):
+        broker.advance(13)
+        participant(broker, clean=False).drop()
+    assert retained(broker) == [("connected", b"on")]
+    broker.advance(31)
+    assert retained(broker) == []
+    assert broker.rows("retained_leases") == 0
+
+
 @pytest.mark.parametrize("steps", range(6))
 def test_a_kill_while_a_lease_ends(tmp_path: Path, steps: int) -> None:
     """Killed after any commit: the topic is clear, an absent subscriber gets one empty message, the row is gone."""
@@ -293,3 +310,63 @@ def test_a_newer_message_while_a_lease_ends(tmp_path: Path) -> None:
     assert [payload for _, payload, _, _ in reader.messages()][-1] == b"newer"
     assert retained(broker) == [("t", b"newer")]
     assert broker.rows("retained_leases") == 0
+
+
+class Nodes:
+    """Two nodes with one database. Their time is the same."""
+
+    def __init__(self) -> None:
+        url = fresh_database()
+        self.one, self.two = RestartableBroker(url), RestartableBroker(url, node=2)
+
+    def advance(self, seconds: float) -> None:
+        for node in (self.one, self.two):
+            node.advance(seconds)
+
+    @property
+    def rows(self) -> list[tuple[int, str]]:
+        """The nodes and topics of the stored leases."""
+        with psycopg.connect(str(self.one._place).replace("+psycopg", "")) as connection:
+            return connection.execute("SELECT node, topic FROM retained_leases ORDER BY node, topic").fetchall()
+
+
+def test_a_node_ends_only_its_own_leases() -> None:
+    """The kill of a node, and the start of another one, end no lease of a living client."""
+    nodes = Nodes()
+    lend(participant(nodes.one), CONNECTED, topic="one")
+    lend(participant(nodes.two, "d"), CONNECTED, topic="two")
+    nodes.two = nodes.two.restart()
+    nodes.advance(65)
+    assert retained(nodes.one) == retained(nodes.two) == [("one", b"on")]
+    assert nodes.rows == [(1, "one")]
+
+
+@pytest.mark.parametrize("payload", [b"newer", b""])
+@pytest.mark.parametrize("asked", [(), (SESSION,)])
+def test_a_change_by_another_node_ends_a_lease(payload: bytes, asked: tuple[tuple[str, str], ...]) -> None:
+    """Only the message that has the lease is cleared. The other node's message may have a lease of its own."""
+    nodes = Nodes()
+    lend(participant(nodes.one), CONNECTED)
+    publisher = participant(nodes.two, "d")
+    lend(publisher, *(asked if payload else ()), payload=payload)
+    nodes.one.registry.kick("c")
+    nodes.advance(65)
+    assert retained(nodes.one) == retained(nodes.two) == ([("t", payload)] if payload else [])
+    assert nodes.one.counters.leases_ended == 0
+    assert nodes.rows == ([(2, "t")] if asked and payload else [])
+    nodes.two.registry.kick("d")
+    nodes.two.settle()
+    assert retained(nodes.one) == ([("t", payload)] if payload and not asked else [])
+
+
+def test_a_client_that_moves_to_another_node_and_sends_its_message_again_keeps_it() -> None:
+    """The lease of the first node is over: it is that of the older message."""
+    nodes = Nodes()
+    client = participant(nodes.one)
+    lend(client, CONNECTED)
+    client.drop()
+    lend(participant(nodes.two), CONNECTED)
+    nodes.advance(65)
+    assert retained(nodes.one) == [("t", b"on")]
+    assert nodes.rows == [(2, "t")]
+    assert len(nodes.one.retained.leases) == 0

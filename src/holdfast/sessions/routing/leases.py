@@ -81,6 +81,8 @@ class Leases:
         self.most = most
         self.silent_clears = silent_clears
         self._deadlines = Deadlines("the ends of leases", clock, work, self._due)
+        # Of their own: a client that comes and goes again and again must not postpone them.
+        self._left_deadlines = Deadlines("the ends of leases of the last process", clock, work, self._left_due)
         #: clients that are away, while their time of grace runs
         self._away: set[str] = set()
         #: of Sessions that have ended with the last process, by client
@@ -117,8 +119,7 @@ class Leases:
         """Keep the leases of a client that has connected in time."""
         if client_id in self._away:
             self._away.remove(client_id)
-            if client_id not in self._left:
-                self._deadlines.discard(client_id)
+            self._deadlines.discard(client_id)
 
     def session_ended(self, client_id: str) -> None:
         """End the leases that a client has for its Session, which has ended. Later ones belong to its next Session."""
@@ -136,7 +137,7 @@ class Leases:
                 if session is not None and session.record.identifier == lease.session != 0:
                     continue
                 self._left.setdefault(client_id, []).append(lease)
-                self._deadlines.set(client_id, self._restart_grace)
+                self._left_deadlines.set(client_id, self._restart_grace)
             elif client_id not in self._away:
                 self._wait(client_id, self._restart_grace)
 
@@ -144,6 +145,7 @@ class Leases:
         """End no more leases: the broker stops, and the next process restores them."""
         self._stopped = True
         self._deadlines.stop()
+        self._left_deadlines.stop()
         self._line.clear()
         self._away.clear()
         self._left.clear()
@@ -156,11 +158,12 @@ class Leases:
         self._deadlines.set(client_id, delay)
 
     def _due(self, client_id: str) -> Iterator[int]:
-        leases = self._left.pop(client_id, [])
-        if client_id in self._away:
-            self._away.remove(client_id)
-            leases.extend(lease for lease in self._book.of(client_id) if lease.term is LeaseTerm.CONNECTED)
-        self._end(leases)
+        self._away.remove(client_id)
+        self._end([lease for lease in self._book.of(client_id) if lease.term is LeaseTerm.CONNECTED])
+        return iter(())
+
+    def _left_due(self, client_id: str) -> Iterator[int]:
+        self._end(self._left.pop(client_id))
         return iter(())
 
     def _end(self, leases: list[Lease]) -> None:
