@@ -17,6 +17,7 @@ from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
 from holdfast.pipeline.jobs.imports import Imported
 from holdfast.pipeline.jobs.publish import Published
+from holdfast.pipeline.jobs.sync import Synced
 from holdfast.pipeline.jobs.tree import Tree
 from holdfast.pipeline.shapes.totals import ShapesFound
 
@@ -33,6 +34,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("audit", AuditResult, ()),
         ("decode", Decoded, ()),
         ("publish", Published, ()),
+        ("sync", Synced, ()),
         ("shapes", ShapesFound, ()),
         ("tree", Tree, ()),
         ("filters", FilterDeliveries, ("messages", "bytes", "flow")),

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.pipeline.database.connection import Source
     from holdfast.pipeline.database.snapshot import Snapshot, snapshot_of
+    from holdfast.pipeline.lake.reading import read_delta
     from holdfast.pipeline.sources.tables import read_history, read_retained
     from holdfast.pipeline.spark import register
 
-__all__ = ["Snapshot", "Source", "read_history", "read_retained", "register", "snapshot_of"]
+__all__ = ["Snapshot", "Source", "read_delta", "read_history", "read_retained", "register", "snapshot_of"]
 
 _MODULES = {
     "Snapshot": "database.snapshot",
     "Source": "database.connection",
+    "read_delta": "lake.reading",
     "read_history": "sources.tables",
     "read_retained": "sources.tables",
     "register": "spark",

@@ -12,6 +12,7 @@ from holdfast.pipeline.errors import WrongUsage
 
 #: The key of --verbose in Click's context.
 VERBOSE = "holdfast.pipeline.verbose"
+_LEAST_SIZE = 1 << 20
 
 Command = Callable[..., Any]
 
@@ -74,6 +75,32 @@ def milliseconds(text: str) -> int:
         return moment_of(text, time.time_ns() // 1_000_000)
     except BadTime as error:
         raise WrongUsage(f"{text!r} is not a time; write it as {ALLOWED}") from error
+
+
+def seconds(option: str, text: str, least: float = 0.0) -> float:
+    """Return the seconds of a duration such as "30s" or "7d". Raises :class:`PipelineError`."""
+    from holdfast.config.units import parse_duration
+
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {text!r} is not a duration; write it as in 30s, 1h30m or 7d") from error
+    if found < least:
+        raise WrongUsage(f"{option}: {text} is too short; the shortest duration is {least:g}s")
+    return found
+
+
+def bytes_of(option: str, text: str) -> int:
+    """Return the bytes of a size of at least 1MB, such as "128MB". Raises :class:`PipelineError`."""
+    from holdfast.config.units import parse_size
+
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {text!r} is not a size; write it as in 64MB or 1GB") from error
+    if found < _LEAST_SIZE:
+        raise WrongUsage(f"{option}: {text} is too small; the smallest size is 1MB")
+    return found
 
 
 def _set_verbose(context: click.Context, _option: click.Parameter, value: bool) -> None:

@@ -21,6 +21,7 @@ COMMANDS = {
     "publish": ("publish", "Publish the output of other commands as a Delta table."),
     "report": ("report", "Write a page about the retained messages."),
     "shapes": ("shapes", "Find the shapes of the retained topics."),
+    "sync": ("sync", "Keep Delta tables of the history and of the retained messages."),
     "tree": ("tree", "Count the retained messages below each prefix of topics."),
 }
 

@@ -44,6 +44,17 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
 
 
 @contextmanager
+def failing_in_one_line() -> Iterator[None]:
+    """End a command without Spark with one line and status 1, or 2 for a wrong command line, on its errors."""
+    try:
+        yield
+    except PipelineError as error:
+        if click.get_current_context().meta.get(VERBOSE, False):
+            raise
+        fail(str(error), ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED)
+
+
+@contextmanager
 def checking_options() -> Iterator[None]:
     """Take errors in the values of options for a wrong command line."""
     try:

@@ -7,9 +7,10 @@ change finds itself there and does nothing.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -22,6 +23,8 @@ from holdfast.pipeline.output.parquet import File
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_COLOURED_ARROW = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m")
+
 
 class Table:
     """The Delta table in a folder; ``partition_by`` are the columns that name its subfolders.
@@ -31,7 +34,7 @@ class Table:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._lake = _package()
+        self._lake = delta_package()
 
     @property
     def version(self) -> int:
@@ -101,22 +104,39 @@ class Table:
                 "name another table"
             )
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (self._lake.exceptions.DeltaError, OSError) as error:
-            text = " ".join(str(error).split())
-            raise PipelineError(f"{self._uri}: Delta reports: {text}") from error
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self._uri)
 
 
-def _package() -> ModuleType:
+@contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """Turn the errors of the package about the table at a URI into :class:`PipelineError`."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        text = _in_one_line(error)
+        raise PipelineError(
+            f"{uri}: another job has changed the table at the same time; run this one again (Delta reports: {text})"
+        ) from error
+    except (DeltaError, OSError) as error:
+        raise PipelineError(f"{uri}: Delta reports: {_in_one_line(error)}") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return the text of an error without the lines and the colours in which Delta shows its causes."""
+    return " ".join(_COLOURED_ARROW.sub(":", str(error)).split())
+
+
+def delta_package() -> ModuleType:
+    """Return the package ``deltalake``. Raises :class:`PipelineError` if it is not installed."""
     try:
         import deltalake
         import deltalake.exceptions
         import deltalake.transaction
     except ImportError as error:
-        raise PipelineError("deltalake is not installed; publishing needs: pip install 'holdfast[delta]'") from error
+        raise PipelineError("deltalake is not installed; Delta tables need: pip install 'holdfast[delta]'") from error
     return deltalake
 
 

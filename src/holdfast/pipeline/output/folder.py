@@ -19,6 +19,11 @@ from holdfast.pipeline.errors import PipelineError
 _NAMED_BY_HADOOP = re.compile(r"^s3[an]://")
 
 
+def usual_uri(uri: str) -> str:
+    """Return a URI as Arrow and Delta name it; a local path stays as it is."""
+    return _NAMED_BY_HADOOP.sub("s3://", uri)
+
+
 class Folder:
     """A folder in which jobs read and write files of their own. Raises :class:`PipelineError` if it cannot be used."""
 
@@ -33,7 +38,7 @@ class Folder:
             if local:
                 self._system, self._path = fs.LocalFileSystem(), self.uri
             else:
-                self._system, self._path = fs.FileSystem.from_uri(_NAMED_BY_HADOOP.sub("s3://", self.uri))
+                self._system, self._path = fs.FileSystem.from_uri(usual_uri(self.uri))
         except (ValueError, OSError) as error:
             raise PipelineError(f"{path}: is not a folder that can be written ({_reason(error)})") from error
 

@@ -18,6 +18,8 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.errors import PipelineError
+from holdfast.retained.history.entry_rules import stored_at_sql
+from holdfast.storage.revisions import TIME_SHIFT
 
 _TIME = pa.timestamp("us", "UTC")
 
@@ -65,6 +67,11 @@ HISTORY: tuple[Column, ...] = (
     _text("username"), _text("origin", False), _time("changed_at", False), _time("expires_at", True),
     _integer("size"), _integer("revision"), _PROPERTIES,
 )  # fmt: skip
+
+#: ``stored_at`` of the message that an entry of the history sets: the history has no such column.
+STORED_AT_OF_ENTRY = Column(
+    "stored_at", f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000", TimestampType(), _TIME, False
+)
 
 
 def struct_of(columns: Sequence[Column]) -> StructType:

@@ -11,20 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from attrs import evolve
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.pipeline.database.connection import ReadTransaction, check
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.columns import Column
+from holdfast.pipeline.sources.columns import STORED_AT_OF_ENTRY, Column
 from holdfast.pipeline.sources.history import EntryRange, EntryReader
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.ranges import Condition
-from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
+from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
-from holdfast.storage.revisions import TIME_SHIFT
-
-_STORED_AT = f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000"
 
 
 class PastRange(EntryRange):
@@ -40,7 +36,7 @@ class PastReader(EntryReader, DataSourceReader):
 
     def __init__(self, options: Options, columns: tuple[Column, ...], at: int) -> None:
         # The history has no column stored_at: it follows from the entry.
-        found = [evolve(column, sql=_STORED_AT) if column.name == "stored_at" else column for column in columns]
+        found = [STORED_AT_OF_ENTRY if column.name == STORED_AT_OF_ENTRY.name else column for column in columns]
         super().__init__(options, tuple(found), Condition(retained_sql("?"), (at,)))
         self._at = at
 

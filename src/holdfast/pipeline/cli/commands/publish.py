@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import fail, print_result
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.cli.running import failing_in_one_line, print_result
 from holdfast.pipeline.formatting import number
 
 
@@ -27,10 +26,8 @@ def publish(source: str, as_json: bool, delta: bool, table: str | None) -> None:
 
     if not delta:
         raise click.UsageError("name the format: --delta")
-    try:
+    with failing_in_one_line():
         done = publish_in_place(Folder(source)) if table is None else publish_to(Folder(source), Folder(table))
-    except PipelineError as error:
-        fail(str(error))
     print_result(
         asdict(done),
         as_json,

@@ -1,0 +1,71 @@
+"""``holdfast-pipeline sync``."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import end_signals, failing_in_one_line, print_result
+from holdfast.pipeline.formatting import number
+
+
+@click.command()
+@options.database
+@options.console
+@click.option("--to", "out", required=True, help="The folder of the tables, or s3://bucket/folder.")
+@click.option("--once", is_flag=True, help="End at the present end of the history. This is the default.")
+@click.option("--every", help="Continue until SIGTERM or Ctrl-C, and look for changes every so often, as in 30s.")
+@click.option("--rows", type=click.IntRange(1), default=50_000, show_default=True, help="Most changes in a batch.")
+@click.option("--allow-gap", is_flag=True, help="Go on if changes were pruned before they were read.")
+@click.option("--file-size", default="128MB", show_default=True, help="Small files are joined up to this size.")
+@click.option(
+    "--small-files", type=click.IntRange(2), default=16, show_default=True,
+    help="Join the small files of a day, or of the present messages, once there are so many.",
+)  # fmt: skip
+@click.option("--keep", default="7d", show_default=True, help="Delete files that no version of this time has.")
+def sync(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    out: str,
+    once: bool,
+    every: str | None,
+    rows: int,
+    allow_gap: bool,
+    file_size: str,
+    small_files: int,
+    keep: str,
+) -> None:
+    """Bring Delta tables in a folder up to date with the broker, exactly once for each change.
+
+    TO/changes has every change of the history by date, TO/current has the retained messages. It needs no Spark.
+    """
+    from attrs import asdict
+
+    from holdfast.pipeline.database.connection import Source
+    from holdfast.pipeline.database.location import url_of
+    from holdfast.pipeline.errors import WrongUsage
+    from holdfast.pipeline.jobs.sync import Sync
+    from holdfast.pipeline.lake.upkeep import Upkeep
+    from holdfast.pipeline.output.folder import Folder
+
+    signals = end_signals()
+    if every is not None:
+        signals.finish_first()
+    with failing_in_one_line():
+        if once and every is not None:
+            raise WrongUsage("--once and --every exclude each other")
+        upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
+        interval = None if every is None else options.seconds("--every", every, least=0.1)
+        source = Source(url_of(storage, config))
+        job = Sync(source, Folder(out), rows, upkeep=upkeep, allow_gap=allow_gap)
+        done = job.run(lambda: signals.received, interval)
+    sentence = (
+        f"{out} has every change up to {number(done.last_seq)} ({number(done.added)} are new), and "
+        f"{number(done.messages)} retained messages"
+        if done.last_seq
+        else f"{out} has no changes yet; the broker records them if retainer.history.enable is true"
+    )
+    if done.lost:
+        sentence += f"; {number(done.lost)} changes were pruned before they were read"
+    print_result(asdict(done), as_json, sentence)

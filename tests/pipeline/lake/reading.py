@@ -1,0 +1,54 @@
+"""The rows that a synced folder must have, from the database, and those that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from holdfast.pipeline import Source
+from tests.pipeline.stores import Filled
+
+Rows = list[dict[str, Any]]
+
+_HISTORY = (
+    "SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision, "
+    "properties_json FROM retained_history_events ORDER BY seq"
+)
+_RETAINED = (
+    "SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, revision, properties_json "
+    "FROM retained_messages ORDER BY topic"
+)
+_TIMES = ("changed_at", "expires_at", "stored_at")
+
+
+def expected(filled: Filled) -> tuple[Rows, Rows]:
+    """Return the history and the retained messages, as the broker's own views tell them."""
+    with Source(filled.url).transaction() as transaction:
+        return _rows(transaction, _HISTORY), _rows(transaction, _RETAINED)
+
+
+def in_tables(out: Path | str, **storage: Any) -> tuple[Rows, Rows]:
+    """Return the rows of ``changes`` by ``seq``, and of ``current`` by topic, read by Delta's own package."""
+    changes, current = (DeltaTable(f"{out}/{name}").to_pyarrow_table() for name in ("changes", "current"))
+    assert changes["date"].to_pylist() == [at.date() for at in changes["changed_at"].to_pylist()]
+    return plain(changes.drop(["date"]), "seq"), plain(current.drop(["seq"]), "topic")
+
+
+def plain(table: pa.Table, order: str) -> Rows:
+    """Return rows in an order, with their times in milliseconds since the epoch."""
+    for name in set(_TIMES) & set(table.column_names):
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
+    rows: Rows = table.to_pylist()
+    return sorted(rows, key=lambda row: row[order])
+
+
+def _rows(transaction: Any, statement: str) -> Rows:
+    names = statement.removeprefix("SELECT ").partition(" FROM ")[0].split(", ")
+    return [
+        {name: bytes(value) if name == "payload" else value for name, value in zip(names, row, strict=True)}
+        for row in transaction.rows(statement)
+    ]
