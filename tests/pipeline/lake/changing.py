@@ -22,7 +22,7 @@ def prune(filled: Filled, horizon: int) -> None:
     """Delete the entries that only moments before ``horizon`` need."""
 
     def delete(cursor: Any) -> None:
-        while prune_part(cursor, horizon, None, 1000).more:
+        while prune_part(cursor, horizon, 0, None, 1000).more:
             pass
 
     _write(filled, delete)
