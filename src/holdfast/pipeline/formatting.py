@@ -30,6 +30,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def quantity(value: float) -> str:
+    """Return a measured value with at most six digits: 21.5, 1,013.25, 1.2e+12."""
+    return f"{value:,.6g}"
+
+
 def counted(value: int, noun: str) -> str:
     """Return a count with its noun: 1 message, 2,000 messages."""
     return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"

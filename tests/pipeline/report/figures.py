@@ -21,6 +21,14 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
+from holdfast.pipeline.report.shape_details import (
+    WHOLE,
+    ExampleMessage,
+    KindTotals,
+    NumberTotals,
+    ShapeDetails,
+    ValueStep,
+)
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.retained.replay.flow_settings import FlowSettings
 
@@ -73,6 +81,19 @@ def shape(text: str, messages: int = 1000, unlike: int = 0) -> ShapeTotals:
     )  # fmt: skip
 
 
+def details(names: tuple[str, ...]) -> ShapeDetails:
+    """Return details with numbers, and two kinds of payloads."""
+    course = tuple(ValueStep(NOW - DAY + hour * 3_600_000, hour, hour + 1.5, hour + 2) for hour in range(24))
+    numbers = tuple(
+        NumberTotals(f".{one}", 1000, -3.0, 0.0, 12.0, 24.0, 1e9, tuple(range(24)), course) for one in names[:3]
+    )
+    kinds = tuple(
+        KindTotals(kind, 900, 9000, ExampleMessage(one, one, NOW - 60_000), ExampleMessage(one, one, NOW - DAY))
+        for kind, one in zip(("object", "text"), names, strict=False)
+    )
+    return ShapeDetails(kinds, (*numbers, NumberTotals(WHOLE, 5, 1.0, 1.0, 1.0, 1.0, 1.0, (5,) + (0,) * 23)))
+
+
 def shapes_found(names: tuple[str, ...]) -> ShapesFound:
     shapes = tuple(shape(one, 1000 - place, place % 2) for place, one in enumerate(names))
     return ShapesFound(NOW, sum(one.messages for one in shapes), 10_000, 0, 1000, shapes)
@@ -91,6 +112,7 @@ def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
         stale_after=30 * 86_400,
         totals=ReportTotals(messages, messages * 10, 4000, 12, 7000, messages // 3, 30, 300, 20, 200),
         shapes=shapes_found(names),
+        details={one: details(names) for one in names},
         branches=branches + below,
         stale=branches,
         sizes=tuple(BandTotals(key, 10 * key, 2**key) for key in range(13)),
@@ -108,7 +130,7 @@ def figures(names: tuple[str, ...] = ("plant", "home", "lab")) -> Figures:
 def empty() -> Figures:
     """Return the figures of a database without messages, subscriptions and history."""
     return evolve(
-        figures(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), shapes=shapes_found(()), branches=(),
+        figures(), totals=ReportTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), shapes=shapes_found(()), details={}, branches=(),
         stale=(), sizes=(), ages=(), largest=(), oldest=(), clients=(),
         expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None,
         history=None,

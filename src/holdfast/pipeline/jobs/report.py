@@ -14,6 +14,7 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
+from holdfast.pipeline.jobs.shape_details import details_of
 from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
 from holdfast.pipeline.jobs.tree import branches
 from holdfast.pipeline.report.figures import (
@@ -28,6 +29,7 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
+from holdfast.pipeline.report.shape_details import paged
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
@@ -67,13 +69,16 @@ def report(
             drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
-        shapes, _ = shapes_of(spark, snapshot, kept, Patterns())
+        shapes, known = shapes_of(spark, snapshot, kept, Patterns())
+        history = history_of(spark, snapshot)
+        with_pages = [one.shape for one in paged(shapes.shapes)]
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
             stale_after=stale_after,
             totals=totals,
             shapes=shapes,
+            details=details_of(spark, snapshot, kept, known, with_pages, history),
             branches=drawn,
             stale=stale,
             # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
@@ -88,7 +93,7 @@ def report(
             expiry=_expiry(kept),
             flow=flow,
             deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
-            history=history_of(spark, snapshot),
+            history=history,
         )
     finally:
         kept.unpersist()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import frozen
 
 from holdfast.pipeline.filters.deliveries import FilterDeliveries
+from holdfast.pipeline.report.shape_details import ShapeDetails
 from holdfast.pipeline.shapes.totals import ShapesFound
 from holdfast.retained.replay.flow_settings import FlowSettings
 
@@ -134,8 +137,9 @@ class History:
 class Figures:
     """All figures of a report on a ``database`` at ``taken_at``. A message is stale after ``stale_after`` seconds.
 
-    ``branches`` are the larger prefixes. ``stale`` are prefixes with stale messages only. ``deliveries`` is None if no
-    Topic Filters were requested, ``history`` if the database has none.
+    ``details`` has the shapes with pages, by their texts. ``branches`` are the larger prefixes. ``stale`` are prefixes
+    with stale messages only. ``deliveries`` is None if no Topic Filters were requested, ``history`` if the database has
+    none.
     """
 
     database: str
@@ -143,6 +147,7 @@ class Figures:
     stale_after: int
     totals: ReportTotals
     shapes: ShapesFound
+    details: Mapping[str, ShapeDetails]
     branches: tuple[PrefixTotals, ...]
     stale: tuple[PrefixTotals, ...]
     sizes: tuple[BandTotals, ...]

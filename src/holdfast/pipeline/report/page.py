@@ -12,10 +12,11 @@ from importlib.resources import files
 from markupsafe import Markup
 
 from holdfast.pipeline.formatting import short, span
-from holdfast.pipeline.report import charts
+from holdfast.pipeline.report import charts, value_charts
 from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
 from holdfast.pipeline.report.findings import SEVERITIES, findings
+from holdfast.pipeline.report.shape_details import anchor, paged
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 from holdfast.version import version
@@ -28,7 +29,6 @@ _PARTS = (
 )  # fmt: skip
 _PREFIXES_LISTED = 20
 _FILTERS_LISTED = 15
-_SHAPES_LISTED = 200
 _HOUR = 3600
 
 
@@ -38,10 +38,12 @@ def page(found: Figures, title: str = "Retained messages") -> str:
     totals, branches = found.totals, found.branches
     by_messages = sorted(branches, key=lambda one: (-one.messages, one.prefix))
     first_levels = [one for one in by_messages if one.depth == 1][: len(found.clients) or 1]
+    listed = paged(found.shapes.shapes)
     deliveries = found.deliveries.deliveries if found.deliveries is not None else ()
     costliest = sorted(deliveries, key=lambda one: (-one.bytes_together, one.topic_filter))[:_FILTERS_LISTED]
     return environment().get_template("page.html").render(
         advice=advice(found),
+        anchors={one.shape: anchor(one.shape) for one in listed},
         change_rate=change_rate,
         charts=charts,
         costliest=costliest,
@@ -49,7 +51,7 @@ def page(found: Figures, title: str = "Retained messages") -> str:
         first_levels=[NamedTotals(one.prefix, one.messages, one.bytes) for one in first_levels],
         found=found,
         largest_prefixes=by_messages[:_PREFIXES_LISTED],
-        listed_shapes=found.shapes.shapes[:_SHAPES_LISTED],
+        listed_shapes=listed,
         map_height=HEIGHT,
         parts=_PARTS,
         policy=_policy(style, script),
@@ -59,6 +61,7 @@ def page(found: Figures, title: str = "Retained messages") -> str:
         tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
         tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
         title=title,
+        value_charts=value_charts,
         version=version(),
     )  # fmt: skip
 

@@ -1,0 +1,195 @@
+"""Compute what the pages of shapes show: examples of each kind of payload, and the numbers in payloads.
+
+The numbers are payloads that are JSON numbers, and the numbers in the first level of JSON objects. Spark finds them
+without a schema: ``variant_explode`` makes a row of each field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.jobs.payload_kinds import json_value
+from holdfast.pipeline.jobs.shapes import shape_number
+from holdfast.pipeline.report.figures import History
+from holdfast.pipeline.report.shape_details import (
+    WHOLE,
+    ExampleMessage,
+    KindTotals,
+    NumberTotals,
+    ShapeDetails,
+    ValueStep,
+)
+from holdfast.pipeline.shapes.shapes import Shapes
+from holdfast.pipeline.sources.tables import read_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+#: Bytes of a payload that are shown.
+_SHOWN = 160
+#: Fields with numbers of one shape, and rows that these are chosen from.
+_FIELDS = 3
+_CANDIDATES = 2000
+_BANDS = 24
+#: Higher values have no place in a distribution: 1e400 is infinite as a double, and means become infinite.
+_HIGHEST = 1e300
+#: The most changes whose values make the course. With more, whole topics are left out.
+_MOST_CHANGES = 1_000_000
+_MOST_STEPS = 48
+_NUMBERS = ("BIGINT", "DOUBLE", "FLOAT")
+_CHOSEN = "shape int, field string, low double, high double"
+
+
+def details_of(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    kept: DataFrame,
+    shapes: Shapes,
+    wanted: Sequence[str],
+    history: History | None,
+) -> dict[str, ShapeDetails]:
+    """Return the details of the shapes with the texts ``wanted``; ``kept`` is a table of ``read_shaped``."""
+    texts = {one.number: one.text for one in shapes.shapes if one.text in set(wanted)}
+    if not texts:
+        return {}
+    shaped = kept.withColumn("shape", shape_number(shapes, F.col("topic"))).where(F.col("shape").isin(list(texts)))
+    shaped = shaped.select("shape", "topic", "kind", "size", "stored_at", "payload").persist()
+    try:
+        kinds = _kinds(shaped)
+        values = _values(shaped.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
+        numbers = _numbers(spark, values)
+        if history is not None and numbers:
+            numbers = _with_courses(spark, snapshot, shaped.select("topic", "shape"), numbers, history)
+    finally:
+        shaped.unpersist()
+    return {text: ShapeDetails(kinds.get(number, ()), tuple(numbers.get(number, ()))) for number, text in texts.items()}
+
+
+def _kinds(shaped: DataFrame) -> dict[int, tuple[KindTotals, ...]]:
+    shown = F.struct(
+        "topic", F.substring("payload", 1, _SHOWN).alias("payload"), F.unix_millis("stored_at").alias("at")
+    )
+    order = F.struct("stored_at", "topic")
+    rows = (
+        shaped.groupBy("shape", "kind")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.max_by(shown, order).alias("newest"),
+            F.min_by(shown, order).alias("oldest"),
+        )
+        .collect()
+    )
+    found: dict[int, tuple[KindTotals, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row.shape, -row.messages, row.kind)):
+        totals = KindTotals(row.kind, row.messages, row.bytes, _example(row.newest), _example(row.oldest))
+        found[row.shape] = (*found.get(row.shape, ()), totals)
+    return found
+
+
+def _example(row: Row) -> ExampleMessage:
+    return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row.at)
+
+
+def _values(messages: DataFrame) -> DataFrame:
+    """Return the numbers in the payloads: ``shape``, ``topic``, ``at``, ``field`` and ``value``."""
+    parsed = messages.withColumn("json", json_value(F.col("payload"))).drop("payload")
+    whole = parsed.select("shape", "topic", "at", F.lit(WHOLE).alias("field"), F.col("json").alias("part"))
+    objects = parsed.where(F.schema_of_variant("json").startswith("OBJECT"))
+    fields = objects.lateralJoin(objects.sparkSession.tvf.variant_explode(F.col("json").outer()))
+    parts = whole.unionByName(
+        fields.select("shape", "topic", "at", F.concat(F.lit("."), "key").alias("field"), F.col("value").alias("part"))
+    )
+    value = F.try_variant_get("part", "$", "double")
+    return parts.where(_is_number(F.col("part"))).select("shape", "topic", "at", "field", value.alias("value"))
+
+
+def _is_number(part: Column) -> Column:
+    kind = F.schema_of_variant(part)
+    return kind.isin(*_NUMBERS) | kind.startswith("DECIMAL")
+
+
+def _numbers(spark: SparkSession, values: DataFrame) -> dict[int, list[NumberTotals]]:
+    """Return the fields with the most numbers of each shape, with their distributions."""
+    finite = values.where(F.abs("value") < _HIGHEST).persist()
+    try:
+        rows = (
+            finite.groupBy("shape", "field")
+            .agg(
+                F.count("*").alias("count"),
+                F.min("value").alias("least"),
+                F.percentile_approx("value", [0.01, 0.5, 0.99], 1000).alias("quantiles"),
+                F.max("value").alias("most"),
+            )
+            .orderBy(F.desc("count"), "shape", "field")
+            .limit(_CANDIDATES)
+            .collect()
+        )
+        found: dict[int, list[NumberTotals]] = {}
+        for row in rows:
+            fields = found.setdefault(row.shape, [])
+            if len(fields) < _FIELDS:
+                low, median, high = row.quantiles
+                fields.append(NumberTotals(row.field, row["count"], row.least, low, median, high, row.most))
+        bands = _bands(finite, _chosen(spark, found)) if found else {}
+    finally:
+        finite.unpersist()
+    return {shape: [evolve(one, bands=bands[shape, one.field]) for one in fields] for shape, fields in found.items()}
+
+
+def _chosen(spark: SparkSession, found: dict[int, list[NumberTotals]]) -> DataFrame:
+    rows = [(shape, one.field, one.low, one.high) for shape, fields in found.items() for one in fields]
+    return F.broadcast(spark.createDataFrame(rows, _CHOSEN))
+
+
+def _bands(values: DataFrame, chosen: DataFrame) -> dict[tuple[int, str], tuple[int, ...]]:
+    """Count the values in bands of equal width."""
+    place = (F.col("value") - F.col("low")) / F.nullif(F.col("high") - F.col("low"), F.lit(0.0)) * _BANDS
+    # A field with a single value has no width: all are in the first band.
+    band = F.floor(F.least(F.greatest(F.coalesce(place, F.lit(0.0)), F.lit(0.0)), F.lit(_BANDS - 1.0)))
+    rows = values.join(chosen, ["shape", "field"]).groupBy("shape", "field", band.cast("int").alias("band")).count()
+    found: dict[tuple[int, str], list[int]] = {}
+    for row in rows.collect():
+        found.setdefault((row.shape, row.field), [0] * _BANDS)[row.band] += row["count"]
+    return {key: tuple(counts) for key, counts in found.items()}
+
+
+def _with_courses(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topics: DataFrame,
+    numbers: dict[int, list[NumberTotals]],
+    history: History,
+) -> dict[int, list[NumberTotals]]:
+    """Add the values over time, from the history of the retained ``topics``, each with its ``shape``."""
+    length = max(1, -(-(history.until - history.since + 1) // _MOST_STEPS))
+    entries = read_history(
+        spark, snapshot.source, to_seq=snapshot.last_seq, columns=("op", "topic", "origin", "changed_at", "payload")
+    ).where((F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.BASELINE.value))
+    share = -(-history.changes // _MOST_CHANGES)
+    if share > 1:
+        entries = entries.where(F.pmod(F.xxhash64("topic"), F.lit(share)) == 0)
+    step = F.floor((F.unix_millis("changed_at") - F.lit(history.since)) / length)
+    shaped = entries.join(topics, "topic").select("shape", "topic", step.alias("at"), "payload")
+    values = _values(shaped).where(F.abs("value") < _HIGHEST)
+    rows: list[Any] = (
+        values.join(_chosen(spark, numbers), ["shape", "field"])
+        .groupBy("shape", "field", "at")
+        .agg(F.min("value").alias("least"), F.mean("value").alias("mean"), F.max("value").alias("most"))
+        .orderBy("at")
+        .collect()
+    )
+    courses: dict[tuple[int, str], tuple[ValueStep, ...]] = {}
+    for row in rows:
+        step_there = ValueStep(history.since + row.at * length, row.least, row.mean, row.most)
+        courses[row.shape, row.field] = (*courses.get((row.shape, row.field), ()), step_there)
+    return {
+        shape: [evolve(one, course=courses.get((shape, one.field), ())) for one in fields]
+        for shape, fields in numbers.items()
+    }
