@@ -63,8 +63,8 @@ class Browser:
             self._events.append(self._next())
 
     def ask(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return the value of a JavaScript expression, or of the promise that it returns."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 

@@ -69,7 +69,8 @@ def history(names: tuple[str, ...]) -> History:
     talkers = tuple(NamedTotals(one, 100 - place, 1000) for place, one in enumerate(names))
     churn = tuple(ChangeStep(NOW - DAY + hour * 3_600_000, hour, 1, 2, 100 * hour) for hour in range(24))
     return History(
-        since=NOW - DAY, until=NOW, step=3600, changes=348, churn=churn, clients=(NamedTotals(None, 3, 0), *talkers),
+        since=NOW - DAY, until=NOW, first_change=NOW - DAY, last_change=NOW, step=3600, changes=348, churn=churn,
+        clients=(NamedTotals(None, 3, 0), *talkers),
         prefixes=talkers, topics=talkers, retained=10, untouched=4, untouched_topics=names,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from holdfast.pipeline.report.column_chart import ceiling
 from holdfast.pipeline.report.figures import Figures, PrefixTotals
 from holdfast.pipeline.report.page import page
+from holdfast.pipeline.report.shape_details import anchor
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, SMALLEST, tiles
 from tests.pipeline.report.browser import CHROMIUM, browser
@@ -262,4 +263,37 @@ def test_the_map_shows_messages_or_bytes_and_zooms(shown: Path, tmp_path: Path) 
         )
         window.ask(f"{tile}.querySelector('rect').dispatchEvent(new MouseEvent('pointermove', {{bubbles: true}}))")
         assert " messages (" in window.ask("document.getElementById('tip').textContent")
+        assert window.complaints == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_tables_are_searched_ordered_and_saved_and_each_shape_has_a_page(shown: Path, tmp_path: Path) -> None:
+    """In a saved table, a topic that begins like a formula is text. Back and forth needs no script."""
+    saved = "globalThis.saved = []; URL.createObjectURL = (blob) => { saved.push(blob); return '#shapes'; };"
+    table = "document.querySelector('.of-shapes')"
+    search = f"const search = {table}.previousSibling.querySelector('input'); search.value = 'ONERROR img';"
+    seen = f"[...{table}.querySelectorAll('tbody tr')].filter(row => !row.hidden).length"
+    first = f"{table}.querySelector('tbody tr').cells[1].textContent"
+    with browser(tmp_path) as window:
+        window.open(shown)
+        window.ask(f"{saved} {search} search.dispatchEvent(new Event('input'))")
+        assert window.ask(seen) == 1
+        window.ask(f"{table}.previousSibling.querySelector('button').click()")
+        assert window.ask("saved.length") == 1
+        lines = window.ask("saved[0].text()").strip().split("\r\n")
+        assert lines[0] == '"shape","messages","bytes","payload","other kinds","changes a day","newest"'
+        assert lines[1].startswith('"""><img src=x onerror=')
+        window.ask("search.value = ''; search.dispatchEvent(new Event('input'))")
+        order = f"{table}.querySelectorAll('th button')[1].click()"
+        window.ask(order)
+        assert window.ask(first) == "1,000"
+        window.ask(order)
+        assert window.ask(first) == "990"
+        address = anchor(HOSTILE[0])
+        pages = "[...document.querySelectorAll('section')].filter(one => one.offsetHeight).map(one => one.id)"
+        window.ask(f"location.hash = '{address}'")
+        assert window.ask(pages) == [address]
+        window.ask("document.querySelector(`#${location.hash.slice(1)} .back a`).click()")
+        assert "shapes" in window.ask(pages)
+        assert address not in window.ask(pages)
         assert window.complaints == []

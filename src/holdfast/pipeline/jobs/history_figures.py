@@ -42,8 +42,13 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
         # A baseline describes messages that were retained before: its entries are no changes.
         is_change = F.col("origin") != ChangeOrigin.BASELINE.value
         changes = entries.where(is_change)
-        first, last, count = entries.agg(
-            F.unix_millis(F.min("changed_at")), F.unix_millis(F.max("changed_at")), F.count_if(is_change)
+        changed_at = F.when(is_change, F.col("changed_at"))
+        first, last, count, first_change, last_change = entries.agg(
+            F.unix_millis(F.min("changed_at")),
+            F.unix_millis(F.max("changed_at")),
+            F.count_if(is_change),
+            F.unix_millis(F.min(changed_at)),
+            F.unix_millis(F.max(changed_at)),
         ).collect()[0]
         since = min([first, *(at for at in begun if at is not None)])
         until = max(last, snapshot.taken_at)
@@ -52,6 +57,8 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
         return History(
             since=since,
             until=until,
+            first_change=since if first_change is None else first_change,
+            last_change=until if last_change is None else last_change,
             step=step,
             changes=count,
             churn=_churn(changes, step),

@@ -168,14 +168,15 @@ def _with_courses(
     history: History,
 ) -> dict[int, list[NumberTotals]]:
     """Add the values over time, from the history of the retained ``topics``, each with its ``shape``."""
-    length = max(1, -(-(history.until - history.since + 1) // _MOST_STEPS))
+    begin = history.first_change
+    length = max(1, -(-(history.last_change - begin + 1) // _MOST_STEPS))
     entries = read_history(
         spark, snapshot.source, to_seq=snapshot.last_seq, columns=("op", "topic", "origin", "changed_at", "payload")
     ).where((F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.BASELINE.value))
     share = -(-history.changes // _MOST_CHANGES)
     if share > 1:
         entries = entries.where(F.pmod(F.xxhash64("topic"), F.lit(share)) == 0)
-    step = F.floor((F.unix_millis("changed_at") - F.lit(history.since)) / length)
+    step = F.floor((F.unix_millis("changed_at") - F.lit(begin)) / length)
     shaped = entries.join(topics, "topic").select("shape", "topic", step.alias("at"), "payload")
     values = _values(shaped).where(F.abs("value") < _HIGHEST)
     rows: list[Any] = (
@@ -187,7 +188,7 @@ def _with_courses(
     )
     courses: dict[tuple[int, str], tuple[ValueStep, ...]] = {}
     for row in rows:
-        step_there = ValueStep(history.since + row.at * length, row.least, row.mean, row.most)
+        step_there = ValueStep(begin + row.at * length, row.least, row.mean, row.most)
         courses[row.shape, row.field] = (*courses.get((row.shape, row.field), ()), step_there)
     return {
         shape: [evolve(one, course=courses.get((shape, one.field), ())) for one in fields]

@@ -110,13 +110,15 @@ class ChangeStep:
 
 @frozen(kw_only=True)
 class History:
-    """The changes between ``since`` and ``until``, in steps of ``step`` seconds.
+    """The changes between ``since`` and ``until``, in steps of ``step`` seconds. There may be none at the ends.
 
     ``untouched`` of the ``retained`` topics were stored once in this time and not updated since.
     """
 
     since: int
     until: int
+    first_change: int
+    last_change: int
     step: int
     changes: int
     churn: tuple[ChangeStep, ...]

@@ -75,12 +75,12 @@ class ShapeDetails:
     @property
     def newest(self) -> ExampleMessage | None:
         """The newest message."""
-        return max((one.newest for one in self.kinds), key=lambda one: one.at, default=None)
+        return max((one.newest for one in self.kinds), key=lambda one: (one.at, one.topic), default=None)
 
     @property
     def oldest(self) -> ExampleMessage | None:
         """The oldest message."""
-        return min((one.oldest for one in self.kinds), key=lambda one: one.at, default=None)
+        return min((one.oldest for one in self.kinds), key=lambda one: (one.at, one.topic), default=None)
 
 
 def anchor(shape: str) -> str:

@@ -46,7 +46,8 @@ def course(numbers: NumberTotals, since: int, until: int) -> Course:
     low = max(min(one.least for one in steps), numbers.low - room)
     high = min(max(one.most for one in steps), numbers.high + room)
     if high <= low:
-        low, high = low - 1, low + 1
+        margin = max(1.0, abs(low) / 1000)
+        low, high = low - margin, low + margin
     whole = max(1, until - since)
 
     def points(chosen: Sequence[ValueStep], values: Sequence[float]) -> list[str]:
