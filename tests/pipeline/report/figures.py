@@ -7,6 +7,7 @@ from attrs import evolve
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed
+from holdfast.pipeline.jobs.payload_kinds import KINDS
 from holdfast.pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
@@ -90,7 +91,7 @@ def details(names: tuple[str, ...]) -> ShapeDetails:
     )
     kinds = tuple(
         KindTotals(kind, 900, 9000, ExampleMessage(one, one, NOW - 60_000), ExampleMessage(one, one, NOW - DAY))
-        for kind, one in zip(("object", "text"), names, strict=False)
+        for kind, one in zip(KINDS, names, strict=False)
     )
     return ShapeDetails(kinds, (*numbers, NumberTotals(WHOLE, 5, 1.0, 1.0, 1.0, 1.0, 1.0, (5,) + (0,) * 23)))
 

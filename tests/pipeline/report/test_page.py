@@ -22,7 +22,7 @@ from holdfast.pipeline.report.shape_details import anchor
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, SMALLEST, tiles
 from tests.pipeline.report.browser import CHROMIUM, browser
-from tests.pipeline.report.figures import HOSTILE, NOW, branch, empty, figures
+from tests.pipeline.report.figures import HOSTILE, NOW, branch, details, empty, figures, shapes_found
 
 
 class _Outline(HTMLParser):
@@ -145,14 +145,20 @@ def test_a_history_of_minutes_gives_no_changes_an_hour() -> None:
 
 
 def test_the_size_of_a_page_is_bounded() -> None:
-    """Here with the most prefixes that are drawn, all with the longest names."""
+    """Here with the most prefixes that are drawn, and more shapes than have pages, all with the longest names."""
     names = tuple(f"{place:04}{'ü' * 30_000}" for place in range(400))
     branches = [PrefixTotals(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     for depth in range(2, 6):
         branches += [PrefixTotals(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     found = figures()
-    large = evolve(found, branches=tuple(branches), totals=evolve(found.totals, messages=10**6, bytes=10**6))
-    assert len(page(large).encode()) < 2_000_000
+    large = evolve(
+        found,
+        branches=tuple(branches),
+        totals=evolve(found.totals, messages=10**6, bytes=10**6),
+        shapes=shapes_found(names * 2),
+        details={name: details(names) for name in names},
+    )
+    assert len(page(large).encode()) < 4_000_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 500)), max_size=12))
