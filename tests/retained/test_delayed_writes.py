@@ -169,6 +169,18 @@ def test_a_clean_stop_writes_what_waits(place: Path | str, killed: bool, kept: b
     after.kill()
 
 
+def test_a_message_that_comes_after_the_stop_is_written(tmp_path: Path) -> None:
+    """It has waited for a quota, for example. Nobody would write it later."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    with_policy(broker)
+    client = broker.client("c")
+    broker.retained.stopService()
+    client.publish("w/a", b"late", 0, True)
+    broker.commit()
+    assert len(broker.retained.delayed) == 0
+    assert replayed(broker.restart()) == {"w/a": b"late"}
+
+
 def test_a_kill_after_an_interval_loses_what_came_later_only(place: Path | str) -> None:
     """Of a topic whose values wait, and of one with acknowledged messages between: nothing older comes back."""
     broker = RestartableBroker(place)

@@ -58,6 +58,7 @@ class DelayedWrites:
         self._tickets: dict[str, CommitTicket] = {}
         self._timers: dict[float, IDelayedCall] = {}
         self._writing: CommitTicket | None = None  #: settled when all that waited has been given to the writer
+        self._stopped = False
         #: how many changes were replaced before they were written
         self.saved = 0
 
@@ -67,7 +68,7 @@ class DelayedWrites:
     def add(self, change: RetainedChange, interval: float) -> bool:
         """Let a change of a message wait for at most ``interval`` seconds. False: there is no room, nothing is done."""
         size = _size(change)
-        if self._writing is not None or self._bytes + size > _MOST_BYTES:
+        if self._stopped or self._writing is not None or self._bytes + size > _MOST_BYTES:
             return False
         if self.drop(change.topic):
             self.saved += 1
@@ -126,7 +127,8 @@ class DelayedWrites:
         return self._writing
 
     def stop(self) -> None:
-        """Give all waiting changes to the writer now."""
+        """Give all waiting changes to the writer now. Let none wait any more: nobody would write it."""
+        self._stopped = True
         self._write_some(len(self._waiting))
         for timer in self._timers.values():
             timer.cancel()
