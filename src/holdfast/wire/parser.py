@@ -44,6 +44,8 @@ from holdfast.wire.runs import Routes, Run, find_run
 #: A longer one is given up at once: a silent Client must not hold the memory of the largest packet it has sent.
 KEPT = 4096
 
+_PINGREQ = b"\xc0\x00"
+
 #: no PUBLISH packets form runs
 NO_TOPICS: dict[int, Routes] = {}
 
@@ -201,6 +203,18 @@ class PacketParser:
             raise
         self.packets += 1
         return packet
+
+    def take_pingreq(self) -> bool:
+        """Parse the next packet if it is a whole PINGREQ; tell whether it is. The owner counts it."""
+        if self._error is not None:
+            return False
+        # Pieces are joined only behind fewer than two bytes: so the cost of many calls stays small.
+        if self._waiting and len(self._data) - self._position < len(_PINGREQ) and not self._join_pieces():
+            return False
+        if not self._data.startswith(_PINGREQ, self._position):
+            return False
+        self._position += len(_PINGREQ)
+        return True
 
     def take_back(self, run: Run | RetainedRun) -> None:
         """Parse the run that :meth:`next_run` has just returned once more, one packet at a time."""

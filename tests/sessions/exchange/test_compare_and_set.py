@@ -15,7 +15,7 @@ from holdfast.messages import ChangeKind
 from holdfast.retained.quota.limits import OnLimit, RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.wire import NO_PROPERTIES, Properties
+from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.store.delayed_store import DelayedStore
@@ -220,8 +220,8 @@ def test_will_with_a_condition_is_refused(condition: tuple[str, str]) -> None:
 class Waiting:
     """A broker whose store commits when the test says so, with a reader and a participant."""
 
-    def __init__(self) -> None:
-        self.broker = MemoryBroker(store=DelayedStore)
+    def __init__(self, retainer: RetainerLimits | None = None) -> None:
+        self.broker = MemoryBroker(store=DelayedStore, retainer=retainer)
         self.reader = self.broker.client("r", 5)
         self.reader.subscribe("#")
         self.client = participant(self.broker)
@@ -243,6 +243,29 @@ def test_later_messages_of_the_client_wait() -> None:
     assert waiting.read() == []
     waiting.commit()
     assert waiting.read() == [("t", b"1"), ("t", b"2"), ("u", b"3")]
+
+
+@pytest.mark.parametrize("limit", [0, 10])
+def test_a_client_whose_message_waits_is_answered_its_pings(limit: int) -> None:
+    """While the database is away, for longer than any Keep Alive, the client does not take its connection for dead.
+
+    A PINGREQ behind another packet waits with that packet.
+    """
+    waiting = Waiting(RetainerLimits(max_retained_messages=limit))
+    client = waiting.client
+    sent = [encode(p.Publish("t", b"1", 1, True, False, 1, Properties(user_properties=(ABSENT,))), 5)]
+    client.raw(b"".join((*sent, encode(p.Pingreq(), 5))))
+    assert client.packets() == [p.Pingresp()]
+    for byte in encode(p.Pingreq(), 5):
+        client.raw(bytes([byte]))
+    assert client.packets() == [p.Pingresp()]
+    client.publish("u", b"2", 0)
+    client.send(p.Pingreq())
+    assert client.packets() == []
+    waiting.commit()
+    waiting.commit()
+    assert [type(packet) for packet in client.packets()] == [p.Puback, p.Pingresp]
+    assert waiting.read() == [("t", b"1"), ("u", b"2")]
 
 
 def test_newer_message_of_another_client_is_never_overtaken() -> None:

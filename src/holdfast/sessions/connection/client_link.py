@@ -146,11 +146,11 @@ class IClientLink(Protocol):
     def take_retained_runs(self, taker: IRetainedRuns) -> None:
         """Take retained runs from now on."""
 
-    def hold(self, reads: bool = True) -> None:
+    def hold(self, reads: bool = True, pings: bool = False) -> None:
         """Act on no further packet until :meth:`release` has been called as often.
 
         Without ``reads`` the transport is not read meanwhile: then the end of the connection is noticed only after all
-        packets that came before it.
+        packets that came before it. With ``pings``, PINGREQ packets that come next are acted on.
         """
 
     def release(self) -> None:

@@ -225,9 +225,9 @@ class Connection:
         """Take retained runs from now on."""
         self._order.take_retained_runs(taker)
 
-    def hold(self, reads: bool = True) -> None:
+    def hold(self, reads: bool = True, pings: bool = False) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""
-        self._order.hold(reads)
+        self._order.hold(reads, pings)
 
     def release(self) -> None:
         """Act on the packets that waited, in their order."""

@@ -10,6 +10,9 @@ A Client may send thousands of short packets in one piece. After :data:`PORTION`
 loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes wait, so that
 the end of the connection is not noticed before the packets that came before it.
 
+A hold may last until a database is back. Then PINGREQ packets that come before all other packets are acted on, so that
+the Client does not take the connection for dead (``pings``).
+
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
 Client that does not wait for its answers costs little memory. The broker cannot hear a paused Client, so the time of
 the pause does not count against its Keep Alive. The connection then watches whether sent bytes leave.
@@ -43,7 +46,7 @@ from holdfast.wire import (
     RunTaker,
     WireError,
 )
-from holdfast.wire.packets import Packet, Pubacks
+from holdfast.wire.packets import Packet, Pingreq, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
@@ -57,6 +60,9 @@ PORTION = 500
 #: Of a run that is taken as a whole, 16 packets count as one, and its stripes count in addition, 4 as one: each stripe
 #: is cut out, answered and encoded by itself, in one to three microseconds.
 RUN_DISCOUNT, STRIPE_DISCOUNT = 16, 4
+
+#: the PINGREQ packets of one hold that are acted on: more than come in an hour
+_MOST_PINGS = 100
 
 
 def _take_none(_run: Run | RetainedRun) -> bool:
@@ -98,6 +104,7 @@ class PacketOrder:
         "_is_unread",
         "_network",
         "_parser",
+        "_pings",
         "_refuse",
         "_state",
         "_take_retained_run",
@@ -132,6 +139,7 @@ class PacketOrder:
         self._taken: tuple[dict[int, Routes], RunTaker | None] | None = None  # the runs, while none are taken
         self._state = _Reading.READY
         self._holds = 0
+        self._pings = 0  # how many PINGREQ packets may still be acted on during the hold
         self._is_unread = False  # until the next packet is acted on
         self._heard_at = clock.seconds()
 
@@ -143,6 +151,7 @@ class PacketOrder:
         self._counters.bytes_received += len(data)
         self._parser.receive_data(data)
         if self._holds:
+            self._act_on_pings()
             self._pause_if_full()
             return
         self._flushes.begin()
@@ -183,13 +192,16 @@ class PacketOrder:
             parser.known, parser.retained_taker = self._taken
             self._taken = None
 
-    def hold(self, reads: bool = True) -> None:
+    def hold(self, reads: bool = True, pings: bool = False) -> None:
         """Act on no further packet until :meth:`release` has been called as often.
 
         Without ``reads`` the transport is not read meanwhile: then the end of the connection is noticed only after all
-        packets that came before it.
+        packets that came before it. With ``pings``, PINGREQ packets that come next are acted on.
         """
         self._holds += 1
+        if pings:
+            self._pings = _MOST_PINGS
+            self._act_on_pings()
         if not reads:
             self._is_unread = True
             self._pause_if_full(0)  # while a packet is acted on, the running loop does it
@@ -200,6 +212,7 @@ class PacketOrder:
         if self._holds:
             return
         self._is_unread = False
+        self._pings = 0
         if self._state is _Reading.PAUSED:
             self._state = _Reading.READY
             self._heard_at = self._clock.seconds()
@@ -281,6 +294,19 @@ class PacketOrder:
             counters.packets_received += parser.packets
             counters.message_bytes_received += parser.publish_bytes
             parser.packets = parser.publish_bytes = 0
+        self._act_on_pings()
+
+    def _act_on_pings(self) -> None:
+        """Act on the PINGREQ packets that come before all others, in a hold with ``pings``."""
+        try:
+            while self._pings and self._state is _Reading.READY and self._parser.take_pingreq():
+                self._pings -= 1
+                self._counters.packets_received += 1
+                action = self.actions[Pingreq]
+                if action is not None:
+                    action(Pingreq())
+        except Exception:  # noqa: BLE001 - it concerns this connection only
+            self._fail(Failure())
 
     def _go_on(self) -> None:
         """Act on the next portion."""

@@ -110,7 +110,7 @@ class ConditionalPublish:
             self._link.client_log.info("its PUBLISH is refused", full)
             self._refuse(ReasonCode.QUOTA_EXCEEDED, str(full))
             return
-        self._link.hold()
+        self._link.hold(pings=True)
         undecided = parts.retained.undecided(self._message)
         asked = succeed(None) if undecided is None else undecided
         asked.addCallback(self._ask).addErrback(self._failed).addErrback(self._link.close_after_error)

@@ -342,8 +342,9 @@ class Publishing:
             if not self._link.is_closed or not message.qos:
                 self._publish(message, identifier, lease)
 
-        # Held even if QoS is 0: otherwise a later message of the topic could be retained before this one.
-        self._link.hold()
+        # Held even if QoS is 0: otherwise a later message of the topic could be retained before this one. A Client may
+        # take PINGRESP for the proof that its QoS 0 messages were taken.
+        self._link.hold(pings=message.qos > 0)
         undecided.addCallback(known).addErrback(self._link.close_after_error)
         undecided.addCallback(lambda _: self._link.release())
 
