@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from holdfast.messages import ApplicationMessage
+from holdfast.messages import ApplicationMessage, ChangeKind
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.routing.operator_publisher import DELIVERIES, OperatorPublisher
@@ -162,6 +162,27 @@ def test_many_notices_leave_turns_to_others() -> None:
     assert publisher.sent == list(range(1, DELIVERIES + 1)) * 5
 
 
+def test_a_subscriber_that_stays_behind_does_not_stop_the_sweep() -> None:
+    """It reads a byte now and then, so it never stalls. Expired messages are removed all the same, and it is told."""
+
+    class Behind(OperatorPublisher):
+        def _is_behind(self, topic: str) -> bool:
+            return True
+
+    broker = MemoryBroker(retainer=RetainerLimits(msg_clear_interval=0))
+    announcing(broker, Behind(broker.router, broker.clock))
+    watcher, client = broker.client("w", 5), broker.client("c", 5)
+    watcher.subscribe("#")
+    for number in range(2000):  # two parts
+        retain(client, str(number))
+    watcher.got(p.Publish)
+    told = 0
+    for _ in range(600):
+        broker.advance(0.05)
+        told += len(watcher.got(p.Publish))
+    assert (told, broker.retained.changes[ChangeKind.EXPIRE]) == (2000, 2000)
+
+
 def test_a_failure_of_the_database_is_survived() -> None:
     """The next look tells it."""
     broker = announcing(MemoryBroker())
@@ -200,7 +221,7 @@ def test_a_stop_leaves_out_the_notices_that_wait(monkeypatch: pytest.MonkeyPatch
     broker = MemoryBroker()
     publisher = OperatorPublisher(broker.router, broker.clock)
     room: Deferred[None] = Deferred()
-    monkeypatch.setattr(publisher, "room", lambda _topic: None if room.called else room)
+    monkeypatch.setattr(publisher, "room", lambda _topic, _patience: None if room.called else room)
     announcing(broker, publisher)
     watcher = broker.client("w", 5)
     watcher.subscribe("#")

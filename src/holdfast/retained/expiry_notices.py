@@ -9,7 +9,9 @@ would be wrong: so the notice of a topic that changes is left out.
     the store answers         a/b and a/c have expired; a notice of a/c waits, none of a/b
     a turn has room           a/c gets its notice
 
-Notices wait for room like the changes of operators, so that a million of them stop nobody.
+Notices wait for room like the changes of operators, so that a million of them stop nobody. The sweep waits for its
+notices. So the notices of one part of a sweep wait for slow subscribers ten seconds at most: else a client that reads
+a byte now and then would end all removal of expired messages.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from zope.interface import Interface
 
@@ -26,6 +29,15 @@ from holdfast.retained.replay.change_feed import Change, ChangeFeed
 
 #: Like that of a clear: a subscriber with QoS 1 gets it also if it is away.
 _QOS = 1
+#: The seconds for which the notices that wait together wait for slow subscribers.
+_PATIENCE = 10.0
+
+
+@define
+class Patience:
+    """The seconds for which slow subscribers may still be waited for."""
+
+    left: float
 
 
 class INoticePublisher(Interface):
@@ -34,8 +46,11 @@ class INoticePublisher(Interface):
     def tell(message: ApplicationMessage) -> None:
         """Send a message to all matching Sessions, in place of queued retained messages of its topic."""
 
-    def room(topic: str) -> Deferred[None] | None:
-        """Return None if a message may be sent to this topic now; else wait, then ask again."""
+    def room(topic: str, patience: Patience | None = None) -> Deferred[None] | None:
+        """Return None if a message may be sent to this topic now; else wait, then ask again.
+
+        It takes the time for which it waits for slow subscribers from the ``patience``, and waits no longer than that.
+        """
 
 
 class ExpiryNotices:
@@ -85,10 +100,11 @@ class ExpiryNotices:
 
     @inlineCallbacks
     def _send(self) -> Generator[Deferred[Any], Any, None]:
+        patience = Patience(_PATIENCE)
         try:
             while self._waiting:
                 topic = next(iter(self._waiting))
-                waiting = self._publisher.room(topic)
+                waiting = self._publisher.room(topic, patience)
                 if waiting is not None:
                     yield waiting
                     continue  # meanwhile the topic may have changed

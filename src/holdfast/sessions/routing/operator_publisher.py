@@ -29,7 +29,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.expiry_notices import INoticePublisher
+from holdfast.retained.expiry_notices import INoticePublisher, Patience
 from holdfast.retained.publisher import IPublisher
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.routing.router import Router
@@ -84,22 +84,27 @@ class OperatorPublisher:
         self._schedule()
         return self._router.publish(message, ChangeOrigin.API)
 
-    def room(self, topic: str) -> Deferred[None] | None:
-        """Return None if a message may be published to this topic now; else wait. Look again when this fires."""
-        if self._used < DELIVERIES and not self._is_behind(topic):
+    def room(self, topic: str, patience: Patience | None = None) -> Deferred[None] | None:
+        """Return None if a message may be published to this topic now; else wait. Look again when this fires.
+
+        It takes the time for which it waits for slow subscribers from the ``patience``, and waits no longer than that.
+        """
+        if self._used < DELIVERIES and not self._waits_for(topic, patience):
             return None
-        return self._wait(topic)
+        return self._wait(topic, patience)
 
     @inlineCallbacks
-    def _wait(self, topic: str) -> Generator[Deferred[Any], Any, None]:
+    def _wait(self, topic: str, patience: Patience | None) -> Generator[Deferred[Any], Any, None]:
         while True:
             if self._used >= DELIVERIES:
                 turn: Deferred[None] = Deferred()
                 self._waiting.append(turn)
                 self._schedule()
                 yield turn
-            elif self._is_behind(topic):
+            elif self._waits_for(topic, patience):
                 yield deferLater(self._clock, _AGAIN)
+                if patience is not None:
+                    patience.left -= _AGAIN
             else:
                 return
 
@@ -115,6 +120,9 @@ class OperatorPublisher:
             self._waiting.popleft().callback(None)
         if self._waiting:
             self._schedule()
+
+    def _waits_for(self, topic: str, patience: Patience | None) -> bool:
+        return (patience is None or patience.left > 0) and self._is_behind(topic)
 
     def _is_behind(self, topic: str) -> bool:
         """Tell whether a subscriber of the topic is behind. All of them are watched: their patience runs together."""
