@@ -232,6 +232,7 @@ CREATE TABLE retained_changes_epochs (
     started BIGINT NOT NULL,
     epoch TEXT NOT NULL,
     history TEXT NOT NULL,
+    gathers SMALLINT,
     PRIMARY KEY (node, number)
 );
 CREATE TABLE retained_changes_kept (

@@ -38,6 +38,7 @@ REVISIONS = (
     "0015",
     "0016",
     "0017",
+    "0018",
 )
 MAKES = ("sqlite", "postgres")
 
@@ -199,6 +200,8 @@ def rows_of(shape: str) -> Contents:
             (*row, rules, f'{{"3600000":[2,{THEN}]}}') for row in rows["retained_history_periods"]
         ]
         rows["retained_history_state"] = [(*row, "00ff00ff00ff00ff") for row in rows["retained_history_state"]]
+    if shape >= "0018":
+        rows["retained_changes_epochs"] = [(*row, 1) for row in rows["retained_changes_epochs"]]
     return rows
 
 
@@ -244,6 +247,8 @@ def step(rows: Contents, to: str) -> Contents:
     elif to == "0017":
         after["retained_history_periods"] = [(*row, None, None) for row in rows["retained_history_periods"]]
         after["retained_history_state"] = [(*row, None) for row in rows["retained_history_state"]]
+    elif to == "0018":
+        after["retained_changes_epochs"] = [(*row, None) for row in rows["retained_changes_epochs"]]
     return after
 
 

@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.since.epochs import Epochs
 from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.since.since import Epochs
 from holdfast.retained.store.recorder import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability

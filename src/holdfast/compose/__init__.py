@@ -93,7 +93,8 @@ from holdfast.retained.past.messages import PastMessages
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.since.since import ChangesSince, Epochs
+from holdfast.retained.since.epochs import Epochs
+from holdfast.retained.since.since import ChangesSince
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.service_manager import ServiceManager

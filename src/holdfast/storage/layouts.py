@@ -100,7 +100,7 @@ api_keys = Layout(
 
 retained_changes = Layout("retained_changes", 2, turn=BIG, topic=TEXT, changed_at=BIG)
 retained_changes_epochs = Layout(
-    "retained_changes_epochs", 2, node=SMALL, number=BIG, started=BIG, epoch=TEXT, history=TEXT
+    "retained_changes_epochs", 2, node=SMALL, number=BIG, started=BIG, epoch=TEXT, history=TEXT, gathers=SMALL
 )
 retained_changes_kept = Layout("retained_changes_kept", 1, id=SMALL, turn=BIG, changed_at=BIG)
 

@@ -368,7 +368,8 @@ retained_changes = Table(
     sqlite_with_rowid=False,
 )
 
-#: The starts of nodes: tokens are of one of them. ``epoch`` is empty for a node that does not record changes.
+#: The starts of nodes: tokens are of one of them. ``epoch`` is empty for a node that does not record changes. With
+#: ``gathers`` 1, the newest changes of a node on Postgres may be in its memory only.
 retained_changes_epochs = Table(
     "retained_changes_epochs",
     metadata,
@@ -377,6 +378,7 @@ retained_changes_epochs = Table(
     Column("started", BigInteger, nullable=False),
     Column("epoch", Text, nullable=False),
     Column("history", Text, nullable=False),
+    Column("gathers", SmallInteger),
 )
 
 #: Its one row, if there is one, is the mark of what is kept: every change after this turn, from this time on.

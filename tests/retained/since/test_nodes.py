@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import psycopg
 import pytest
 from twisted.internet.task import Clock
 
+from holdfast.messages import ChangeOrigin
+from holdfast.retained.since.epochs import Epochs
 from holdfast.retained.since.horizon import Horizon, horizon_of
 from holdfast.retained.since.recording import AppendingRecorder
-from holdfast.retained.since.since import ChangesSince, Epochs
+from holdfast.retained.since.since import ChangesSince
 from holdfast.retained.since.stored import horizon_now
 from holdfast.retained.since.turns import POSTGRES
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.driver import Cursor
+from holdfast.storage.postgres.database import DUMPERS, PostgresCursor
 from tests.postgres import drop, fresh_database, synchronous
-from tests.retained.store.contract import NOW, put
+from tests.retained.store.contract import NOW, clear, put, selection
+from tests.retained.store.slice_topics import topics_of
 from tests.storage.doubles import result_of
 
 
@@ -42,6 +48,23 @@ class Node:
     def brings_changes(self, known: Horizon) -> bool:
         """Tell whether a token brings the changes since it, and not everything."""
         return result_of(self.since.since(known)).turn is not None
+
+    def changed(self, known: Horizon) -> list[str]:
+        """Return what a replay since a token brings."""
+        found = result_of(self.since.since(known))
+        assert found.turn is not None
+        source = self.since.source(found.turn, lambda: None)
+        batch = result_of(source.read(selection("#"), "", 1000, 1000, 1 << 20, False))
+        return [topic for part in batch.slices for topic in topics_of(part, 4)]
+
+    def stored(self) -> list[str]:
+        """Return the topics in the table."""
+
+        def look(cursor: Cursor) -> list[str]:
+            cursor.execute("SELECT DISTINCT topic FROM retained_changes ORDER BY topic")
+            return [topic for (topic,) in cursor.fetchall()]
+
+        return list(result_of(self.store.scan(look)))
 
     def kill(self) -> None:
         """End without a word."""
@@ -102,6 +125,7 @@ def test_after_a_kill_no_earlier_token_is_good_on_any_node(url: str) -> None:
         again = Node(url, 2)
         assert again.since.follows_kill
         assert not again.brings_changes(after)  # its start makes them void once more
+        one.clock.advance(10)
         assert again.brings_changes(again.token())
         again.stop()
 
@@ -121,3 +145,79 @@ def test_a_node_that_was_cut_off_goes_on_with_new_tokens(url: str) -> None:
         assert [one.brings_changes(known) for known in (before, after)] == [False, True]
         result_of(store.ask_writer(two.epochs.end))
         result_of(durable.close())
+
+
+def test_a_node_that_is_alone_gathers_changes_and_appends_them_for_each_token(url: str) -> None:
+    """So a transaction costs nothing more, and what a token knows does not come again."""
+    one = Node(url, 1)
+    put(one.store, "a", b"1")
+    assert one.stored() == ["a"]
+    one.clock.advance(10)
+    put(one.store, "b", b"1")
+    assert one.stored() == ["a"]
+    first = one.token()
+    assert one.stored() == ["a", "b"]
+    put(one.store, "c", b"1")
+    clear(one.store, "a")
+    assert one.changed(first) == ["a", "c"]
+    second = one.token()
+    assert one.changed(second) == []
+    put(one.store, "d", b"1")
+    one.clock.advance(10)
+    assert one.stored() == ["a", "b", "c", "d"]
+    assert one.changed(second) == ["d"]
+    one.stop()
+    again = Node(url, 1)
+    assert again.changed(second) == ["d"]
+    again.stop()
+
+
+def test_a_node_stops_gathering_when_another_one_comes(url: str) -> None:
+    """Until then, the new one brings everything."""
+    one = Node(url, 1)
+    one.clock.advance(10)
+    put(one.store, "a", b"1")
+    known = one.token()
+    put(one.store, "b", b"1")
+    two = Node(url, 2)
+    two.clock.advance(10)
+    put(two.store, "c", b"1")
+    assert not two.brings_changes(known)
+    assert one.changed(known) == ["b", "c"]
+    put(one.store, "d", b"1")
+    one.clock.advance(10)
+    put(one.store, "e", b"1")
+    assert two.changed(known) == one.changed(known) == ["b", "c", "d", "e"]
+    two.stop()
+    one.clock.advance(10)
+    put(one.store, "f", b"1")
+    assert "f" not in one.stored()
+    assert one.changed(known) == ["b", "c", "d", "e", "f"]
+    one.stop()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_failed_transaction_has_appended_is_appended_again(url: str, fails: bool) -> None:
+    """Whether it was committed is looked up in the next transaction."""
+    recorder = AppendingRecorder(NO_RECORDER)
+    recorder.alone = True
+    durable, _ = synchronous(url, 1)
+    durable.open()
+    with closing(psycopg.connect(url.replace("+psycopg", ""), cursor_factory=PostgresCursor)) as connection:
+        for array, dumper in DUMPERS:
+            connection.adapters.register_dumper(array, dumper)
+        cursor: Cursor = connection.cursor()
+        recorder.record_stored(cursor, ["a", "b"], NOW, ChangeOrigin.PUBLISH)
+        recorder.append_gathered(cursor)
+        recorder.append_gathered(cursor)
+        recorder.record_stored(cursor, ["c"], NOW, ChangeOrigin.PUBLISH)
+        connection.rollback() if fails else connection.commit()
+        assert recorder.has_gathered
+        recorder.append_gathered(cursor)
+        connection.commit()
+        cursor.execute("SELECT topic FROM retained_changes ORDER BY topic")
+        assert [topic for (topic,) in cursor.fetchall()] == ["a", "b", "c"]
+        connection.commit()
+        recorder.append_gathered(cursor)
+        assert not recorder.has_gathered
+    result_of(durable.close())

@@ -1,12 +1,12 @@
 """Recording: appends the changed topics in the transaction that changes the retained messages, or soon after it.
 
-In Postgres each transaction appends its rows (:class:`AppendingRecorder`).
+A row in each transaction would nearly double the bytes that a single change writes: the last page of the table, again
+and again. So a recorder may keep the newest changes in memory, and append a few hundred together. A token is only made
+of changes that are in the table: those who ask for one have them appended first. A kill takes what was gathered, but
+also makes all earlier tokens void (:mod:`holdfast.retained.since.stored`), so nobody needs it.
 
-In SQLite a row in each transaction would nearly double the bytes that a single change writes: the last page of the
-table, again and again. So :class:`GatheringRecorder` keeps the newest changes in memory, and appends a few hundred
-together, in a transaction that happens anyway. A token is only made of changes that are in the table: who asks for one
-has them appended first. A kill takes what was gathered, but also makes all earlier tokens void
-(:mod:`holdfast.retained.since.stored`), so nobody needs it.
+In SQLite there is one writer, and it always gathers (:class:`GatheringRecorder`). In Postgres a node gathers while it
+is the only one (:class:`AppendingRecorder`), since the others could not have its changes appended.
 """
 
 from __future__ import annotations
@@ -34,61 +34,100 @@ _APPEND = (
     "FROM unnest(CAST(? AS text[]), CAST(? AS bigint[])) AS changed (topic, changed_at) "
     "ON CONFLICT (turn, topic) DO UPDATE SET changed_at = excluded.changed_at"
 )
+_IS_DURABLE = "SELECT 1 FROM retained_changes WHERE turn = ? LIMIT 1"
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 
 
 class IChangesRecorder(Recorder, Protocol):
-    """A recorder of changed topics. ``gathers`` tells whether committed changes may not be in the table yet."""
-
-    gathers: bool
+    """A recorder of changed topics."""
 
     @property
     def has_gathered(self) -> bool:
-        """Whether there may be such changes now. May be asked in any thread."""
+        """Whether committed changes may not be in the table yet. May be asked in any thread."""
 
     def append_gathered(self, cursor: Cursor) -> None:
         """Append everything that is not in the table yet. Called in the writer's thread, in a transaction."""
 
 
 class AppendingRecorder:
-    """Appends the changed topics of each transaction; then the ``inner`` recorder has its turn."""
+    """For Postgres: appends the changed topics of each transaction; then the ``inner`` recorder has its turn.
 
-    gathers = False
+    While it is ``alone``, it gathers them instead. What it appends has the turn of the appending transaction, which is
+    above all earlier tokens. That transaction may fail, so what was appended is kept until its turn is in the table.
+    ``alone`` may be set in any thread; all methods run in the writer's.
+    """
 
-    def __init__(self, inner: Recorder) -> None:
+    def __init__(self, inner: Recorder, most: int = MOST_GATHERED, seconds: Callable[[], float] = monotonic) -> None:
+        self.alone = False
         self._inner = inner
+        self._most = most
+        self._seconds = seconds
+        self._appended_at = seconds()
+        self._gathered: dict[str, int] = {}  #: the time of the change by topic
+        self._appended: list[tuple[int, dict[str, int]]] = []  #: by turn, what may not be durable yet
 
     @property
     def has_gathered(self) -> bool:
-        """Always false."""
-        return False
+        """Whether there are such changes, or were some at the last look."""
+        return bool(self._gathered or self._appended)
 
     def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of the inner recorder."""
         return self._inner.key_of(topic, revision)
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
-        """Append the topics of these changes."""
-        self._append(cursor, {row.topic: changed_at for row, changed_at, _ in changes})
+        """Append or gather the topics of these changes."""
+        self._take(cursor, {row.topic: changed_at for row, changed_at, _ in changes})
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
-        """Append these topics."""
-        self._append(cursor, dict.fromkeys(topics, changed_at))
+        """Append or gather these topics."""
+        self._take(cursor, dict.fromkeys(topics, changed_at))
         self._inner.record_stored(cursor, topics, changed_at, origin)
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
-        """Append these topics."""
-        self._append(cursor, dict.fromkeys(topics, now))
+        """Append or gather these topics."""
+        self._take(cursor, dict.fromkeys(topics, now))
         self._inner.record_expired(cursor, topics, now, revision)
 
     def append_gathered(self, cursor: Cursor) -> None:
-        """Do nothing: everything is in the table."""
+        """Append all gathered changes."""
+        if not self.has_gathered:
+            return
+        cursor.execute(POSTGRES.newest)
+        ((turn,),) = cursor.fetchall()
+        self._look(cursor, turn)
+        if self._gathered:
+            gathered, self._gathered = self._gathered, {}
+            self._appended.append((turn, gathered))
+            _append(cursor, gathered)
+        self._appended_at = self._seconds()
 
-    def _append(self, cursor: Cursor, changed: dict[str, int]) -> None:
-        if changed:
-            topics = sorted(changed)
-            cursor.execute(_APPEND, (Texts(topics), BigIntegers([changed[topic] for topic in topics])))
+    def _take(self, cursor: Cursor, changed: dict[str, int]) -> None:
+        if not changed:
+            return
+        if not self.alone:
+            _append(cursor, changed)
+            return
+        self._gathered |= changed
+        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
+            self.append_gathered(cursor)
+
+    def _look(self, cursor: Cursor, present: int) -> None:
+        """Forget what earlier transactions have appended, or gather it again where they have failed."""
+        appended, self._appended = self._appended, []
+        for turn, changed in appended:
+            if turn == present:
+                self._appended.append((turn, changed))
+                continue
+            cursor.execute(_IS_DURABLE, (turn,))
+            if not cursor.fetchall():
+                self._gathered = changed | self._gathered
+
+
+def _append(cursor: Cursor, changed: dict[str, int]) -> None:
+    topics = sorted(changed)
+    cursor.execute(_APPEND, (Texts(topics), BigIntegers([changed[topic] for topic in topics])))
 
 
 class GatheringRecorder:
@@ -99,8 +138,6 @@ class GatheringRecorder:
     A transaction that has appended and failed leaves nothing behind. So there are never more than ``most`` of them, and
     those of one transaction, however many fail.
     """
-
-    gathers = True
 
     def __init__(
         self, inner: Recorder, bulk: Bulk, most: int = MOST_GATHERED, seconds: Callable[[], float] = monotonic

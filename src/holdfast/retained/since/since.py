@@ -5,7 +5,6 @@ It also prunes old changes.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
@@ -13,37 +12,29 @@ from weakref import WeakSet
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.moments import moment_in
+from holdfast.retained.since.epochs import Epochs
 from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
-from holdfast.retained.since.recording import SECONDS, IChangesRecorder
+from holdfast.retained.since.other_nodes import INTERVAL, OtherNodes
+from holdfast.retained.since.recording import SECONDS, AppendingRecorder, IChangesRecorder
 from holdfast.retained.since.source import SinceSource, count_expired, pinned_turn
 from holdfast.retained.since.stored import (
-    begin,
-    begin_another,
-    bury,
     count_since,
-    end,
-    ended,
     excess_turn,
     horizon_now,
     is_good,
-    is_last_epoch,
     prune,
     time_of,
     turn_before,
-)  # fmt: skip
-from holdfast.retained.since.turns import turns_of
+)
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.periodic import PeriodicJob
-from holdfast.storage.database import Database
-from holdfast.storage.driver import Connection, Cursor
-from holdfast.storage.store import DurableStore
+from holdfast.storage.driver import Cursor
 from holdfast.tickets import StorageFailure
 
 #: With more changes than this since a token, or more messages that have expired, everything is replayed.
@@ -51,8 +42,6 @@ MOST_CHANGES = 100_000
 #: Seconds between two prunings, and changes that one transaction deletes.
 _PRUNE_INTERVAL = 60.0
 _PRUNED = 1000
-#: Seconds between two looks for nodes that were killed: until then, no token is good.
-_BURY_INTERVAL = 10.0
 _PINNED = "SELECT min(replay_since) FROM session_subscriptions WHERE replay_since IS NOT NULL"
 
 
@@ -87,55 +76,11 @@ def known_of(text: str, now: int) -> Known:
         raise BadRequest(f"it is a token of a marker, or a time; {bad_time}") from None
 
 
-class Epochs:
-    """Begins an epoch of this node each time the store is opened.
-
-    Unless they are ``recorded``, it notes that changes of this node are missing.
-    """
-
-    def __init__(self, durable: DurableStore, now: Callable[[], int], *, recorded: bool) -> None:
-        self.turns = turns_of(durable.dialect)
-        self.epoch = b""
-        #: whether the process before was killed, so that all its tokens are void
-        self.follows_kill = False
-        self._node = durable.node
-        self._now = now
-        self._recorded = recorded
-        durable.before_open(self._begin)
-
-    def present(self, cursor: Cursor) -> bytes:
-        """Return the epoch of this process: another one if another node has noted its end, while it was cut off."""
-        if self.turns.living is not None and not is_last_epoch(cursor, self._node, self.epoch):
-            self.epoch = secrets.token_bytes(8)
-            begin_another(cursor, self.turns, self._node, self.epoch)
-        return self.epoch
-
-    def bury(self, cursor: Cursor) -> list[int]:
-        """Make all tokens void if other nodes were killed. Return these nodes."""
-        return bury(cursor, self.turns, self._node, self._now())
-
-    def end(self, cursor: Cursor) -> None:
-        """Note that this process ends in order. Call it behind the last change."""
-        ended(cursor, self.turns, self._node)
-
-    def _begin(self, database: Database, connection: Connection) -> None:
-        cursor = connection.cursor()
-        cursor.execute(database.begin_statement)
-        self.epoch = secrets.token_bytes(8)
-        if self._recorded:
-            self.follows_kill = begin(cursor, self.turns, node=self._node, epoch=self.epoch, now=self._now())
-        else:
-            end(cursor, self.turns, self._node)
-        connection.commit()
-
-
 class ChangesSince(Service):
     """Makes tokens, and finds what has changed since one.
 
     Changes are kept for ``keep`` milliseconds, the newest ``most`` at most.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -171,41 +116,27 @@ class ChangesSince(Service):
             clock=clock,
             foreseen=(StorageFailure,),
         )
-        self._burying = PeriodicJob(
-            self._bury,
-            name="looking for killed nodes",
-            interval=_BURY_INTERVAL,
-            clock=clock,
-            foreseen=(StorageFailure,),
-        )
+        self._others: OtherNodes | None = None
+        if isinstance(recorder, AppendingRecorder):
+            self._others = OtherNodes(store, epochs, recorder, clock)
 
     def startService(self) -> None:
         """Prune at intervals, and append what is gathered."""
         Service.startService(self)
         self._pruning.start(_PRUNE_INTERVAL)
-        if self._recorder.gathers:
-            self._appending.start(SECONDS)
-        if self._store.shared:
-            self._burying.start(_BURY_INTERVAL)
+        self._appending.start(SECONDS)
+        if self._others is not None:
+            self._others.start(INTERVAL)
 
     def stopService(self) -> None:
         """Have everything appended that is gathered, and note the end."""
         Service.stopService(self)
         self._pruning.stop()
         self._appending.stop()
-        self._burying.stop()
+        if self._others is not None:
+            self._others.stop()
         # If the database is away, the next start makes all tokens void.
         self._store.ask_writer(self._end).addErrback(_trap_storage_failure)
-
-    @inlineCallbacks
-    def _bury(self) -> Generator[Deferred[Any], Any, None]:
-        buried = yield self._store.ask_writer(self._epochs.bury)
-        if buried:
-            self._log.warn(
-                "nodes {nodes} have ended without a stop, and do not run: clients that ask for changes get all"
-                " retained messages once",
-                nodes=", ".join(map(str, buried)),
-            )
 
     def _append(self) -> Deferred[None] | None:
         """Append what is gathered: other processes read the table too."""
@@ -256,7 +187,7 @@ class ChangesSince(Service):
         if isinstance(known, int):
             turn = turn_before(cursor, known, MOST_CHANGES)
         else:
-            turn = known.turn if is_good(cursor, turns, known) else None
+            turn = known.turn if is_good(cursor, turns, known, self._epochs.node) else None
         if turn is None or count_since(cursor, turn, MOST_CHANGES + 1) > MOST_CHANGES:
             return None
         expired = count_expired(cursor, time_of(cursor, turn), self._now(), MOST_CHANGES + 1)
@@ -286,7 +217,9 @@ class ChangesSince(Service):
                 if not each.called:  # else its client has left
                     each.callback(result)
 
-        self._store.ask_writer(work).addBoth(answered)
+        # What a transaction appends in Postgres is above its horizon, and would come again.
+        appended = (self._append() if self._others is not None else None) or succeed(None)
+        appended.addCallback(lambda _: self._store.ask_writer(work)).addBoth(answered)
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:

@@ -120,7 +120,9 @@ class SinceSource:
             return batch
 
         # All committed changes have to be in the table: those since the token too.
-        gathered = self._store.ask_writer(self._recorder.append_gathered) if self._recorder.gathers else succeed(None)
+        gathered = (
+            self._store.ask_writer(self._recorder.append_gathered) if self._recorder.has_gathered else succeed(None)
+        )
         return gathered.addCallback(lambda _: self._store.scan(work)).addCallback(found)
 
     def _next_topics(self, cursor: Cursor, selection: Selection, after: str) -> tuple[list[str], str | None]:

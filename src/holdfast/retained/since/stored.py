@@ -46,6 +46,10 @@ _NO_PROCESS = (_ABSENT, _ENDED, _BURIED)
 #: The epochs that are kept of a node: one for each of its starts.
 _MOST_EPOCHS = 1000
 _EPOCHS = "SELECT node, started, epoch FROM retained_changes_epochs ORDER BY node, number"
+_GATHERING = "SELECT node, epoch FROM retained_changes_epochs WHERE gathers = 1"
+_SET_GATHERING = (
+    "UPDATE retained_changes_epochs SET gathers = ? WHERE node = ? AND epoch = ? AND coalesce(gathers, 0) <> ?"
+)
 _LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM retained_changes_epochs WHERE node = ?"
 _LAST_EPOCH = "SELECT epoch FROM retained_changes_epochs WHERE node = ? ORDER BY number DESC LIMIT 1"
 _OTHER_HISTORY = "SELECT count(*) FROM retained_changes_epochs WHERE history <> ?"
@@ -190,14 +194,29 @@ def read_kept(cursor: Cursor) -> Kept | None:
     return Kept(*found[0]) if found else None
 
 
-def is_good(cursor: Cursor, turns: Turns, horizon: Horizon) -> bool:
-    """Tell whether every change after a horizon is stored, and none at or below it was lost."""
+def is_alone(cursor: Cursor, node: int) -> bool:
+    """Tell whether no other node runs, or was killed and is not buried yet."""
+    return all(other == node or last in _NO_PROCESS for other, last in _last_epochs(cursor).items())
+
+
+def set_gathering(cursor: Cursor, node: int, epoch: bytes, gathers: bool) -> None:
+    """Note whether a node may keep committed changes in its memory."""
+    cursor.execute(_SET_GATHERING, (int(gathers), node, epoch.hex(), int(gathers)))
+
+
+def is_good(cursor: Cursor, turns: Turns, horizon: Horizon, node: int | None = None) -> bool:
+    """Tell whether every change after a horizon is stored, and none at or below it was lost.
+
+    Changes that other nodes than ``node`` gather count as not stored. A reader that is no node (None) gets them later.
+    """
     kept = read_kept(cursor)
     if kept is None or horizon.turn < kept.turn or horizon.turn > _one(cursor, turns.horizon):
         return False
     cursor.execute(_EPOCHS)
     epochs = cursor.fetchall()
     if any(epoch == _ABSENT for _, _, epoch in epochs) or _any_was_killed(cursor, turns):
+        return False
+    if node is not None and _others_gather(cursor, node):
         return False
     for number, (node, _, epoch) in enumerate(epochs):
         if epoch == horizon.epoch.hex():
@@ -289,7 +308,16 @@ def _any_was_killed(cursor: Cursor, turns: Turns) -> bool:
         return False
     cursor.execute(turns.living)
     living = {node for (node,) in cursor.fetchall()}
-    return any(epoch not in _NO_PROCESS and node not in living for node, epoch in _last_epochs(cursor).items())
+    return any(
+        epoch == _BURIED if node in living else epoch not in _NO_PROCESS  # one that was only cut off may know more
+        for node, epoch in _last_epochs(cursor).items()
+    )
+
+
+def _others_gather(cursor: Cursor, node: int) -> bool:
+    last = _last_epochs(cursor)
+    cursor.execute(_GATHERING)
+    return any(other != node and last.get(other) == epoch for other, epoch in cursor.fetchall())
 
 
 def _void(cursor: Cursor, turns: Turns, now: int) -> None:

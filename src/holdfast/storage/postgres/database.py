@@ -84,7 +84,7 @@ class _ArrayDumper(Dumper):
         return obj.data
 
 
-_DUMPERS = [(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), {"oid": array.array_oid})) for array in ARRAYS]
+DUMPERS = [(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), {"oid": array.array_oid})) for array in ARRAYS]
 
 
 class PostgresDatabase(Database):
@@ -267,7 +267,7 @@ class PostgresDatabase(Database):
     def _open(self) -> psycopg.Connection[Any]:
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
         connection.cursor_factory = PostgresCursor
-        for array, dumper in _DUMPERS:
+        for array, dumper in DUMPERS:
             connection.adapters.register_dumper(array, dumper)
         connection.execute(_SETTINGS)
         return connection
