@@ -443,6 +443,7 @@ class FakeAPI:
             "changed": 0,
             "refused": 0,
             "reason": None,
+            "left_out": ["noise/#"],
             "at": given["at"],
             "dry_run": given["dry_run"] == "true",
             "meta": {"hasnext": first, "cursor": "b" if first else None},

@@ -12,13 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.payload_kinds import kind_of
 from holdfast.pipeline.jobs.shapes import learn, shapes
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
 from holdfast.pipeline.shapes.totals import ShapeTotals
+from holdfast.retained.history.rules import FOREVER, NOT_RECORDED, Rule, Rules
 from tests.pipeline.stores import NOW, database, message
+from tests.retained.history.past import Past
 
 pytestmark = pytest.mark.spark
 
@@ -88,3 +91,22 @@ def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, tmp_pa
         assert [each["shape"] for each in told["shapes"]] == ["site/{room}/+"]
         wrong = CliRunner().invoke(main, [*command[:-1], "a{b}"])
         assert (wrong.exit_code, "is not a named level" in wrong.stderr) == (2, True)
+
+
+def test_changes_a_day_are_unknown_for_topics_with_rules_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """They were recorded for another time, or not at all; and they do not change the time of the others."""
+    with database("sqlite", tmp_path) as filled:
+        rules = Rules([Rule("noise/#", NOT_RECORDED), Rule("long/#", FOREVER)])
+        past = Past(filled.url, rules=rules).open()
+        for number in range(1, 4):
+            for topic in (f"noise/{number}/a", f"long/{number}/a", f"plain/{number}/a"):
+                past.set(topic)
+        past.close()
+        with snapshot_of(filled.url) as snapshot:
+            found = shapes(spark, snapshot, patterns=[f"{name}/{{n}}/a" for name in ("noise", "long", "plain")])
+            history = history_of(spark, snapshot)
+    rates = {each.topic_filter: each.changes_a_day for each in found.shapes}
+    assert [name for name, rate in sorted(rates.items()) if rate is None] == ["long/+/a", "noise/+/a"]
+    assert rates["plain/+/a"]
+    assert history is not None
+    assert (history.retained, history.untouched, history.apart) == (3, 3, ("long/#", "noise/#"))

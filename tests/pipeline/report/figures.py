@@ -73,6 +73,7 @@ def history(names: tuple[str, ...]) -> History:
         since=NOW - DAY, until=NOW, first_change=NOW - DAY, last_change=NOW, step=3600, changes=348, churn=churn,
         clients=(NamedTotals(None, 3, 0), *talkers),
         prefixes=talkers, topics=talkers, retained=10, untouched=4, untouched_topics=names,
+        apart=names,
     )  # fmt: skip
 
 

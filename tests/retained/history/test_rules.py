@@ -238,6 +238,24 @@ def test_topics_are_pruned_at_their_own_depth(make: Make) -> None:
         past.finish(past.history.moment(START + 899, "plain/a"))
 
 
+def test_a_span_leaves_out_topics_whose_first_state_is_unknown(make: Make) -> None:
+    """Also their later changes that are known. If pruning passes further topics later, the span ends."""
+    past = make(rules=Rules([Rule("short/#", 100), Rule("longer/#", 1000)])).open()
+    for number in range(4):
+        past.wall.now = START + 100 * number
+        for topic in ("short/a", "longer/a", "plain/a"):
+            past.set(topic, b"%d" % number)
+    past.tend()
+    span = past.finish(past.history.read(lambda cursor: find_span(cursor, START + 100, START + 300, past.wall.now)))
+    assert [(event.topic, event.payload) for event in events_of(past, span)] == [
+        (topic, payload) for payload in (b"2", b"3") for topic in ("longer/a", "plain/a")
+    ]
+    past.wall.now += 2000
+    past.tend()
+    with pytest.raises(HistoryUnavailable, match="the history was pruned meanwhile"):
+        events_of(past, span)
+
+
 def test_a_read_fails_if_topics_are_pruned_between_its_pages(make: Make) -> None:
     past = make(rules=Rules([Rule("short/#", 100)])).open()
     past.set("short/a", b"1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
-from holdfast.retained.history.rules import GENERAL, rules_in
+from holdfast.retained.history.rules import GENERAL, Depth, Rules, rules_in
 from holdfast.storage.revisions import TIME_SHIFT
 
 if TYPE_CHECKING:
@@ -22,13 +23,30 @@ _STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT})
 
 def is_known(moment: Moment) -> Column:
     """Return whether the history knows the topic of a row at a moment."""
-    known: Any = F
-    for rule in rules_in(moment.rules).rules:
+    return has_depth(rules_in(moment.rules), lambda depth: depth not in moment.hidden)
+
+
+def has_depth(rules: Rules, wanted: Callable[[Depth], bool]) -> Column:
+    """Return whether the topic of a row has a wanted depth."""
+    chain: Any = F
+    for rule in rules.rules:
         matches = F.col("topic").rlike(rf"\A(?:{pattern(rule.topic_filter)})\z")
-        known = known.when(matches, F.lit(rule.depth not in moment.hidden))
-    rest = F.lit(GENERAL not in moment.hidden)
-    found: Column = rest if known is F else known.otherwise(rest)
+        chain = chain.when(matches, F.lit(wanted(rule.depth)))
+    rest = F.lit(wanted(GENERAL))
+    found: Column = rest if chain is F else chain.otherwise(rest)
     return found
+
+
+def of_general_depth(entries: DataFrame, rules: Iterable[Rules]) -> DataFrame:
+    """Return the entries of topics that none of the rules keeps for a time of their own, or leaves out."""
+    for each in rules:
+        if each.rules:
+            entries = entries.where(has_depth(each, _is_general))
+    return entries
+
+
+def _is_general(depth: Depth) -> bool:
+    return depth is GENERAL
 
 
 def newest_of(entries: DataFrame) -> DataFrame:

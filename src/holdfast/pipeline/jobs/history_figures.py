@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.pipeline.archive.states import newest_of
+from holdfast.pipeline.archive.states import newest_of, of_general_depth
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
@@ -16,6 +16,7 @@ from holdfast.pipeline.report.figures import ChangeStep, History, NamedTotals
 from holdfast.pipeline.sources.tables import read_history
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import read_periods
+from holdfast.retained.history.rules import GENERAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +35,7 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
     """Return the figures of a snapshot's history; None for a history without entries."""
     with snapshot.source.transaction() as transaction:
         there = history_range(transaction)
-        begun = [period.since for period in read_periods(transaction.connection.cursor())]
+        periods = read_periods(transaction.connection.cursor())
     if there.before >= there.last:
         return None
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()
@@ -50,10 +51,12 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
             F.unix_millis(F.min(changed_at)),
             F.unix_millis(F.max(changed_at)),
         ).collect()[0]
-        since = min([first, *(at for at in begun if at is not None)])
+        since = min([first, *(period.since for period in periods if period.since is not None)])
         until = max(last, snapshot.taken_at)
         step = step_of((until - since) // 1000)
-        retained, untouched, names = _untouched(entries, snapshot.taken_at)
+        rules = {period.parsed for period in periods if period.rules}
+        retained, untouched, names = _untouched(of_general_depth(entries, rules), snapshot.taken_at)
+        apart = {rule.topic_filter for each in rules for rule in each.rules if rule.depth is not GENERAL}
         return History(
             since=since,
             until=until,
@@ -69,6 +72,7 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
             retained=retained,
             untouched=untouched,
             untouched_topics=names,
+            apart=tuple(sorted(apart)[:_LISTED]),
         )
     finally:
         entries.unpersist()

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from pyspark.sql.types import IntegerType
 
 from holdfast.messages import ChangeOrigin
+from holdfast.pipeline.archive.states import of_general_depth
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
@@ -26,6 +27,7 @@ from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.pipeline.sources.tables import read_history, read_retained
 from holdfast.retained.history.periods import read_periods
+from holdfast.retained.history.rules import GENERAL, Depth
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -151,12 +153,17 @@ def _totals(kept: DataFrame, found: Shapes) -> list[dict[str, Any]]:
 
 
 def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Shapes) -> dict[int, float] | None:
-    """Return the changes of each shape in a day of the history, None without a history."""
+    """Return the changes of each shape in a day of the history, None without a history.
+
+    Shapes whose topics may have rules of their own in the history are left out: they were recorded for another time.
+    """
     with snapshot.source.transaction() as transaction:
         there = history_range(transaction)
-        begun = [period.since for period in read_periods(transaction.connection.cursor())]
+        periods = read_periods(transaction.connection.cursor())
     if there.before >= there.last:
         return None
+    begun = [period.complete_since for period in periods]
+    rules = {period.parsed for period in periods}
     entries = read_history(
         spark,
         snapshot.source,
@@ -164,9 +171,13 @@ def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Sh
         topic_filter=topic_filter,
         columns=("topic", "origin", "changed_at"),
     )
-    by_topic = entries.groupBy("topic").agg(
-        F.count_if(F.col("origin") != ChangeOrigin.BASELINE.value).alias("changes"),
-        F.unix_millis(F.min("changed_at")).alias("first"),
+    by_topic = (
+        of_general_depth(entries, rules)
+        .groupBy("topic")
+        .agg(
+            F.count_if(F.col("origin") != ChangeOrigin.BASELINE.value).alias("changes"),
+            F.unix_millis(F.min("changed_at")).alias("first"),
+        )
     )
     rows = (
         by_topic.withColumn("shape", shape_number(found, F.col("topic")))
@@ -174,7 +185,16 @@ def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Sh
     )  # fmt: skip
     since = min([row.first for row in rows] + [at for at in begun if at is not None], default=snapshot.taken_at)
     days = max(1, snapshot.taken_at - since) / _DAY
-    return {row.shape: row.changes / days for row in rows}
+    rates = {row.shape: row.changes / days for row in rows}
+    return {
+        number: rates.get(number, 0.0)
+        for number, shape in enumerate(found.shapes)
+        if not any(each.left_out(shape.topic_filter, _has_own_rule).filters for each in rules)
+    }
+
+
+def _has_own_rule(depth: Depth) -> bool:
+    return depth is not GENERAL
 
 
 def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, float] | None) -> Iterator[ShapeTotals]:
@@ -200,6 +220,6 @@ def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, floa
             min(row["oldest"] for row in kinds),
             sum(row["expiring"] for row in kinds),
             max(row["publishers"] for row in kinds),
-            None if rates is None else rates.get(number, 0.0),
+            None if rates is None else rates.get(number),
             min(row["example"] for row in kinds),
         )

@@ -112,7 +112,8 @@ class ChangeStep:
 class History:
     """The changes between ``since`` and ``until``, in steps of ``step`` seconds. There may be none at the ends.
 
-    ``untouched`` of the ``retained`` topics were stored once in this time and not updated since.
+    ``untouched`` of the ``retained`` topics were stored once in this time and not updated since. ``apart`` are the
+    Topic Filters of topics that are recorded for another time, or not at all: ``retained`` does not count them.
     """
 
     since: int
@@ -128,6 +129,7 @@ class History:
     retained: int
     untouched: int
     untouched_topics: tuple[str, ...]
+    apart: tuple[str, ...] = ()
 
     @property
     def busiest(self) -> ChangeStep | None:

@@ -12,7 +12,8 @@ class ShapeTotals:
     ``names`` has the number of names of each variable. ``kind`` is the most frequent kind of payload, ``unlike`` the
     number of messages with another kind, and ``schema`` Spark's type of all JSON values of this kind, None for other
     payloads. ``newest`` and ``oldest`` are times of storage in milliseconds since the epoch. ``publishers`` is
-    approximate. ``changes_a_day`` is None without a history. ``example`` is the first topic.
+    approximate. ``changes_a_day`` is None without a history, and for topics that a policy records
+    for another time or not at all. ``example`` is the first topic.
     """
 
     shape: str

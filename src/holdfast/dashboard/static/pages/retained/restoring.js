@@ -67,6 +67,7 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
       <${Check} label="Also clear topics that had no message then" value=${clear} onValue=${again(setClear)} />
       <div aria-live="polite" class="counts">
         ${shown && html`<dl class="facts">${COUNTS.filter(([name]) => shown[name]).map(([name, title]) => html`<div key=${name}><dt>${count(shown[name])}</dt><dd>topics ${title}</dd></div>`)}</dl>`}
+        ${shown?.left_out?.length > 0 && html`<p class="quiet">The history does not know some topics then or now, and they stay: <${Text} text=${shown.left_out.join(", ")} mono /></p>`}
         ${step === "tried" && !changes && html`<p>Nothing would change.</p>`}
         ${busy && html`<p class="quiet">${step === "trying" ? "Counting…" : html`<progress max=${changes} value=${state.worked ?? 0} aria-label="Restored topics"></progress> ${count(state.worked ?? 0)} of ${count(changes)} changed`}</p>`}
       </div>
@@ -81,6 +82,7 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
 function sumOf(sum, counts) {
   const next = { ...sum };
   for (const [name] of COUNTS) next[name] = (sum[name] ?? 0) + (counts[name] ?? 0);
+  next.left_out = [...new Set([...(sum.left_out ?? []), ...(counts.left_out ?? [])])];
   next.reason = counts.reason || sum.reason;
   return next;
 }
