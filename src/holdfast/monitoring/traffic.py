@@ -15,6 +15,7 @@ _DROPPED = "messages_dropped_"
 _REJECTED = "messages_rejected_"
 _CONDITIONS = "conditions_"
 _LEASES = "leases_"
+_QUESTIONS = "questions_"
 
 
 def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[], Walked]) -> list[Metric]:
@@ -76,6 +77,10 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         _by_cause(
             counters, _LEASES, "holdfast_leases_total",
             "Leases of retained messages, by cause: the message was cleared, or the lease was refused as one too many.",
+        ),
+        _by_cause(
+            counters, _QUESTIONS, "holdfast_questions_total",
+            "Questions of clients about retained messages, by cause: answered, or refused with an error.",
         ),
         counter(
             "holdfast_deliveries_not_authorized_total", "Copies of messages withheld from subscribers by permissions.",

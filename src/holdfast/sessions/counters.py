@@ -81,6 +81,8 @@ class Counters:
     leases_refused: int = 0
     conditions_held: int = 0
     conditions_failed: int = 0
+    questions_answered: int = 0
+    questions_refused: int = 0
     messages_dropped_bridge_state: int = 0
     unreleased_forgotten: int = 0
     retained_refused: int = 0

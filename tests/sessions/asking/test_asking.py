@@ -333,6 +333,8 @@ def test_questions_of_one_client_wait_for_each_other(broker: MemoryBroker) -> No
     packets = client.packets()
     codes = [packet.reason_code for packet in packets if isinstance(packet, p.Puback)]
     assert codes.count(ReasonCode.QUOTA_EXCEEDED) == len(codes) - codes.count(0) > 0
+    counters = broker.counters
+    assert (counters.questions_answered, counters.questions_refused) == (codes.count(0), 7 - codes.count(0))
     answers = [json.loads(packet.payload) for packet in packets if isinstance(packet, p.Publish)]
     assert len(answers) == len(codes) == 7
     assert [answer.get("error") for answer in answers].count("busy") == codes.count(ReasonCode.QUOTA_EXCEEDED)

@@ -154,6 +154,7 @@ class Asking:
         reason: ReasonCode = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     ) -> None:
         """Refuse a question, and tell that on its Response Topic if there is one."""
+        self._parts.counters.questions_refused += 1
         self._link.client_log.info("its question is refused", why)
         acknowledge(reason, why)
         if asked is not None:
@@ -180,13 +181,17 @@ class Asking:
                 question, self, self._session.principal, self._room(asked)
             )
         except TooManyScans as busy:
-            return _error(BUSY, str(busy))
+            refused = _error(BUSY, str(busy))
         except TooLarge:
-            return _error(TOO_LARGE, "not even one entry fits your Maximum Packet Size")
+            refused = _error(TOO_LARGE, "not even one entry fits your Maximum Packet Size")
         except StorageFailure as failure:
             self._link.client_log.info("its question cannot be answered", failure)
-            return _error(UNAVAILABLE, "the broker cannot read this now")
-        return answer
+            refused = _error(UNAVAILABLE, "the broker cannot read this now")
+        else:
+            self._parts.counters.questions_answered += 1
+            return answer
+        self._parts.counters.questions_refused += 1
+        return refused
 
     def grant(self, topic_filter: str) -> Grant:
         """Tell which of the messages that match a Topic Filter the Client may receive now: none if it has left."""
