@@ -280,6 +280,29 @@ def test_a_history_above_its_limit_loses_entries_of_all_depths(make: Make) -> No
     assert past.in_step()
 
 
+def test_new_rules_at_the_limit_of_bytes_cost_the_oldest_entries_only(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline of the new period takes space. The end of the period before is still known."""
+    monkeypatch.setattr(history, "_PRUNED_ROWS", 2)
+    past = make(limits=HistoryLimits(enable=True, keep=None, max_bytes=3000)).open()
+    model = Model()
+    for number in range(14):
+        past.wall.now += 1
+        past.set(f"{number % 2}", b"%d" % number)
+        model.change(past.wall.now, f"{number % 2}", b"%d" % number)
+    assert past.as_of(START + 1) == model.as_of(START + 1)
+    past.wall.now += 1
+    past.follow(("noise", NOT_RECORDED))
+    assert past.query("SELECT bytes FROM retained_history_state")[0][0] <= 3000
+    with pytest.raises(HistoryUnavailable) as refused:
+        past.as_of(START + 1)
+    assert refused.value.earliest is not None
+    assert START + 1 < refused.value.earliest < START + 14
+    for moment in range(refused.value.earliest, past.wall.now + 1):
+        assert past.as_of(moment) == model.as_of(moment)
+
+
 def test_an_ended_period_is_dropped_when_no_depth_needs_it(make: Make) -> None:
     past = make(limits=HistoryLimits(enable=True, keep=0.1), rules=Rules([Rule("long/#", 1000)])).open()
     past.set("long/a", b"1")

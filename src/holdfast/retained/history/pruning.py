@@ -100,7 +100,7 @@ def prune_part(cursor: Cursor, now: int, keep: int | None, most: int | None, row
         horizons = {depth: _horizon(now, keep if depth is GENERAL else depth) for depth in depths}
         if period.ended_at is not None:
             over = all(horizon is not None and period.ended_at <= horizon for horizon in horizons.values())
-            if over or excess > 0:
+            if over:
                 if _drop(cursor, period, confirmed, last, rows):
                     return Pruned(True)
                 continue
@@ -108,6 +108,9 @@ def prune_part(cursor: Cursor, now: int, keep: int | None, most: int | None, row
             limit = _FOREVER if excess > 0 else horizons[depth]
             if limit is not None and _supersede(cursor, period, depth, confirmed, limit, rows):
                 return Pruned(True)
+        # An ended period loses its oldest entries first too. Only its last ones make it answer for nothing.
+        if period.ended_at is not None and excess > 0 and _drop(cursor, period, confirmed, last, rows):
+            return Pruned(True)
     return Pruned(False, max(excess, 0))
 
 
