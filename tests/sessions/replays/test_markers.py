@@ -317,6 +317,44 @@ def test_repeated_subscribe_marks_the_replay_that_runs() -> None:
     assert json.loads(payload)["replayed"]
 
 
+@pytest.mark.parametrize("end", [None, Interrupted.disconnect, Interrupted.kill])
+def test_a_marker_that_is_due_follows_the_replay_that_replaces_its_own(
+    tmp_path: Path, end: Callable[[Interrupted], None] | None
+) -> None:
+    """The new SUBSCRIBE asks for no marker. There is one marker, and it tells of the new replay."""
+    scene = Interrupted(tmp_path / "db", 1, 1)
+    (first,) = scene.came
+    scene.came = [first, *publishes(subscribe(scene.client, "t/#", qos=1))]
+    if end is not None:
+        end(scene)
+    came = scene.rest()
+    assert [topic for topic, _ in came].count("my/end") == 1
+    topic, payload = came[-1]
+    assert topic == "my/end"
+    marker = json.loads(payload)
+    assert (marker["complete"], marker["replayed"], marker["resumed"]) == (True, True, end is not None)
+    if end is None:
+        assert marker["count"] == 5
+    assert {f"t/{number}" for number in range(5)} <= {topic for topic, _ in came}
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_marker_comes_again_with_a_new_replay_only_if_it_is_unacknowledged(
+    tmp_path: Path, acknowledged: bool
+) -> None:
+    """The Client cannot get a marker twice that it has acknowledged."""
+    broker = RestartableBroker(tmp_path / "db")
+    retaining(broker)
+    client = broker.client("c", 5, clean=False, properties=KEPT)
+    subscribe(client, "my/end", qos=1)
+    came = publishes(subscribe(client, "t/#", properties=asking(), qos=1))
+    assert came[-1].topic == "my/end"
+    client.send(*(p.Puback(packet.packet_identifier) for packet in came if acknowledged or packet.topic != "my/end"))
+    again = publishes(subscribe(client, "t/#", qos=1))
+    assert [packet.topic for packet in again] == ["t/0", "t/1", "t/2"] + ["my/end"] * (not acknowledged)
+    broker.kill()
+
+
 def running_replay(properties: Properties) -> tuple[Client, p.Publish]:
     """Return a client with a window of one, whose replay has left out ``t/0`` and sent ``t/1``, and that packet."""
     broker = MemoryBroker(limits=Limits(max_inflight=1))

@@ -22,7 +22,7 @@ from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-from tests.authorizers import Permissions
+from tests.authorizers import Listed, Permissions
 from tests.doubles import Client, MemoryBroker
 from tests.sessions.places import place
 from tests.sessions.replays.test_markers import TAKES_PART, publishes, subscribe, told
@@ -304,6 +304,34 @@ def test_a_topic_that_may_not_be_received_is_left_out(spot: Path | str) -> None:
     put(broker, "t/secret", b"")
     mirror.update(broker)
     assert mirror.came == ["t/allowed"]
+    broker.kill()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_that_is_withheld_is_cleared(tmp_path: Path, qos: int) -> None:
+    """A full replay would not bring it, and the client may have an older message. A clear stays a clear."""
+    rules = Listed({}, {})
+    broker = RecordingBroker(tmp_path / "db", authorizer=rules, checks_sources=True)
+    allowed, withheld = (broker.client(f"of {name}", username=name) for name in "uv")
+
+    def publish(client: Client, **payloads: bytes) -> None:
+        for name, payload in payloads.items():
+            client.publish(f"t/{name}", payload, 1, True)
+        broker.advance(0)
+
+    publish(allowed, a=b"old", b=b"old", c=b"old", d=b"old")
+    mirror = Mirror("t/#")
+    mirror.update(broker)
+    publish(withheld, a=b"new", c=b"")
+    publish(allowed, b=b"new")
+    rules.change({}, {"u": ["#"], "v": []})
+    mirror.update(broker, qos=qos)
+    assert (mirror.answer, mirror.came) == ("delta", ["t/a", "t/b", "t/c"])
+    everything = Mirror("t/#")
+    everything.update(broker)
+    assert mirror.state == everything.state == {"t/b": b"new", "t/d": b"old"}
+    assert broker.retained.sources is not None
+    assert broker.retained.sources.withheld == 2  # by each of the two replays; the clear is not withheld
     broker.kill()
 
 

@@ -41,6 +41,7 @@ class PastSource:
     shared = False
     reads_ahead = False
     judged = False
+    tells_clears = False
 
     def __init__(
         self,

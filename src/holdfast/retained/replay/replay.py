@@ -295,7 +295,8 @@ class Replay:
         held = self.held
         piece = held.take_slice()
         if piece.publishers and self._sources is not None:
-            piece = self._sources.kept(piece, held.protocol_version)
+            keep = self._sources.kept_or_cleared if self._store.tells_clears else self._sources.kept
+            piece = keep(piece, held.protocol_version)
         if not piece.count:  # all of its messages were stale, or are withheld
             held.cursor = piece.last
             self._note_left_out(piece.left_out)

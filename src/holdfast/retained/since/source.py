@@ -5,6 +5,9 @@ another one: it walks through the changed topics in their order, and reads the p
 changes these are the topics whose messages have expired since, and wait for the sweep. All of it is read in the thread
 of long reads.
 
+A message that is withheld from subscribers (:mod:`holdfast.retained.sources`) comes as an empty one: the client may
+have an earlier message of its topic, and a replay of everything would bring none.
+
 A durable Session's stored turn keeps the changes after it, and so does a source that is in use, however old they are.
 Beyond ``retainer.changes.max_changes`` they are pruned all the same: then the replay ends, and its marker says so.
 """
@@ -24,21 +27,17 @@ from holdfast.retained.since.recording import IChangesRecorder
 from holdfast.retained.since.stored import changed_topics, read_kept, time_of
 from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IReplaySource
-from holdfast.retained.store.slices import divide
+from holdfast.retained.store.slices import CLEAR_QOS, divide, empty_packet
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Batch, QueuedRows, Selection, Slice
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import split
 from holdfast.tickets import CommitTicket
 from holdfast.topics import EVERY_TOPIC, matches
-from holdfast.wire import encode
-from holdfast.wire.packets import Publish
 
 #: The topics that one read looks at, and those whose rows one statement reads.
 _TOPICS = 1000
 _ROWS = 128
-#: an empty message is delivered with the QoS of the Subscription
-_CLEAR_QOS = 2
 _COLUMNS = (
     "topic, revision, qos, size, stored_at, expires_at, tombstone, client_id, username, "
     "prefix3, prefix5, properties5, payload"
@@ -79,6 +78,7 @@ class SinceSource:
 
     reads_ahead = False
     judged = True
+    tells_clears = True
 
     def __init__(
         self, store: SQLRetainedStore, recorder: IChangesRecorder, turn: int, lost: Callable[[], None]
@@ -194,7 +194,7 @@ class _Reading:
             return None
         version = selection.protocol_version
         if row.tombstone or (row.expires_at is not None and row.expires_at <= selection.now):
-            return encode(Publish(row.topic, b"", retain=True), version), row, _CLEAR_QOS, 0
+            return empty_packet(row.topic, version), row, CLEAR_QOS, 0
         topic, payload = row.topic.encode(), bytes(row.payload)
         if version == 5:
             packet = bytes(row.prefix5) + topic + bytes(row.properties5) + payload

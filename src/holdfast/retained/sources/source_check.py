@@ -22,7 +22,7 @@ from holdfast.log.lasting_failure import LastingFailure
 from holdfast.retained.sources.stretches import CLEAR, LOOKED, Stretch
 from holdfast.retained.sources.survey import Survey
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.slices import only, packets_of
+from holdfast.retained.store.slices import emptied, empty_packet, only, packets_of
 from holdfast.retained.store.values import EarlierSurvey, Slice
 
 
@@ -121,14 +121,33 @@ class SourceCheck:
 
     def kept(self, messages: Slice, protocol_version: int) -> Slice:
         """Return a slice that was read with its publishers without the messages that are withheld. Counts them."""
+        withheld = self._withheld(messages, protocol_version)
+        self.withheld += len(withheld)
+        kept = [number for number in range(messages.count) if number not in withheld]
+        return evolve(only(messages, kept, protocol_version), publishers=())
+
+    def kept_or_cleared(self, messages: Slice, protocol_version: int) -> Slice:
+        """Return a slice that was read with its publishers, with empty messages for those that are withheld.
+
+        Counts them. Messages that are empty already stay: a clear is not withheld.
+        """
+        empty = {
+            number
+            for number, (start, end, topic) in enumerate(packets_of(messages, protocol_version))
+            if messages.packets[start:end] == empty_packet(topic, protocol_version)
+        }
+        withheld = self._withheld(messages, protocol_version) - empty
+        self.withheld += len(withheld)
+        return evolve(emptied(messages, withheld, protocol_version), publishers=())
+
+    def _withheld(self, messages: Slice, protocol_version: int) -> set[int]:
+        """Return the numbers of the messages whose publishers may not retain them any more."""
         topics = (topic for _, _, topic in packets_of(messages, protocol_version))
-        kept = [
+        return {
             number
             for number, (topic, (username, client_id)) in enumerate(zip(topics, messages.publishers, strict=True))
-            if self.may_stay(username, client_id, topic)
-        ]
-        self.withheld += messages.count - len(kept)
-        return evolve(only(messages, kept, protocol_version), publishers=())
+            if not self.may_stay(username, client_id, topic)
+        }
 
     @property
     def all_stay(self) -> bool:

@@ -46,6 +46,7 @@ class IReplaySource(Interface):
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
     judged = Attribute("Whether the publishers of the messages are judged, where they are at all.")
+    tells_clears = Attribute("Whether empty messages say of topics that nothing is retained any more.")
 
     def next_revision() -> int:
         """Return the revision for a change: strictly increasing, also across restarts and clock steps."""

@@ -50,6 +50,7 @@ class MemoryRetainedStore:
     shared = False
     reads_ahead = False
     judged = True
+    tells_clears = False
 
     #: whether User Names are payers
     names_proven = True

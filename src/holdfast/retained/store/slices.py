@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from itertools import islice, takewhile
 
+from attrs import evolve
+
 from holdfast.retained.store.values import Slice
+from holdfast.wire import encode
 from holdfast.wire.datatypes import read_variable_byte_integer
+from holdfast.wire.packets import Publish
+
+#: the QoS of an empty message, which the Subscription may lower: its clear may have had any
+CLEAR_QOS = 2
 
 
 def packets_of(
@@ -122,6 +129,25 @@ def only(messages: Slice, numbers: Sequence[int], protocol_version: int) -> Slic
         [publishers[number] for number in numbers] if publishers else (),
         [messages.cursors[number] for number in numbers] if messages.cursors else (),
     )
+
+
+def emptied(messages: Slice, numbers: Container[int], protocol_version: int) -> Slice:
+    """Return the slice with an empty message in place of each message of these numbers (from 0)."""
+    data, packets = messages.packets, list(packets_of(messages, protocol_version))
+    return evolve(
+        messages,
+        packets=b"".join(
+            empty_packet(topic, protocol_version) if number in numbers else data[start:end]
+            for number, (start, end, topic) in enumerate(packets)
+        ),
+        qos=bytes(CLEAR_QOS if number in numbers else qos for number, qos in enumerate(messages.qos)),
+        expires_at=tuple(0 if number in numbers else at for number, at in enumerate(messages.expires_at)),
+    )
+
+
+def empty_packet(topic: str, protocol_version: int) -> bytes:
+    """Return the packet that tells a subscriber that nothing is retained any more."""
+    return encode(Publish(topic, b"", retain=True), protocol_version)
 
 
 def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slice]:

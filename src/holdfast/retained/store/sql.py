@@ -125,6 +125,7 @@ class SQLRetainedStore:
         recorder: Recorder = NO_RECORDER,
     ) -> None:
         self.judged = True
+        self.tells_clears = False
         self.node = store.node
         self.shared = store.shared
         self.unsent_revision = 0

@@ -374,8 +374,7 @@ class Subscribing:
                 position.facts = asked.facts
                 if not is_of_past(key):
                     position.since = asked.since.turn
-                if asked.ends is not None:
-                    position.marker = self._marker(asked, key, not is_sys(key))
+                position.marker = self._marker_of_replay(asked, key)
                 asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
                 self._replays.begin(key, position)
                 if is_sys(key):
@@ -410,6 +409,19 @@ class Subscribing:
         if marker is not None and replayed and not is_of_past(key):
             marker.token, marker.since = asked.since.token, asked.answer
         return marker
+
+    def _marker_of_replay(self, asked: _Asked, key: str) -> PendingMarker | None:
+        """Return the marker of a new replay: one that is asked for now, or one that is still due."""
+        replayed = not is_sys(key)
+        marker = None if asked.ends is None else self._marker(asked, key, replayed)
+        if marker is not None:
+            return marker
+        due = self._replays.due_marker(key)
+        if due is None:
+            return None
+        # A Client that has asked for changes has to know whether these are all messages now.
+        since = asked.answer or (FULL if due.since else "")
+        return due.anew(replayed=replayed, token=asked.since.token, since=since)
 
     def _granted(self, asked: _Asked) -> None:
         """Answer with SUBACK."""

@@ -72,6 +72,13 @@ class Replays:
         self._session.replay_positions.add(topic_filter, position)
         self._start_waiting()
 
+    def due_marker(self, topic_filter: str) -> PendingMarker | None:
+        """Return the marker that the present replay of a Subscription owes the Client, None if it owes none."""
+        position = self._session.replay_positions.get(topic_filter)
+        if position is None or (position.delivered and not position.awaits_acknowledgements):
+            return None
+        return position.marker
+
     def mark_end(self, topic_filter: str, marker: PendingMarker) -> ReplayPosition:
         """Let a marker follow the replay that a Subscription has, or come now if it has none.
 

@@ -55,6 +55,14 @@ class PendingMarker:
         self.count, self.size = earlier.count, earlier.size
         self.left_out = earlier.left_out
 
+    def anew(self, *, replayed: bool, token: str | None, since: str) -> PendingMarker:
+        """Return this marker for another replay, which begins now and takes the place of its own.
+
+        The arguments tell of that replay what the fields tell. If it has no token, the earlier one is as good: replays
+        since that token bring more.
+        """
+        return PendingMarker(self.topic, self.carrier, replayed, token=token or self.token, since=since)
+
     def payload(self, topic_filter: str, at: str) -> bytes:
         """Return the payload for a Topic Filter, at a time in ISO 8601."""
         fields: dict[str, object] = {
