@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Listed, Permissions
 from tests.doubles import Client, MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file
 
 TOPICS = ("plant/1/a", "plant/1/b", "plant/2", "plant/2/a", "$own/a")
 ASKS = Properties(response_topic="my/answer", correlation_data=b"17")
@@ -116,6 +119,42 @@ def test_count_and_tree(broker: MemoryBroker) -> None:
     ]  # fmt: skip
     assert level["after"] is None
     assert level["complete"]
+
+
+@pytest.mark.parametrize(("own", "pages"), [(False, 2), (True, 1)])
+def test_a_level_of_names_that_are_not_told_costs_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool, pages: int
+) -> None:
+    """Names without messages are passed part by part, an answer for each part. Topics that begin with $ are jumped."""
+    monkeypatch.setattr("holdfast.retained.queries.permitted_tree._MOST_WALKS", 10)
+    broker = RestartableBroker(fresh_file(tmp_path))
+    topics = [f"{'$' if own else ''}gone{number:02}" for number in range(40)]
+    retaining(broker, *topics, "here")
+    if not own:
+        client = broker.client("publisher")
+        for topic in topics:
+            client.publish(topic, b"", 1, True)
+    client = asker(broker)
+    walks: list[str] = []
+    walk = broker.store.scans.level
+
+    def counted(base: str, low: str, *rest: Any) -> Any:
+        walks.append(low)
+        return walk(base, low, *rest)
+
+    broker.store.scans.level = counted
+    found: list[list[str]] = []
+    after: dict[str, Any] = {}
+    for _ in range(9):
+        walks.clear()
+        level = told(ask(client, "tree", limit=1, **after))
+        assert len(walks) <= 10
+        found.append([node["topic"] for node in level["nodes"]])
+        if level["after"] is None:
+            break
+        assert "gone" not in level["after"]
+        after = {"after": level["after"]}
+    assert found == [[], ["here"]][-pages:]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

@@ -11,32 +11,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.auth.interfaces import Grant
 from holdfast.retained.queries.levels import LevelWalk, Node, position_behind
 from holdfast.retained.queries.permitted import MOST_COUNTED, MOST_READ, IAsker, PermittedMessages, Place, tally_of
-from holdfast.retained.queries.tree import base_of
+from holdfast.retained.queries.tree import TreeNode, base_of
 from holdfast.retained.store.scans.values import NO_TALLY, Search, Tally
 
 #: The stops of one walk.
 _STOPS = 256
+#: A page ends after this many walks, even if most names of the level have no messages any more.
+_MOST_WALKS = 100
+#: The position behind all topics that begin with $.
+_BEHIND_DOLLAR = "%"
 #: A page looks at so many more nodes than it may show.
 _MORE_NODES = 100
 #: The fewest rows that are counted below a node; with few nodes that are large, each gets some times its even part.
 _LEAST, _TIMES = 20, 4
-
-
-@frozen
-class PermittedNode:
-    """A node with the messages at and below it. If the tally is not ``exact``, there are at least as many."""
-
-    topic: str
-    tally: Tally
-    exact: bool
-    has_message: bool
-    has_children: bool
 
 
 @define
@@ -47,7 +40,7 @@ class PermittedLevel:
     many nodes the page has looked at.
     """
 
-    nodes: list[PermittedNode] = field(factory=list)
+    nodes: list[TreeNode] = field(factory=list)
     place: Place | None = None
     complete: bool = True
     looked: int = 0
@@ -88,16 +81,21 @@ class PermittedTree:
         walk = LevelWalk(base, low, parents)
         level = PermittedLevel()
         most = limit + _MORE_NODES
-        asked, ended = min(_STOPS, 2 * limit + 1), False
+        asked, walks, ended = min(_STOPS, 2 * limit + 1), 0, False
         while not ended:
+            if walks == _MOST_WALKS:
+                level.place = Place(walk.low)
+                return level
             stops = yield self._scans.level(base, walk.low, asked, now)
+            walks += 1
             ended = len(stops) < asked
             for node in walk.take(stops, ended):
                 if parent is None and node.topic.startswith("$"):
+                    walk.low = max(walk.low, _BEHIND_DOLLAR)
                     continue
                 if len(level.nodes) == limit or level.looked == most:
                     return level
-                shown = yield self._shown(asker, node, most, level)
+                shown = yield self._shown(asker, node, len(base), most, level)
                 if shown is not None:
                     level.nodes.append(shown)
                 level.looked += 1
@@ -108,9 +106,12 @@ class PermittedTree:
 
     @inlineCallbacks
     def _shown(
-        self, asker: IAsker, node: Node, most_nodes: int, level: PermittedLevel
-    ) -> Generator[Deferred[Any], Any, PermittedNode | None]:
-        """Return a node as the Client sees it, None if it sees nothing of it."""
+        self, asker: IAsker, node: Node, base_length: int, most_nodes: int, level: PermittedLevel
+    ) -> Generator[Deferred[Any], Any, TreeNode | None]:
+        """Return a node as the Client sees it, None if it sees nothing of it.
+
+        If its tally is not exact, there are at least as many messages.
+        """
         own, below, exact = NO_TALLY, NO_TALLY, True
         if node.own is not None:
             grant = asker.grant(node.topic)
@@ -129,7 +130,7 @@ class PermittedTree:
         if not own.count + below.count:
             level.complete = level.complete and exact
             return None
-        return PermittedNode(node.topic, own.plus(below), exact, own.count > 0, below.count > 0)
+        return TreeNode(node.topic[base_length:], node.topic, own.plus(below), exact, own.count > 0, below.count > 0)
 
     @inlineCallbacks
     def _own(self, asker: IAsker, grant: Grant, topic: str) -> Generator[Deferred[Any], Any, Tally]:

@@ -17,6 +17,7 @@ from typing import Any
 from attrs import frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 
+from holdfast.retained.dates import date_of
 from holdfast.retained.queries.known_tallies import KnownTallies
 from holdfast.retained.queries.levels import LevelWalk, Node, position_behind
 from holdfast.retained.store.scans.interfaces import IRetainedScans
@@ -45,6 +46,21 @@ class TreeNode:
     exact: bool
     has_message: bool
     has_children: bool
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The node as a JSON object, as operators and Clients see it."""
+        tally = self.tally
+        return {
+            "name": self.name,
+            "topic": self.topic,
+            "count": tally.count,
+            "bytes": tally.bytes,
+            "newest": None if tally.newest is None else date_of(tally.newest),
+            "exact": self.exact,
+            "has_message": self.has_message,
+            "children": self.has_children,
+        }
 
 
 @frozen

@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.retained.dates import date_of
 from holdfast.retained.queries.permitted import Place
-from holdfast.retained.queries.permitted_tree import PermittedNode
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.store.values import ListedMessage
 
@@ -101,23 +100,6 @@ _FIELDS: dict[str, Callable[[ListedMessage, bool], Any]] = {
     "expires_at": lambda listed, _: None if listed.message.expires_at is None else date_of(listed.message.expires_at),
     "properties": lambda listed, _: properties_of(listed.message.properties),
 }
-
-
-def node_of(node: PermittedNode, base_length: int) -> bytes:
-    """Return a node of the topic tree, as the API shows it."""
-    tally = node.tally
-    return json_of(
-        {
-            "name": node.topic[base_length:],
-            "topic": node.topic,
-            "count": tally.count,
-            "bytes": tally.bytes,
-            "newest": None if tally.newest is None else date_of(tally.newest),
-            "exact": node.exact,
-            "has_message": node.has_message,
-            "children": node.has_children,
-        }
-    )
 
 
 def json_of(value: object) -> bytes:

@@ -19,7 +19,7 @@ from holdfast.retained.queries.permitted_tree import PermittedTree
 from holdfast.retained.queries.scan_places import ScanPlaces
 from holdfast.retained.queries.tree import base_of
 from holdfast.retained.service import RetainedMessages
-from holdfast.sessions.asking.answers import Entries, Messages, json_of, node_of
+from holdfast.sessions.asking.answers import Entries, Messages, json_of
 from holdfast.sessions.asking.cursors import Cursors
 from holdfast.topics import ASK_COUNT, ASK_TREE, EVERY_TOPIC
 
@@ -91,9 +91,8 @@ class Questions:
     def _level(self, question: Question, asker: IAsker, after: str, most: int) -> Generator[Deferred[Any], Any, bytes]:
         level = yield self._tree.level(asker, question.parent, after or None, question.limit)
         nodes = Entries("nodes", most)
-        base_length = len(base_of(question.parent))
         for number, node in enumerate(level.nodes, 1):
-            if not nodes.add(node_of(node, base_length), position_behind(node.topic)):
+            if not nodes.add(json_of(node.record), position_behind(node.topic)):
                 break
             if not number % _NODES_AT_ONCE:
                 yield self.pause()

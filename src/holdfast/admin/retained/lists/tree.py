@@ -19,8 +19,7 @@ from holdfast.admin.retained.refusals import REFUSALS
 from holdfast.admin.routing.route import Content, Route, query
 from holdfast.admin.routing.schemas import BOOLEAN, FLAG, INTEGER, STRING, TIME, TOPIC, nullable, page, record, whole
 from holdfast.retained.administration import Administration
-from holdfast.retained.dates import date_of
-from holdfast.retained.queries.tree import TreeNode, base_of
+from holdfast.retained.queries.tree import base_of
 from holdfast.topics import EVERY_TOPIC
 
 #: The most nodes of a page.
@@ -93,7 +92,7 @@ class TreeCalls:
         }  # fmt: skip
         if token is not None:
             meta["token"] = token
-        return answer({"data": [_record_of(node) for node in found.nodes], "meta": meta})
+        return answer({"data": [node.record for node in found.nodes], "meta": meta})
 
     @inlineCallbacks
     def count(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -114,17 +113,3 @@ class TreeCalls:
                 "scanned": counted.scanned,
             }
         )
-
-
-def _record_of(node: TreeNode) -> dict[str, Any]:
-    tally = node.tally
-    return {
-        "name": node.name,
-        "topic": node.topic,
-        "count": tally.count,
-        "bytes": tally.bytes,
-        "newest": None if tally.newest is None else date_of(tally.newest),
-        "exact": node.exact,
-        "has_message": node.has_message,
-        "children": node.has_children,
-    }
