@@ -28,6 +28,9 @@ from holdfast.storage.writing.bulk import Bulk
 #: Gathered changes are appended once there are so many, or some seconds after the last time. Other processes read them.
 MOST_GATHERED = 256
 SECONDS = 10.0
+#: In Postgres each row costs its bytes, however many one transaction appends. So more are gathered: a topic that
+#: changes often has one row in that time. Their names have so many characters at most.
+_MOST_ALONE, _MOST_CHARACTERS = 1024, 1 << 18
 # One statement, so that it costs one round trip: the turn is that of the transaction.
 _APPEND = (
     f"INSERT INTO retained_changes (turn, topic, changed_at) SELECT ({POSTGRES.newest}), topic, changed_at "  # noqa: S608
@@ -57,13 +60,14 @@ class AppendingRecorder:
     ``alone`` may be set in any thread; all methods run in the writer's.
     """
 
-    def __init__(self, inner: Recorder, most: int = MOST_GATHERED, seconds: Callable[[], float] = monotonic) -> None:
+    def __init__(self, inner: Recorder, most: int = _MOST_ALONE, seconds: Callable[[], float] = monotonic) -> None:
         self.alone = False
         self._inner = inner
         self._most = most
         self._seconds = seconds
         self._appended_at = seconds()
         self._gathered: dict[str, int] = {}  #: the time of the change by topic
+        self._characters = 0  # of their names
         self._appended: list[tuple[int, dict[str, int]]] = []  #: by turn, what may not be durable yet
 
     @property
@@ -98,7 +102,7 @@ class AppendingRecorder:
         ((turn,),) = cursor.fetchall()
         self._look(cursor, turn)
         if self._gathered:
-            gathered, self._gathered = self._gathered, {}
+            gathered, self._gathered, self._characters = self._gathered, {}, 0
             self._appended.append((turn, gathered))
             _append(cursor, gathered)
         self._appended_at = self._seconds()
@@ -109,8 +113,10 @@ class AppendingRecorder:
         if not self.alone:
             _append(cursor, changed)
             return
+        self._characters += sum(len(topic) for topic in changed.keys() - self._gathered.keys())
         self._gathered |= changed
-        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
+        is_much = len(self._gathered) >= self._most or self._characters >= _MOST_CHARACTERS
+        if is_much or self._seconds() - self._appended_at >= SECONDS:
             self.append_gathered(cursor)
 
     def _look(self, cursor: Cursor, present: int) -> None:
