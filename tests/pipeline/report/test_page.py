@@ -83,7 +83,7 @@ def test_hostile_names_change_only_text() -> None:
     assert [(tag, sorted(said)) for tag, said in hostile] == [
         (tag, sorted(said)) for tag, said in outline(figures(harmless))
     ]
-    assert [tag for tag, _ in hostile].count("script") == 1
+    assert [said.get("type") for tag, said in hostile if tag == "script"] == ["application/json", None]
     assert not [said for _, said in hostile if any(name.startswith("on") for name in said)]
 
 
@@ -158,7 +158,7 @@ def test_the_size_of_a_page_is_bounded() -> None:
         shapes=shapes_found(names * 2),
         details={name: details(names) for name in names},
     )
-    assert len(page(large).encode()) < 4_000_000
+    assert len(page(large).encode()) < 5_000_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 500)), max_size=12))
@@ -205,7 +205,7 @@ def test_a_real_browser_shows_the_page_without_errors_and_runs_no_script_in_a_na
             assert window.ask("document.title") == "Report"
             assert window.ask("document.documentElement.scrollWidth") <= width
             assert window.ask("document.querySelectorAll('section:not(.shape)').length") == 9
-            assert window.ask("document.querySelectorAll('script, img, iframe').length") == 1
+            assert window.ask("document.querySelectorAll('script:not([type]), img, iframe').length") == 1
             assert window.ask("document.querySelector('.icicle').getBoundingClientRect().height") == HEIGHT
             assert HOSTILE[0] in window.ask("document.body.innerText")
             assert window.complaints == []

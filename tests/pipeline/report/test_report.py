@@ -121,14 +121,15 @@ def test_the_command_writes_a_page_and_lists_invalid_filters(
     filters, out = tmp_path / "filters.txt", tmp_path / "out" / "page.html"
     filters.write_text("a/#\nbad/#/x\n")
     command = ["report", "--storage", filled.url, "--out", str(out), "--filters", str(filters), "--title", "T & <co>"]
-    for _ in range(2):
-        found = CliRunner().invoke(main, command)
+    for more in ([], ["--previous", str(out)]):
+        found = CliRunner().invoke(main, command + more)
         assert found.exit_code == 3
         assert f"{filters}:2: 'bad/#/x'" in found.stderr
         assert f"1 messages reported in {out}" in found.stdout
     page = out.read_text()
     assert "<title>T &amp; &lt;co&gt;</title>" in page
     assert "a/&lt;b&gt;" in page
+    assert "No shape is new, gone, grown or shrunk." in page
     assert [file.name for file in out.parent.iterdir()] == ["page.html"]
 
 
@@ -137,6 +138,7 @@ def test_the_command_writes_a_page_and_lists_invalid_filters(
     [
         (["--stale", "soon"], 2, "stale: found 'soon'; allowed: a time of at least a second"),
         (["--batch-deliver-number", "1001"], 1, "batch_deliver_number is 1001 and batch_read_number 1000; allowed"),
+        (["--previous", "/nowhere/x.html"], 1, "/nowhere/x.html: cannot be read"),
         (["--filters", "/nowhere/x"], 1, "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )

@@ -14,9 +14,11 @@ from markupsafe import Markup
 from holdfast.pipeline.formatting import short, span
 from holdfast.pipeline.report import charts, value_charts
 from holdfast.pipeline.report.advice import advice
+from holdfast.pipeline.report.comparison import compare
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
 from holdfast.pipeline.report.findings import SEVERITIES, findings
 from holdfast.pipeline.report.shape_details import anchor, paged
+from holdfast.pipeline.report.summary import Summary, element, summary_of
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 from holdfast.version import version
@@ -29,11 +31,19 @@ _PARTS = (
 )  # fmt: skip
 _PREFIXES_LISTED = 20
 _FILTERS_LISTED = 15
+_CHANGES_LISTED = 50
+_COMPARISON = ("comparison", "Since the last report")
 _HOUR = 3600
 
 
-def page(found: Figures, title: str = "Retained messages") -> str:
-    """Return the report as one HTML document in UTF-8. The title may be any text."""
+def page(found: Figures, title: str = "Retained messages", previous: Summary | None = None) -> str:
+    """Return the report as one HTML document in UTF-8. The title may be any text.
+
+    ``previous`` is the summary of an earlier report, to compare with.
+    """
+    given = findings(found)
+    summary = summary_of(found, given)
+    comparison = None if previous is None else compare(previous, summary)
     style, script = _read("page.css"), _read("page.js")
     totals, branches = found.totals, found.branches
     by_messages = sorted(branches, key=lambda one: (-one.messages, one.prefix))
@@ -47,19 +57,23 @@ def page(found: Figures, title: str = "Retained messages") -> str:
         change_rate=change_rate,
         charts=charts,
         costliest=costliest,
-        findings=findings(found),
+        comparison=comparison,
+        findings=given,
         first_levels=[NamedTotals(one.prefix, one.messages, one.bytes) for one in first_levels],
         found=found,
         largest_prefixes=by_messages[:_PREFIXES_LISTED],
         listed_shapes=listed,
         map_height=HEIGHT,
-        parts=_PARTS,
+        listed_changes=_CHANGES_LISTED,
+        new_findings=set() if comparison is None else {(one.kind, one.subject) for one in comparison.new},
+        parts=_PARTS if comparison is None else (*_PARTS[:2], _COMPARISON, *_PARTS[2:]),
         policy=_policy(style, script),
         script=Markup(script),  # noqa: S704 - a file of this package
         severities=SEVERITIES,
         style=Markup(style),  # noqa: S704 - a file of this package
         tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
         tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
+        summary=element(summary),
         title=title,
         value_charts=value_charts,
         version=version(),

@@ -16,6 +16,7 @@ from holdfast.pipeline.formatting import number, size
 
 if TYPE_CHECKING:
     from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.report.summary import Summary
 
 _NAME = "report.html"
 _KINDS = (".html", ".htm")
@@ -30,6 +31,7 @@ _KINDS = (".html", ".htm")
 @options.flow_control
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
 @click.option("--stale", default="30d", show_default=True, help="Messages of this age are stale.")
+@click.option("--previous", help="An earlier report to compare with: its file, or the folder of its report.html.")
 @options.snapshot_dir
 def report(
     storage: str | None,
@@ -43,6 +45,7 @@ def report(
     delivery_rate: str | None,
     depth: int,
     stale: str,
+    previous: str | None,
     snapshot_dir: str | None,
 ) -> None:
     """Write a page about the retained messages: their topics, clients, ages and sizes, and the cost of replays.
@@ -63,13 +66,14 @@ def report(
         stale_after = _age(stale)
         folder, name = _output_file(out)
         folder.require_writable()
+        before = None if previous is None else _summary(previous)
         requested = of_file(file) if file else RequestedFilters()
         options.require_database(storage, config)
         spark = start()
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             requested = requested.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, flow, requested, depth, stale_after)
-        data = page(found, title).encode()
+        data = page(found, title, before).encode()
         folder.write(name, data)
     if not as_json:
         print_refused(requested.refused, file)
@@ -94,6 +98,14 @@ def _age(text: str) -> int:
     if seconds < 1:
         raise WrongUsage(f"stale: found {text!r}; allowed: a time of at least a second, such as 30d, 12h or 1d12h")
     return seconds
+
+
+def _summary(previous: str) -> Summary:
+    """Read the summary in an earlier report. Raises :class:`PipelineError`."""
+    from holdfast.pipeline.report.summary import read_summary
+
+    folder, name = _output_file(previous)
+    return read_summary(folder.read(name), folder.below(name))
 
 
 def _output_file(out: str) -> tuple[Folder, str]:
