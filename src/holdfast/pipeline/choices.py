@@ -18,6 +18,8 @@ TREE_ORDERS = {
     "age": "median_age",
     "expiring": "expiring",
 }
+#: The number of shapes with a page of their own in a report.
+PAGES = 200
 #: The formats of files that an import reads, besides Parquet.
 FILE_FORMATS = ("ndjson", "emqx", "mosquitto", "mosquitto-dump", "mosquitto-sqlite")
 #: The number of rejected messages with which an import is still done, and the highest number that may be allowed: the

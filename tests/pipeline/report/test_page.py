@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.report.column_chart import ceiling
 from holdfast.pipeline.report.figures import Figures, PrefixTotals
 from holdfast.pipeline.report.page import page
@@ -123,6 +124,15 @@ def test_the_page_names_missing_data() -> None:
         assert sentence in text
 
 
+def test_a_shape_without_details_is_in_the_table_and_has_no_page() -> None:
+    found = figures()
+    some = outline(evolve(found, details={"home": found.details["home"]}))
+    links = {link for _, said in some if (link := said.get("href")) and link.startswith("#shape-")}
+    assert links == {"#" + anchor("home")}
+    assert [said["id"] for tag, said in some if tag == "section" and said.get("class") == "shape"] == [anchor("home")]
+    assert "plant</bdi>" in page(evolve(found, details={}))
+
+
 def test_the_page_says_unknown_where_nobody_can_know() -> None:
     """Not 0: imported messages have no publisher, and without Topic Filters no replay can be counted."""
     found = figures()
@@ -146,7 +156,7 @@ def test_a_history_of_minutes_gives_no_changes_an_hour() -> None:
 
 def test_the_size_of_a_page_is_bounded() -> None:
     """Here with the most prefixes that are drawn, and more shapes than have pages, all with the longest names."""
-    names = tuple(f"{place:04}{'ü' * 30_000}" for place in range(400))
+    names = tuple(f"{place:04}{'ü' * 3_000}" for place in range(400))
     branches = [PrefixTotals(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     for depth in range(2, 6):
         branches += [PrefixTotals(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
@@ -156,7 +166,7 @@ def test_the_size_of_a_page_is_bounded() -> None:
         branches=tuple(branches),
         totals=evolve(found.totals, messages=10**6, bytes=10**6),
         shapes=shapes_found(names * 2),
-        details={name: details(names) for name in names},
+        details={name: details(names) for name in names[:PAGES]},
     )
     assert len(page(large).encode()) < 5_000_000
 

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
-from holdfast.pipeline.jobs.history_figures import busiest, step_of
+from holdfast.pipeline.jobs.history_figures import busiest, history_of, step_of
 from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.figures import BandTotals, Figures, NamedTotals, ReportedMessage
+from holdfast.pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
-from tests.pipeline.stores import NOW, Filled, message
+from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: Spar
     ):
         filled.put(one, at=now - age)
     with snapshot_of(filled.url) as snapshot:
-        found = report(spark, snapshot, FlowSettings(), of_lines(["a/#", "none"]))
+        found = report(spark, snapshot, FlowSettings(), of_lines(["a/#", "none"]), pages=0)
     assert found.history is None
     assert (found.totals.messages, found.totals.bytes, found.totals.largest, found.totals.clients) == (5, 110, 100, 2)
     assert (found.totals.expiring, found.totals.stale, found.totals.lasting_bytes) == (2, 2, 101)
@@ -81,7 +81,7 @@ def test_the_report_counts_changes_and_untouched_topics(spark: SparkSession, rec
     recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=NOW)
     later = NOW + 400 * 24 * HOUR
     recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=later)
-    history = _found(spark, recorded).history
+    history = _history(spark, recorded)
     assert history is not None
     assert (history.changes, history.retained, history.untouched) == (9, 2, 1)
     assert history.untouched_topics == ("a/once",)
@@ -99,33 +99,42 @@ def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouc
     recorded.put(message("kept"), message("expired", expires_at=NOW + 1), at=NOW)
     with recorded.store() as store:
         store.cap_expiry(20 * 365 * 24 * HOUR, True, "", 100)
-    history = _found(spark, recorded).history
+    history = _history(spark, recorded)
     assert history is not None
     assert (history.retained, history.untouched, history.untouched_topics) == (1, 1, ("kept",))
 
 
 def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     """The page is in the folder, and --json prints a line of JSON."""
-    command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json"]
+    command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json", "--pages", "0"]
     found = CliRunner().invoke(main, command)
     told = json.loads(found.stdout)
     assert (found.exit_code, told["messages"], told["out"]) == (0, 0, str(tmp_path / "new" / "report.html"))
     assert "No messages are retained." in (tmp_path / "new" / "report.html").read_text()
 
 
-def test_the_command_writes_a_page_and_lists_invalid_filters(
-    spark: SparkSession, filled: Filled, tmp_path: Path
-) -> None:
+def test_the_command_writes_a_page_and_lists_invalid_filters(spark: SparkSession, tmp_path: Path) -> None:
     """It replaces an earlier page as a whole; nothing else is left in the folder."""
-    filled.put(message("a/<b>", b"xyz"))
-    filters, out = tmp_path / "filters.txt", tmp_path / "out" / "page.html"
-    filters.write_text("a/#\nbad/#/x\n")
-    command = ["report", "--storage", filled.url, "--out", str(out), "--filters", str(filters), "--title", "T & <co>"]
-    for more in ([], ["--previous", str(out)]):
-        found = CliRunner().invoke(main, command + more)
-        assert found.exit_code == 3
-        assert f"{filters}:2: 'bad/#/x'" in found.stderr
-        assert f"1 messages reported in {out}" in found.stdout
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("a/<b>", b"xyz"))
+        filters, out = tmp_path / "filters.txt", tmp_path / "out" / "page.html"
+        filters.write_text("a/#\nbad/#/x\n")
+        command = [
+            "report",
+            "--storage",
+            filled.url,
+            "--out",
+            str(out),
+            "--filters",
+            str(filters),
+            "--title",
+            "T & <co>",
+        ]
+        for more in ([], ["--previous", str(out)]):
+            found = CliRunner().invoke(main, command + more)
+            assert found.exit_code == 3
+            assert f"{filters}:2: 'bad/#/x'" in found.stderr
+            assert f"1 messages reported in {out}" in found.stdout
     page = out.read_text()
     assert "<title>T &amp; &lt;co&gt;</title>" in page
     assert "a/&lt;b&gt;" in page
@@ -156,6 +165,6 @@ def _prepared(filled: Filled) -> Filled:
     return filled
 
 
-def _found(spark: SparkSession, filled: Filled) -> Figures:
+def _history(spark: SparkSession, filled: Filled) -> History | None:
     with snapshot_of(filled.url) as snapshot:
-        return report(spark, snapshot, FlowSettings())
+        return history_of(spark, snapshot)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.filters import delivered
@@ -29,7 +30,6 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
-from holdfast.pipeline.report.shape_details import paged
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
@@ -53,8 +53,10 @@ def report(
     requested: RequestedFilters | None = None,
     depth: int = 5,
     stale_after: int = 30 * 86_400,
+    pages: int = PAGES,
 ) -> Figures:
     """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
+    ``pages`` shapes, those with the most messages, have details.
 
     Raises :class:`PipelineError`.
     """
@@ -71,7 +73,7 @@ def report(
             tree.unpersist()
         shapes, known = shapes_of(spark, snapshot, kept, Patterns())
         history = history_of(spark, snapshot)
-        with_pages = [one.shape for one in paged(shapes.shapes)]
+        with_pages = [one.shape for one in shapes.shapes[:pages]]
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,

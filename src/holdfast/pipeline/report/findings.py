@@ -76,7 +76,7 @@ def _stale(found: Figures) -> Iterator[Finding]:
             kind="stale prefix",
             subject=one.prefix,
             evidence=f"All {number(one.messages)} messages ({size(one.bytes)}) are older than"
-            f" {span(found.stale_after)}: the newest has {span(one.newest_age)}, and {expiry}.",
+            f" {span(found.stale_after)}: the newest is {span(one.newest_age)} old, and {expiry}.",
             advice="If these devices are gone, clear their topics. If not, find out why they are silent.",
             weight=one.messages,
         )

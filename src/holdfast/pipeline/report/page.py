@@ -17,7 +17,7 @@ from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.comparison import compare
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
 from holdfast.pipeline.report.findings import SEVERITIES, findings
-from holdfast.pipeline.report.shape_details import anchor, paged
+from holdfast.pipeline.report.shape_details import anchor
 from holdfast.pipeline.report.summary import Summary, element, summary_of
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
@@ -32,6 +32,7 @@ _PARTS = (
 _PREFIXES_LISTED = 20
 _FILTERS_LISTED = 15
 _CHANGES_LISTED = 50
+_SHAPES_LISTED = 200
 _COMPARISON = ("comparison", "Since the last report")
 _HOUR = 3600
 
@@ -48,12 +49,12 @@ def page(found: Figures, title: str = "Retained messages", previous: Summary | N
     totals, branches = found.totals, found.branches
     by_messages = sorted(branches, key=lambda one: (-one.messages, one.prefix))
     first_levels = [one for one in by_messages if one.depth == 1][: len(found.clients) or 1]
-    listed = paged(found.shapes.shapes)
+    listed = found.shapes.shapes[: max(_SHAPES_LISTED, len(found.details))]
     deliveries = found.deliveries.deliveries if found.deliveries is not None else ()
     costliest = sorted(deliveries, key=lambda one: (-one.bytes_together, one.topic_filter))[:_FILTERS_LISTED]
     return environment().get_template("page.html").render(
         advice=advice(found),
-        anchors={one.shape: anchor(one.shape) for one in listed},
+        anchors={one.shape: anchor(one.shape) for one in listed if one.shape in found.details},
         change_rate=change_rate,
         charts=charts,
         costliest=costliest,

@@ -7,10 +7,6 @@ from hashlib import sha256
 
 from attrs import frozen
 
-from holdfast.pipeline.shapes.totals import ShapeTotals
-
-#: Shapes that have a page of their own, and a row in the table: those with the most messages.
-PAGES = 200
 #: The field of payloads that are numbers themselves. A field of an object has its name after a dot.
 WHOLE = "$"
 _SLUG = 40
@@ -87,8 +83,3 @@ def anchor(shape: str) -> str:
     """Return the id of a shape's page: readable, the same in each report, and of letters, digits and hyphens only."""
     words = re.sub("[^a-z0-9]+", "-", shape.lower()).strip("-")[:_SLUG].strip("-")
     return f"shape-{words or 'x'}-{sha256(shape.encode()).hexdigest()[:8]}"
-
-
-def paged(shapes: tuple[ShapeTotals, ...]) -> tuple[ShapeTotals, ...]:
-    """Return the shapes that have pages."""
-    return shapes[:PAGES]

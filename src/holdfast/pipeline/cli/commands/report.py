@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.commands.filters import print_refused
 from holdfast.pipeline.cli.running import print_result, running
@@ -31,6 +32,9 @@ _KINDS = (".html", ".htm")
 @options.flow_control
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
 @click.option("--stale", default="30d", show_default=True, help="Messages of this age are stale.")
+@click.option(
+    "--pages", type=click.IntRange(0, 1000), default=PAGES, show_default=True, help="Shapes with a page of their own."
+)
 @click.option("--previous", help="An earlier report to compare with: its file, or the folder of its report.html.")
 @options.snapshot_dir
 def report(
@@ -45,6 +49,7 @@ def report(
     delivery_rate: str | None,
     depth: int,
     stale: str,
+    pages: int,
     previous: str | None,
     snapshot_dir: str | None,
 ) -> None:
@@ -72,7 +77,7 @@ def report(
         spark = start()
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             requested = requested.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, flow, requested, depth, stale_after)
+            found = run(spark, snapshot, flow, requested, depth, stale_after, pages)
         data = page(found, title, before).encode()
         folder.write(name, data)
     if not as_json:
