@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,10 +17,13 @@ from holdfast.retained.history import history
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import HistoryLimits
 from holdfast.retained.history.moments import HistoryUnavailable
+from holdfast.retained.history.periods import change_rules
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import FOREVER, GENERAL, NO_RULES, NOT_RECORDED, LeftOut, Rule, Rules, rules_in
 from holdfast.retained.history.spans import Span, check_span, find_span, page_of_events
+from holdfast.storage.database import Durability
 from holdfast.storage.driver import Cursor
+from holdfast.storage.engine import database_at
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.topics import EVERY_TOPIC, matches
 from tests import strategies
@@ -170,6 +175,35 @@ def test_all_nodes_follow_new_rules_from_the_same_change_on() -> None:
         assert told == [("noise/b", b"1"), ("plant/b", b"2"), ("noise/b", b"3")]
         baselines = [(event.topic, event.payload) for event in first.events() if event.origin is not PUBLISH]
         assert sorted(baselines) == [("noise/b", b"2"), ("plant/b", b"2")]
+
+
+def test_a_change_that_waits_for_new_rules_follows_them() -> None:
+    """A transaction of another node waits for the lock while the rules change, and reads them behind the commit."""
+    with postgres() as make:
+        past = make().open()
+        others = database_at(past.url, Durability.PROCESS, 0, 5.0)
+        with closing(others.connect()) as changing, closing(others.connect()) as waiting:
+            (cursor, other) = (changing.cursor(), waiting.cursor())
+            other.execute("SELECT pg_backend_pid()")
+            ((pid,),) = other.fetchall()
+            waiting.commit()
+            cursor.execute("BEGIN")
+            change_rules(cursor, past.wall.now, WITHOUT_NOISE)
+
+            def record() -> None:
+                other.execute("BEGIN")
+                recorder = HistoryRecorder(past.durable.bulk, past.durable.shared)
+                recorder.record_expired(other, ["noise/a", "plant/a"], past.wall.now, 5)
+                waiting.commit()
+
+            thread = Thread(target=record)
+            thread.start()
+            locks = f"SELECT count(*) FROM pg_locks WHERE pid = {pid} AND NOT granted"
+            assert any(past.query(locks) == [(1,)] for _ in range(10_000))
+            changing.commit()
+            thread.join(30)
+            assert not thread.is_alive()
+        assert topics_of(past) == {"plant/a": 1}
 
 
 class Counting:
