@@ -240,6 +240,23 @@ def test_a_replay_remembers_a_bounded_number_of_waiting_messages(broker: Restart
     broker.retained.feed.forget(listening)
 
 
+def test_user_properties_count_in_the_memory_of_waiting_messages(
+    broker: RestartableBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client with short payloads and long properties does not fill the memory: what has no room is written."""
+    monkeypatch.setattr("holdfast.retained.delayed_writes._MOST_BYTES", 100_000)
+    client = broker.client("c", 5)
+    long = Properties(user_properties=(("name", "x" * 30_000),))
+    for number in range(5):
+        client.publish(f"w/{number}", b"1", 0, True, long)
+    broker.commit()
+    assert len(broker.retained.delayed) == 3
+    assert [number for number in range(5) if stored(broker, f"w/{number}")] == [3, 4]
+    broker.retained.delayed.write()
+    client.publish("w/9", b"1", 0, True, long)
+    assert len(broker.retained.delayed) == 1  # what was written counts no more
+
+
 def test_many_waiting_topics_are_written_in_parts(broker: RestartableBroker) -> None:
     """No turn writes more than a few hundred. Who waits for all of them waits for the last part."""
     client = broker.client("c", 5)

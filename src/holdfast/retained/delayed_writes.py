@@ -31,7 +31,7 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.messages import RetainedChange
-from holdfast.sizes import HELD_ENTRY
+from holdfast.sizes import held_size
 from holdfast.tickets import CommitTicket
 from holdfast.topics import EVERY_TOPIC, matches
 
@@ -51,8 +51,8 @@ class DelayedWrites:
     def __init__(self, put: Callable[[RetainedChange], CommitTicket], clock: IReactorTime) -> None:
         self._put = put
         self._clock = clock
-        #: by topic, the first that came first
-        self._waiting: dict[str, RetainedChange] = {}
+        #: by topic, the first that came first: the change and its bytes in memory
+        self._waiting: dict[str, tuple[RetainedChange, int]] = {}
         self._bytes = 0
         #: of changes that a replay was told of, by topic
         self._tickets: dict[str, CommitTicket] = {}
@@ -72,7 +72,7 @@ class DelayedWrites:
             return False
         if self.drop(change.topic):
             self.saved += 1
-        self._waiting[change.topic] = change
+        self._waiting[change.topic] = change, size
         self._bytes += size
         if interval not in self._timers:
             self._timers[interval] = self._clock.callLater(interval, self._due, interval)
@@ -80,10 +80,10 @@ class DelayedWrites:
 
     def drop(self, topic: str) -> bool:
         """Forget the waiting change of a topic: a newer one is written. Tell whether there was one."""
-        change = self._waiting.pop(topic, None)
-        if change is None:
+        found = self._waiting.pop(topic, None)
+        if found is None:
             return False
-        self._bytes -= _size(change)
+        self._bytes -= found[1]
         ticket = self._tickets.pop(topic, None)
         if ticket is not None:
             ticket.settle(None)  # who was told of it is told of the newer one
@@ -100,11 +100,11 @@ class DelayedWrites:
 
     def write_topic(self, topic: str) -> None:
         """Give the waiting change of a topic to the writer."""
-        change = self._waiting.get(topic)
-        if change is not None:
+        found = self._waiting.get(topic)
+        if found is not None:
             told = self._tickets.pop(topic, None)
             self.drop(topic)
-            stored = self._put(change)
+            stored = self._put(found[0])
             if told is not None:
                 stored.when_settled(told.settle)
 
@@ -155,4 +155,5 @@ class DelayedWrites:
 
 def _size(change: RetainedChange) -> int:
     message = change.message
-    return HELD_ENTRY + len(change.topic) + (0 if message is None else len(message.payload))
+    assert message is not None  # clears are written at once
+    return held_size(len(change.topic.encode()), message.properties, len(message.payload))
