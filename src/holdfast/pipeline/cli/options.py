@@ -47,6 +47,23 @@ def flow_control(command: Command) -> Command:
     return command
 
 
+def following(command: Command) -> Command:
+    """Add the options of a job that keeps Delta tables: how long it runs, and the upkeep of their files."""
+    for option in (
+        click.option("--keep", default="7d", show_default=True, help="Delete files that no version of this time has."),
+        click.option(
+            "--small-files", type=click.IntRange(2), default=16, show_default=True,
+            help="Join the small files of a day, or of a whole table, once there are so many.",
+        ),
+        click.option("--file-size", default="128MB", show_default=True, help="Small files are joined up to this size."),
+        click.option("--rows", type=click.IntRange(1), default=50_000, show_default=True, help="Most changes at once."),
+        click.option("--every", help="Continue until SIGTERM or Ctrl-C, and look for changes so often, as in 30s."),
+        click.option("--once", is_flag=True, help="End when the tables have all changes. This is the default."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 topic_filter = click.option("--filter", "topic_filter", default="", help="Only topics that match this Topic Filter.")
 partitions = click.option(
     "--partitions", type=click.IntRange(1, 10_000), help="Number of tasks that read.  [default: as many as run at once]"
@@ -75,6 +92,13 @@ def milliseconds(text: str) -> int:
         return moment_of(text, time.time_ns() // 1_000_000)
     except BadTime as error:
         raise WrongUsage(f"{text!r} is not a time; write it as {ALLOWED}") from error
+
+
+def interval(once: bool, every: str | None) -> float | None:
+    """Return the seconds of --every, None without it. Raises :class:`PipelineError`."""
+    if once and every is not None:
+        raise WrongUsage("--once and --every exclude each other")
+    return None if every is None else seconds("--every", every, least=0.1)
 
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:

@@ -20,6 +20,7 @@ COMMANDS = {
     "import": ("imports", "Retain the messages in a file or folder."),
     "publish": ("publish", "Publish the output of other commands as a Delta table."),
     "report": ("report", "Write a page about the retained messages."),
+    "rollup": ("rollup", "Keep the values in payloads, by minute, hour and day, as Delta tables."),
     "shapes": ("shapes", "Find the shapes of the retained topics."),
     "sync": ("sync", "Keep Delta tables of the history and of the retained messages."),
     "tree": ("tree", "Count the retained messages below each prefix of topics."),

@@ -19,7 +19,6 @@ Left out: a Spark stream with ``foreachBatch``. It needs a checkpoint beside the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from attrs import evolve, frozen
@@ -28,19 +27,18 @@ from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.database.history_range import MissingEntries, history_range, missing_entries
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
+from holdfast.pipeline.lake.following import follow
 from holdfast.pipeline.lake.growing_table import GrowingTable
-from holdfast.pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CURRENT_LAYOUT
-from holdfast.pipeline.lake.upkeep import Upkeep, join_files
+from holdfast.pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CURRENT_LAYOUT, SEQ
+from holdfast.pipeline.lake.upkeep import Upkeep
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.periods import read_periods
 from holdfast.storage.url import shown
 
-#: The marks: the last entry in a table and its time, the entries whose loss is known, and the period of ``current``.
-SEQ, CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.seq", "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
+#: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
+CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
 #: Most rows and bytes of a batch.
 ROWS, BYTES = 50_000, 64 << 20
-#: Seconds between two rounds of upkeep, and between two looks whether the job shall end.
-_UPKEEP, _LOOK = 3600.0, 0.2
 
 
 @frozen
@@ -96,20 +94,8 @@ class Sync:
 
         It ends early, between two commits, when ``stopped`` returns True. Raises :class:`PipelineError`.
         """
-        tended = time.monotonic() - _UPKEEP
-        while True:
-            began = time.monotonic()
-            while not stopped() and self.step():
-                pass
-            if not stopped() and time.monotonic() - tended >= _UPKEEP:
-                self.tend()
-                tended = time.monotonic()
-            elif not stopped():
-                self.join_files()
-            if every is None or stopped():
-                return self.result()
-            while not stopped() and time.monotonic() - began < every:
-                time.sleep(_LOOK)
+        follow(self.step, (self.changes, self.current), self._upkeep, stopped, every)
+        return self.result()
 
     def step(self) -> bool:
         """Take the next batch of the history; return whether there may be another one."""
@@ -144,17 +130,6 @@ class Sync:
         if merged is not None and entries.upto > merged:
             self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
         return entries.upto < there.last
-
-    def tend(self) -> None:
-        """Join small files, and delete old ones."""
-        self.join_files()
-        for table in (self.changes, self.current):
-            table.vacuum(self._upkeep.keep)
-
-    def join_files(self) -> None:
-        """Join the small files of both tables, where there are many."""
-        for table in (self.changes, self.current):
-            join_files(table, self._upkeep)
 
     def result(self) -> Synced:
         """Return what the tables have, and what this run has done."""

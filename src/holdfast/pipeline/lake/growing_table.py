@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import frozen
 
 from holdfast.pipeline.errors import PipelineError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: The property of a table that names the database of its rows.
 STORE = "holdfast.store"
 _LOG = "_delta_log"
+#: Rows that a reader of a part of a file reads together. More of them would make files a little smaller.
+_ROW_GROUP = 20_000
 
 
 @frozen
@@ -66,6 +69,11 @@ class GrowingTable:
             self._columns = pa.schema(self._table.schema().to_arrow())
 
     @property
+    def columns(self) -> pa.Schema:
+        """The columns, with those that only the table has."""
+        return self._columns
+
+    @property
     def rows(self) -> int:
         """The number of rows."""
         return self._table.count()
@@ -93,6 +101,11 @@ class GrowingTable:
         with explained(self.uri):
             return self._table.transaction_version(name)
 
+    def read(self, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
+        """Return the rows of the newest version that meet a condition; None: all rows."""
+        with explained(self.uri):
+            return rows_of(self._table, columns, where)
+
     def append(self, rows: pa.Table, marks: Mapping[str, int]) -> None:
         """Add rows, and move marks."""
         if len(rows):
@@ -104,25 +117,39 @@ class GrowingTable:
         """Put these rows in place of all rows, and move marks. The rows are never in memory as a whole."""
         self._write(rows, "overwrite", marks)
 
-    def merge(self, rows: pa.Table, same: Sequence[str], newer: str, kept: str, marks: Mapping[str, int]) -> None:
+    def merge(
+        self, rows: pa.Table, same: Sequence[str], newer: str, kept: str | None, marks: Mapping[str, int]
+    ) -> None:  # fmt: skip
         """Update or insert rows, and move marks.
 
         A row takes the place of the row with the same values in the columns ``same``, if its value in the column
-        ``newer`` is higher. Where the Boolean column ``kept``, which the table lacks, is false, the row is deleted.
+        ``newer`` is higher. Where the Boolean column ``kept``, which the table lacks, is false, the row is deleted;
+        None: no row is.
         """
+        if len(rows):
+            self._merge(rows, same, newer, kept, marks)
+        if any(self.mark(name) != number for name, number in marks.items()):
+            self._move(marks)  # nothing has changed, and then Delta makes no commit
+
+    def _merge(
+        self, rows: pa.Table, same: Sequence[str], newer: str, kept: str | None, marks: Mapping[str, int]
+    ) -> None:  # fmt: skip
+        values = {_quoted(name): f"s.{_quoted(name)}" for name in self._columns.names if name in rows.column_names}
+        later = f"s.{_quoted(newer)} > t.{_quoted(newer)}"
         with explained(self.uri):
-            values = {_quoted(name): f"s.{_quoted(name)}" for name in self._columns.names if name in rows.column_names}
-            later = f"s.{_quoted(newer)} > t.{_quoted(newer)}"
             merger = self._table.merge(
                 rows, " AND ".join(f"s.{_quoted(name)} = t.{_quoted(name)}" for name in same), "s", "t",
                 commit_properties=self._properties(marks), writer_properties=_compressed(self._lake),
             )  # fmt: skip
-            merger = merger.when_matched_delete(f"{later} AND NOT s.{_quoted(kept)}")
-            merger = merger.when_matched_update(values, f"{later} AND s.{_quoted(kept)}")
-            merger.when_not_matched_insert(values, f"s.{_quoted(kept)}").execute()
+            if kept is None:
+                merger = merger.when_matched_update(values, later).when_not_matched_insert(values)
+            else:
+                stays = f"s.{_quoted(kept)}"
+                merger = merger.when_matched_delete(f"{later} AND NOT {stays}")
+                merger = merger.when_matched_update(values, f"{later} AND {stays}")
+                merger = merger.when_not_matched_insert(values, stays)
+            merger.execute()
             self._table.update_incremental()
-        if any(self.mark(name) != number for name, number in marks.items()):
-            self._move(marks)  # nothing has changed, and then Delta makes no commit
 
     def compact(self, part: str | None, size: int) -> None:
         """Join the small files of one part of the table (None: a table without parts) to files of ``size`` bytes."""
@@ -198,6 +225,11 @@ class GrowingTable:
         return made
 
 
+def rows_of(table: DeltaTable, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
+    """Return the rows of a table that meet a condition (None: all rows); files without such rows are not read."""
+    return table.to_pyarrow_dataset().to_table(list(columns), filter=where)
+
+
 def _require_empty(folder: Folder) -> None:
     """Raise :class:`PipelineError` if a folder has files. The vacuum of a table deletes files that are not its own."""
     for name in _visible(folder.names("")):
@@ -209,7 +241,7 @@ def _visible(names: Iterable[str]) -> Iterator[str]:
 
 
 def _compressed(lake: Any) -> Any:
-    return lake.WriterProperties(compression="ZSTD")
+    return lake.WriterProperties(compression="ZSTD", max_row_group_size=_ROW_GROUP)
 
 
 def _quoted(name: str) -> str:

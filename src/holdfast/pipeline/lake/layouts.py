@@ -12,6 +12,8 @@ from holdfast.pipeline.output.parquet import PARTITION
 from holdfast.pipeline.sources.columns import HISTORY, RETAINED, STORED_AT_OF_ENTRY, Column
 
 CHANGES, CURRENT = "changes", "current"
+#: The mark of the last change that a table has, or counts.
+SEQ = "holdfast.seq"
 #: What a sync reads of each entry: the columns of both tables.
 READ: tuple[Column, ...] = (*HISTORY, STORED_AT_OF_ENTRY)
 #: The columns of ``current``, read from the newest entry of each topic.

@@ -13,16 +13,8 @@ from holdfast.pipeline.formatting import number
 @options.database
 @options.console
 @click.option("--to", "out", required=True, help="The folder of the tables, or s3://bucket/folder.")
-@click.option("--once", is_flag=True, help="End at the present end of the history. This is the default.")
-@click.option("--every", help="Continue until SIGTERM or Ctrl-C, and look for changes every so often, as in 30s.")
-@click.option("--rows", type=click.IntRange(1), default=50_000, show_default=True, help="Most changes in a batch.")
 @click.option("--allow-gap", is_flag=True, help="Go on if changes were pruned before they were read.")
-@click.option("--file-size", default="128MB", show_default=True, help="Small files are joined up to this size.")
-@click.option(
-    "--small-files", type=click.IntRange(2), default=16, show_default=True,
-    help="Join the small files of a day, or of the present messages, once there are so many.",
-)  # fmt: skip
-@click.option("--keep", default="7d", show_default=True, help="Delete files that no version of this time has.")
+@options.following
 def sync(
     storage: str | None,
     config: str | None,
@@ -44,7 +36,6 @@ def sync(
 
     from holdfast.pipeline.database.connection import Source
     from holdfast.pipeline.database.location import url_of
-    from holdfast.pipeline.errors import WrongUsage
     from holdfast.pipeline.jobs.sync import Sync
     from holdfast.pipeline.lake.upkeep import Upkeep
     from holdfast.pipeline.output.folder import Folder
@@ -53,13 +44,11 @@ def sync(
     if every is not None:
         signals.finish_first()
     with failing_in_one_line():
-        if once and every is not None:
-            raise WrongUsage("--once and --every exclude each other")
         upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
-        interval = None if every is None else options.seconds("--every", every, least=0.1)
+        pause = options.interval(once, every)
         source = Source(url_of(storage, config))
         job = Sync(source, Folder(out), rows, upkeep=upkeep, allow_gap=allow_gap)
-        done = job.run(lambda: signals.received, interval)
+        done = job.run(lambda: signals.received, pause)
     sentence = (
         f"{out} has every change up to {number(done.last_seq)} ({number(done.added)} are new), and "
         f"{number(done.messages)} retained messages"

@@ -1,0 +1,276 @@
+"""``rollup``: values of payloads, and their figures by minute, hour and day, equal to a plain computation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pytest
+from attrs import fields
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.pipeline import Source
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.jobs.rollup import Rollup
+from holdfast.pipeline.jobs.sync import Sync
+from holdfast.pipeline.lake.growing_table import GrowingTable
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.rollup.catalog import read_catalog
+from holdfast.pipeline.rollup.layouts import LENGTHS
+from tests.pipeline.lake.changing import end_period
+from tests.pipeline.rollup.plain_figures import Figures, plain_figures
+from tests.pipeline.stores import Filled, database, message
+
+#: 2023-11-14T23:00:00Z: an hour before the end of a day, in milliseconds
+EVENING = 1_700_002_800_000
+CATALOG = """
+version = 1
+
+[values.temperature]
+pattern = "hq/{room}/climate"
+path = "$.t"
+time = "$.at"
+unit = "°C"
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[tuple[Filled, Path]]:
+    """An SQLite database with a history, and the folder for its tables."""
+    with database("sqlite", tmp_path, recorded=True) as filled:
+        yield filled, tmp_path / "lake"
+
+
+def climate(room: str, minutes: float, value: Any) -> Any:
+    """Return a message whose payload has its own time, in minutes after :data:`EVENING`."""
+    payload = json.dumps({"t": value, "at": EVENING + round(minutes * 60_000)})
+    return message(f"hq/{room}/climate", payload.encode())
+
+
+def rolled_up(filled: Filled, lake: Path, catalog: str = CATALOG, **options: Any) -> Any:
+    """Sync, and take in the new changes."""
+    Sync(Source(filled.url), Folder(str(lake))).run()
+    file = lake.with_suffix(".toml")
+    file.write_text(catalog, encoding="utf-8")
+    return Rollup(Folder(str(lake)), Folder(str(lake)), read_catalog(file), **options).run()
+
+
+def command(lake: Path, catalog: str, *options: str) -> tuple[int, str, str]:
+    """Run the command; return its status and output."""
+    file = lake.with_suffix(".toml")
+    file.write_text(catalog, encoding="utf-8")
+    result = CliRunner().invoke(main, ["rollup", "--lake", str(lake), "--catalog", str(file), *options])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def windows(lake: Path, table: str) -> dict[tuple[str, int], Figures]:
+    """Return the figures in a table of windows, by topic and start."""
+    rows = DeltaTable(str(lake / table)).to_pyarrow_table().to_pylist()
+    found = {
+        (row["topic"], round(row["start"].timestamp() * 1e6)): Figures(
+            row["count"], row["first"], row["last"], row["min"], row["max"], row["mean"], row["time_mean"]
+        )
+        for row in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+def require_figures(lake: Path, events: dict[str, list[tuple[int, float | None]]]) -> None:
+    """Compare all windows with the plain computation. ``events`` are those of each topic, in order."""
+    for of in LENGTHS:
+        expected = {
+            (topic, start): figures
+            for topic, listed in events.items()
+            for start, figures in plain_figures(listed, of).items()
+        }
+        found = windows(lake, of.table)
+        assert found.keys() == expected.keys()
+        for key, figures in expected.items():
+            for name in (each.name for each in fields(Figures)):
+                assert getattr(found[key], name) == pytest.approx(getattr(figures, name), rel=1e-9), (
+                    of.table,
+                    key,
+                    name,
+                )
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+_TIMES = st.one_of(st.integers(0, 3), st.integers(50, 70), st.integers(0, 4000)).map(lambda number: number / 2)
+_MESSAGES = st.lists(
+    st.tuples(st.sampled_from("ab"), _TIMES, st.integers(-50, 50).map(lambda number: number / 4)), max_size=8
+)
+
+
+def require_right_after_kills(
+    batches: list[list[tuple[str, float, float]]], rows: int, points: list[tuple[str, int, bool]], restart: bool
+) -> None:
+    """Kill the job at these commits, before or after them; at the end all figures must be right."""
+    left = list(points)
+
+    def killing(name: str, commit: Callable[..., None]) -> Callable[..., None]:
+        def run(table: GrowingTable, *arguments: Any) -> None:
+            if left and table.uri.endswith(("rollup_1m", "rollup_1h", "rollup_1d", "values")) and left[0][0] == name:
+                kind, wait, late = left.pop(0)
+                if wait:
+                    left.insert(0, (kind, wait - 1, late))
+                else:
+                    if late:
+                        commit(table, *arguments)
+                    raise Killed
+            commit(table, *arguments)
+
+        return run
+
+    events: dict[str, list[tuple[int, int, float | None]]] = {}
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        for name in ("append", "merge"):
+            patched.setattr(GrowingTable, name, killing(name, getattr(GrowingTable, name)))
+        lake = Path(folder) / "lake"
+        with database("sqlite", Path(folder), recorded=True) as filled:
+            for batch in batches:
+                filled.put(*(climate(*each) for each in batch))
+                for room, minutes, value in batch:
+                    listed = events.setdefault(f"hq/{room}/climate", [])
+                    listed.append(((EVENING + round(minutes * 60_000)) * 1000, len(listed), value))
+                if restart:
+                    end_period(filled)
+                try:
+                    rolled_up(filled, lake, rows=rows)
+                except Killed:
+                    continue
+            left.clear()
+            filled.put(message("other"))
+            rolled_up(filled, lake, rows=rows)
+            require_figures(lake, {
+                topic: [(at, value) for at, _, value in sorted(listed)] for topic, listed in events.items()
+            })  # fmt: skip
+
+
+_RUNS = {
+    "batches": st.lists(_MESSAGES, min_size=1, max_size=2),
+    "rows": st.integers(3, 12),
+    "points": st.lists(st.tuples(st.sampled_from(["append", "merge"]), st.integers(0, 3), st.booleans()), max_size=3),
+    "restart": st.booleans(),
+}
+
+
+@settings(max_examples=3, deadline=None)
+@given(**_RUNS)
+def test_late_values_and_kills_change_no_figure(**runs: Any) -> None:
+    """Values come in any order of their times, and the job is killed before or after any commit.
+
+    A new period of the history repeats the present messages; they count once.
+    """
+    require_right_after_kills(**runs)
+
+
+@pytest.mark.nightly
+@settings(max_examples=60, deadline=None)
+@given(**_RUNS)
+def test_late_values_and_kills_change_no_figure_for_long(**runs: Any) -> None:
+    """The same, more often."""
+    require_right_after_kills(**runs)
+
+
+def test_a_clear_ends_a_value(lake: tuple[Filled, Path]) -> None:
+    """The time after it does not count for the mean by time; the next value begins anew."""
+    filled, folder = lake
+    plain = '[values.power]\npattern = "p"\nformat = "number"\nunit = "W"\n'
+    filled.put(message("p", b"10"), message("p", b"30"), message("p", b""))
+    rolled_up(filled, folder, f"version = 1\n{plain}")
+    rows = DeltaTable(str(folder / "values")).to_pyarrow_table().sort_by("seq").to_pylist()
+    assert [(row["name"], row["unit"], row["value"]) for row in rows] == [
+        ("power", "W", 10.0), ("power", "W", 30.0), ("power", "W", None)
+    ]  # fmt: skip
+    require_figures(folder, {"p": [(round(row["at"].timestamp() * 1e6), row["value"]) for row in rows]})
+    (day,) = windows(folder, "rollup_1d").values()
+    assert (day.count, day.last, day.mean) == (2, 30.0, 20.0)
+
+
+def test_bad_payloads_are_kept_with_their_reasons(lake: tuple[Filled, Path]) -> None:
+    """They end nothing, give status 3, and are in a table; a payload without the value is none of them."""
+    filled, folder = lake
+    filled.put(climate("a", 0, 20.5), climate("b", 0, "warm"), message("hq/c/climate", b"{"), climate("d", 0, None))
+    filled.put(message("hq/e/climate", b'{"t": 1, "at": "soon"}'), climate("f", 0, True))
+    Sync(Source(filled.url), Folder(str(folder))).run()
+    status, told, _ = command(folder, CATALOG, "--json")
+    done = json.loads(told)
+    assert (status, done["values"], done["bad"]) == (3, 2, 3)
+    assert "temperature: the value is 'warm', which is no number" in done["reasons"]
+    bad = DeltaTable(str(folder / "bad")).to_pyarrow_table().sort_by("seq").to_pylist()
+    assert [row["topic"] for row in bad] == ["hq/b/climate", "hq/c/climate", "hq/e/climate"]
+    assert "the time is 'soon'" in bad[2]["reason"]
+    assert command(folder, CATALOG)[0] == 0, "the next run finds no new ones"
+
+
+def test_a_new_version_of_the_catalogue_begins_again(lake: tuple[Filled, Path]) -> None:
+    """A changed one with the old version, or an older one, is refused."""
+    filled, folder = lake
+    filled.put(climate("a", 0, 20.5))
+    rolled_up(filled, folder)
+    fahrenheit = CATALOG.replace("°C", "F")
+    status, _, said = command(folder, fahrenheit)
+    assert (status, said.count("\n")) == (1, 1)
+    assert "raise the version" in said
+    second = fahrenheit.replace("version = 1", "version = 2").replace("{room}", "{floor}")
+    assert command(folder, second)[0] == 0
+    (row,) = DeltaTable(str(folder / "rollup_1h")).to_pyarrow_table().to_pylist()
+    assert (row["unit"], row["floor"], row["room"], row["count"]) == ("F", "a", None, 1)
+    status, _, said = command(folder, CATALOG)
+    assert status == 1
+    assert "made with version 2 of the catalogue" in said
+
+
+def test_duckdb_reads_a_panel(lake: tuple[Filled, Path]) -> None:
+    """As a dashboard asks: one room's temperature by the hour, from the named level, the unit and the start."""
+    filled, folder = lake
+    filled.put(climate("a", 0, 20.0), climate("a", 30, 21.0), climate("a", 61, 19.0), climate("b", 0, 5.0))
+    rolled_up(filled, folder)
+    with duckdb.connect() as connection:
+        files = DeltaTable(str(folder / "rollup_1h")).file_uris()
+        connection.read_parquet(files, hive_partitioning=True, union_by_name=True).create_view("rollup_1h")
+        rows = connection.execute(
+            "SELECT start AT TIME ZONE 'UTC', time_mean, unit FROM rollup_1h "
+            "WHERE name = 'temperature' AND room = 'a' ORDER BY start"
+        ).fetchall()
+    late = datetime(2023, 11, 14, 23), datetime(2023, 11, 15)
+    assert [row[0] for row in rows] == list(late)
+    assert [row[1:] for row in rows] == [(20.5, "°C"), (pytest.approx((21 + 59 * 19) / 60), "°C")]
+    assert datetime.fromtimestamp(EVENING / 1000, UTC).hour == 23
+
+
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        ("version = 0\n[values.a]\n", "version: found 0"),
+        ("version = 1\n", "values: name 1 to"),
+        ("version = 1\nvalue = 2\n", "value: is no key of a catalogue; allowed: version, values"),
+        ('version = 1\n[values.a]\npath = "$.t"\n', "values.a.pattern: name the topics"),
+        ('version = 1\n[values.a]\npattern = "x"\n', "values.a.path: name the place"),
+        ('version = 1\n[values.a]\npattern = "x"\npath = "t"\n', "values.a: 't' is not a path"),
+        ('version = 1\n[values.a]\npattern = "x/{topic}"\npath = "$.t"\n', "{topic} has the name of another column"),
+        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nunits = "C"\n', "values.a.units: is no key"),
+        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nunit = 1\n', "values.a.unit: found 1"),
+        ('version = 1\n[values.a]\npattern = "x"\nformat = "xml"\npath = "$.t"\n', "there is no format 'xml'"),
+        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\ntime_unit = "h"\n', "allowed: s, ms, us"),
+        ("version =", "is not TOML"),
+    ],
+)
+def test_a_wrong_catalogue_is_told_by_its_key(tmp_path: Path, catalog: str, said: str) -> None:
+    """In one line with the file, before a table is opened."""
+    status, printed, text = command(tmp_path / "lake", catalog)
+    assert (status, printed, text.count("\n")) == (1, "", 1)
+    assert text.startswith(str(tmp_path / "lake.toml"))
+    assert said in text
