@@ -17,6 +17,7 @@ from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
 from holdfast.pipeline.jobs.imports import Imported
 from holdfast.pipeline.jobs.publish import Published
+from holdfast.pipeline.jobs.rollup import RolledUp
 from holdfast.pipeline.jobs.sync import Synced
 from holdfast.pipeline.jobs.tree import Tree
 from holdfast.pipeline.shapes.totals import ShapesFound
@@ -35,6 +36,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("decode", Decoded, ()),
         ("publish", Published, ()),
         ("sync", Synced, ()),
+        ("rollup", RolledUp, ()),
         ("shapes", ShapesFound, ()),
         ("tree", Tree, ()),
         ("filters", FilterDeliveries, ("messages", "bytes", "flow")),

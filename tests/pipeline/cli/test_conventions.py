@@ -42,6 +42,8 @@ def test_every_command_has_json_and_refuses_an_unknown_option(path: tuple[str, .
         ("export --out x --config nowhere.toml", 1),
         ("import nowhere --format ndjson --storage sqlite:///nowhere.db", 1),
         ("publish nowhere --delta", 1),
+        ("rollup --lake x --catalog nowhere.toml", 1),
+        ("rollup --lake x --catalog nowhere.toml --every soon", 2),
         ("sync --to x", 2),
         ("sync --to x --storage sqlite:///nowhere.db", 1),
         ("tree --storage sqlite:///nowhere.db", 1),
