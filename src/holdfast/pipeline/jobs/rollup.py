@@ -100,7 +100,7 @@ class Rollup:
         for table in self._tables.values():
             table.refresh()
         end, start = self._changes.mark(SEQ) or 0, self._reached()
-        highest = max(table.mark(SEQ) or 0 for table in self._tables.values())
+        highest = max(self._has(name) for name in self._tables)
         if highest > end:
             raise PipelineError(
                 f"{self._out.uri}: has the values of changes up to {highest}, but {self._changes.uri} ends at {end}: "
@@ -127,14 +127,15 @@ class Rollup:
 
     def _append(self, values: list[Value], bad: list[BadValue], upto: int) -> None:
         """Add what the tables do not have yet."""
-        table = self._tables[VALUES]
-        new = [value for value in values if value.seq > (table.mark(SEQ) or 0)]
-        if (table.mark(SEQ) or 0) < upto:
-            table.append(value_rows(new, self._catalog.levels, self._layouts[VALUES].columns), self._marks(upto))
-        table = self._tables[BAD]
-        failed = [value for value in bad if value.seq > (table.mark(SEQ) or 0)]
-        if (table.mark(SEQ) or 0) < upto:
-            table.append(bad_rows(failed, self._layouts[BAD].columns), self._marks(upto))
+        levels, columns = self._catalog.levels, self._layouts
+        table, has = self._tables[VALUES], self._has(VALUES)
+        new = [value for value in values if value.seq > has]
+        if has < upto:
+            table.append(value_rows(new, levels, columns[VALUES].columns), self._marks(upto))
+        table, has = self._tables[BAD], self._has(BAD)
+        failed = [value for value in bad if value.seq > has]
+        if has < upto:
+            table.append(bad_rows(failed, columns[BAD].columns), self._marks(upto))
         self._reasons.update(f"{value.kind.name}: {value.reason}" for value in failed)
         if len(self._reasons) > _HELD_REASONS:  # they may quote payloads, and a run may take years
             self._reasons = Counter(dict(self._reasons.most_common(_MOST_REASONS)))
@@ -147,7 +148,7 @@ class Rollup:
         changed = changed_windows(touched, self._stored)
         for of in LENGTHS:
             table, windows = self._tables[of.table], changed[of]
-            if (table.mark(SEQ) or 0) >= upto:
+            if self._has(of.table) >= upto:
                 continue
             rows = window_rows(
                 windows, of, self._kinds, levels, self._catalog.levels, upto, self._layouts[of.table].columns
@@ -161,7 +162,11 @@ class Rollup:
         )  # fmt: skip
 
     def _reached(self) -> int:
-        return min(table.mark(SEQ) or 0 for table in self._tables.values())
+        return min(self._has(name) for name in self._tables)
+
+    def _has(self, name: str) -> int:
+        """Return the last change that a table has."""
+        return self._tables[name].mark(SEQ) or 0
 
     def _marks(self, upto: int) -> dict[str, int]:
         return {SEQ: upto, VERSION: self._catalog.version, FINGERPRINT: self._catalog.fingerprint}
