@@ -8,7 +8,7 @@ from holdfast.pipeline.report.figures import Figures
 from holdfast.pipeline.report.findings import SEVERITIES, findings
 from holdfast.pipeline.report.page import page
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
-from tests.pipeline.report.figures import NOW, branch, empty, figures, shape
+from tests.pipeline.report.figures import NOW, branch, details, empty, figures, shape
 
 
 def with_shapes(*shapes: ShapeTotals) -> Figures:
@@ -25,6 +25,13 @@ def test_few_payloads_of_another_kind_are_malformed() -> None:
         ("error", "malformed payloads", "a/{b}"),
     ]
     assert "3 of 1,000 payloads (0.3 %) are of another kind than object." in found[1].evidence
+
+
+def test_a_finding_names_topics_with_payloads_of_another_kind() -> None:
+    """One of each kind, where the shape has details."""
+    found = evolve(with_shapes(shape("a/{b}", 1000, 3)), details={"a/{b}": details(("a/1", "a/2", "a/3"))})
+    assert [one.topics for one in findings(found)] == [("a/2", "a/3")]
+    assert "a/2</bdi></li>" in page(evolve(figures(), shapes=found.shapes, details=found.details))
 
 
 def test_a_second_kind_of_payload_and_few_messages_are_no_mistakes() -> None:

@@ -21,6 +21,8 @@ _FEW = 5
 _SECOND_KIND = 0.1
 #: Findings of one kind that the page lists. It counts the others.
 _LISTED = 12
+#: Topics that a finding names.
+_EXAMPLES = 3
 
 
 @frozen(kw_only=True)
@@ -28,8 +30,8 @@ class Finding:
     """Something that an operator should know.
 
     ``severity`` is one of :data:`SEVERITIES`. ``kind`` is a word for findings that are alike, ``subject`` the shape,
-    prefix or setting. ``evidence`` has figures. ``setting`` has lines of the configuration, "" for none. ``weight``
-    orders findings of one severity: the number of messages that are concerned.
+    prefix or setting. ``evidence`` has figures, ``topics`` has examples. ``setting`` has lines of the configuration, ""
+    for none. ``weight`` orders findings of one severity: the number of messages that are concerned.
     """
 
     severity: str
@@ -55,6 +57,7 @@ def _malformed(found: Figures) -> Iterator[Finding]:
     mixed = [one for one in found.shapes.shapes if one.unlike and one.messages >= _FEW]
     mistakes = [one for one in mixed if one.unlike < _SECOND_KIND * one.messages]
     for one in sorted(mistakes, key=lambda each: (-each.unlike, each.shape))[:_LISTED]:
+        kinds = found.details[one.shape].kinds if one.shape in found.details else ()
         yield Finding(
             severity="error",
             kind="malformed payloads",
@@ -63,12 +66,13 @@ def _malformed(found: Figures) -> Iterator[Finding]:
             f" ({share(one.unlike, one.messages)}) are of another kind than {one.kind}.",
             advice="Look at the payloads of the other kind, and mend their publishers. Consumers that decode this"
             " shape fail on them, or leave them out.",
+            topics=tuple(kind.newest.topic for kind in kinds if kind.kind != one.kind)[:_EXAMPLES],
             weight=one.unlike,
         )
 
 
 def _stale(found: Figures) -> Iterator[Finding]:
-    """Give the prefixes whose messages are all stale, and never expire."""
+    """Give the prefixes whose messages are all stale."""
     for one in found.stale:
         expiry = "none of them expires" if not one.expiring else f"{number(one.expiring)} of them expire"
         yield Finding(
