@@ -44,6 +44,7 @@ def test_every_command_of_the_tutorial_prints_the_page_s_output(
 ) -> None:
     """In their order, on a hundredth of the data; the real output has each word of the page's output."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(_ROOT / "examples")
     monkeypatch.setenv("PATH", str(BIN), prepend=os.pathsep)
     shell = Shell(tmp_path, "holdfast-pipeline", called)
     names: dict[str, Any] = {}
