@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
+from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.pipeline import Source
 from holdfast.pipeline.jobs.sync import Sync
 from holdfast.pipeline.output.folder import Folder
-from tests.pipeline.stores import NOW, database, message
+from tests.pipeline.stores import NOW, Filled, database, message
 
 HOUR = 3_600_000
 
@@ -30,13 +31,24 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     with database("sqlite", folder, recorded=True) as filled:
         for hour, degrees in ((0, b"20.0"), (3, b"21.0"), (9, b"22.5")):
             rooms = ["f01/r0002", "f02/r0003", *(["f01/r0001"] if hour == 0 else [])]
-            filled.put(
+            _put(
+                filled,
+                NOW + hour * HOUR,
                 *(message(f"hq/{room}/climate/temperature", degrees) for room in rooms),
                 message("hq/f01/r0002/light/1/state", b'{"on":true,"level":40}'),
                 message("hq/f01/r0002/light/2/state", b'{"on":true,"lev'),
                 message("hq/f02/r0003/light/3/state", b'\xff\xfe{"on":true}'),
-                at=NOW + hour * HOUR,
             )
-        filled.put(message("hq/f02/r0003/light/3/state", b""), at=NOW + 9 * HOUR)
         Sync(Source(filled.url), Folder(str(folder / "lake"))).run()
         return Lake(folder / "lake", filled.url)
+
+
+def _put(filled: Filled, at: int, *messages: RetainedMessage) -> None:
+    """Retain messages with revisions of a time, as a broker does at that time."""
+    with filled.store() as store:
+        for number, given in enumerate(messages):
+            revision = (at << 20) + number
+            change = RetainedChange(
+                given.topic, revision, at, evolve(given, revision=revision, stored_at=at), None, None
+            )
+            assert store.put(change).failure is None
