@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
+from holdfast.storage.postgres.locks import LIVING_NODES
 from holdfast.storage.store import DurableStore
 from tests.storage.doubles import Wall
 
@@ -69,6 +70,16 @@ def url_of(name: str) -> str:
 def drop(url: str) -> None:
     """Drop a database, even with open connections."""
     administer(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
+
+
+def wait_for_end(url: str, node: int) -> None:
+    """Wait until the server has noticed that the connection of a killed node is closed."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        for _ in range(6000):
+            if (node,) not in connection.execute(LIVING_NODES.encode()).fetchall():
+                return
+            connection.execute("SELECT pg_sleep(0.01)")
+    raise AssertionError(f"node {node} still runs")
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.never_stale.mirrors import Mirror, States, Writer
-from tests.postgres import drop, empty_database
+from tests.postgres import drop, empty_database, wait_for_end
 from tests.processes import PATIENCE, BrokerProcess, lasting_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.crash]
@@ -31,6 +31,7 @@ class Scene:
     """Brokers on one database, a writer for each, and two mirrors that go to any of them."""
 
     def __init__(self, directory: Path, url: str | None, seed: int) -> None:
+        self.url = url
         self.chance = random.Random(seed)
         self.states = States()
         self.brokers = [self._broker(directory, number, url) for number in range(1, 2 if url is None else 3)]
@@ -128,6 +129,8 @@ def go_through(scene: Scene, ends: int) -> None:
         join([*threads, second])
         for other in scene.brokers:
             if other is not broker:  # before the killed one has started again
+                if scene.url is not None:
+                    wait_for_end(scene.url, 1 + scene.brokers.index(broker))
                 assert scene.mirrors[0].update(other.port) == ("delta" if is_stopped else "full")
         broker.start()
         answers = scene.update()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,7 +21,7 @@ from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.driver import Cursor
 from holdfast.storage.postgres.database import DUMPERS, PostgresCursor
-from tests.postgres import drop, fresh_database, synchronous
+from tests.postgres import drop, fresh_database, synchronous, wait_for_end
 from tests.retained.store.contract import NOW, clear, put, selection
 from tests.retained.store.slice_topics import topics_of
 from tests.storage.doubles import result_of
@@ -30,9 +31,10 @@ class Node:
     """A process that stores which topics change."""
 
     def __init__(self, url: str, number: int) -> None:
+        self._url, self._number = url, number
         self.clock = Clock()
         self.durable, _ = synchronous(url, number)
-        recorder = AppendingRecorder(NO_RECORDER)
+        self.recorder = recorder = AppendingRecorder(NO_RECORDER)
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
         self.epochs = Epochs(self.durable, lambda: NOW, recorded=True)
         self.durable.open()
@@ -67,13 +69,14 @@ class Node:
         return list(result_of(self.store.scan(look)))
 
     def kill(self) -> None:
-        """End without a word."""
+        """End without a word, and wait until the server has noticed."""
         assert self.durable.parts is not None
         connection = self.durable.parts.writer._committer._connection
         assert connection is not None
         connection.close()
         self.durable.parts.readers.close()
         self.durable.parts.scanners.close()
+        wait_for_end(self._url, self._number)
 
     def stop(self) -> None:
         """End in order."""
@@ -196,6 +199,35 @@ def test_a_node_stops_gathering_when_another_one_comes(url: str) -> None:
     one.stop()
 
 
+def test_while_no_commit_succeeds_little_is_gathered_and_then_tokens_are_void(url: str) -> None:
+    """However many topics the failed transactions had."""
+    one = Node(url, 1)
+    one.clock.advance(10)
+    known = one.token()
+    with cursor_of(url) as (connection, cursor):
+        for number in range(40):
+            one.recorder.record_stored(cursor, [f"{number}/{n}" for n in range(1000)], NOW, ChangeOrigin.PUBLISH)
+            connection.rollback()
+            assert len(one.recorder._gathered) <= 16 * 1024
+    assert one.recorder.has_gathered
+    assert not one.brings_changes(known)
+    known = one.token()
+    put(one.store, "t", b"1")
+    assert one.changed(known) == ["t"]
+    one.clock.advance(20)
+    assert not one.recorder.has_gathered
+    one.stop()
+
+
+@contextmanager
+def cursor_of(url: str) -> Iterator[tuple[psycopg.Connection[Any], Cursor]]:
+    """Give a connection like the writer's, and its cursor."""
+    with closing(psycopg.connect(url.replace("+psycopg", ""), cursor_factory=PostgresCursor)) as connection:
+        for array, dumper in DUMPERS:
+            connection.adapters.register_dumper(array, dumper)
+        yield connection, connection.cursor()
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_a_failed_transaction_has_appended_is_appended_again(url: str, fails: bool) -> None:
     """Whether it was committed is looked up in the next transaction."""
@@ -203,10 +235,7 @@ def test_what_a_failed_transaction_has_appended_is_appended_again(url: str, fail
     recorder.alone = True
     durable, _ = synchronous(url, 1)
     durable.open()
-    with closing(psycopg.connect(url.replace("+psycopg", ""), cursor_factory=PostgresCursor)) as connection:
-        for array, dumper in DUMPERS:
-            connection.adapters.register_dumper(array, dumper)
-        cursor: Cursor = connection.cursor()
+    with cursor_of(url) as (connection, cursor):
         recorder.record_stored(cursor, ["a", "b"], NOW, ChangeOrigin.PUBLISH)
         recorder.append_gathered(cursor)
         recorder.append_gathered(cursor)

@@ -31,12 +31,19 @@ SECONDS = 10.0
 #: In Postgres each row costs its bytes, however many one transaction appends. So more are gathered: a topic that
 #: changes often has one row in that time. Their names have so many characters at most.
 _MOST_ALONE, _MOST_CHARACTERS = 1024, 1 << 18
+#: More than so many times that is gathered only while no commit succeeds. Then it is forgotten: all tokens become void.
+_MOST_TIMES = 16
 # One statement, so that it costs one round trip: the turn is that of the transaction.
 _APPEND = (
     f"INSERT INTO retained_changes (turn, topic, changed_at) SELECT ({POSTGRES.newest}), topic, changed_at "  # noqa: S608
     "FROM unnest(CAST(? AS text[]), CAST(? AS bigint[])) AS changed (topic, changed_at) "
     "ON CONFLICT (turn, topic) DO UPDATE SET changed_at = excluded.changed_at"
 )
+_VOID = (
+    f"UPDATE retained_changes_kept SET turn = ({POSTGRES.newest}), "  # noqa: S608
+    "changed_at = greatest(changed_at, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint))"
+)
+_IS_VOID = "SELECT 1 FROM retained_changes_kept WHERE turn >= ?"
 _IS_DURABLE = "SELECT 1 FROM retained_changes WHERE turn = ? LIMIT 1"
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 
@@ -57,6 +64,7 @@ class AppendingRecorder:
 
     While it is ``alone``, it gathers them instead. What it appends has the turn of the appending transaction, which is
     above all earlier tokens. That transaction may fail, so what was appended is kept until its turn is in the table.
+    What is gathered in transactions that fail stays: it comes once too often in a replay of changes.
     ``alone`` may be set in any thread; all methods run in the writer's.
     """
 
@@ -69,11 +77,13 @@ class AppendingRecorder:
         self._gathered: dict[str, int] = {}  #: the time of the change by topic
         self._characters = 0  # of their names
         self._appended: list[tuple[int, dict[str, int]]] = []  #: by turn, what may not be durable yet
+        self._forgot = False  # whether tokens have to become void
+        self._voided = 0  # the turn that has made them void, if it is committed; 0 for none
 
     @property
     def has_gathered(self) -> bool:
         """Whether there are such changes, or were some at the last look."""
-        return bool(self._gathered or self._appended)
+        return bool(self._gathered or self._appended or self._forgot)
 
     def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of the inner recorder."""
@@ -101,6 +111,9 @@ class AppendingRecorder:
         cursor.execute(POSTGRES.newest)
         ((turn,),) = cursor.fetchall()
         self._look(cursor, turn)
+        if self._forgot and not self._voided:
+            cursor.execute(_VOID)
+            self._voided = turn
         if self._gathered:
             gathered, self._gathered, self._characters = self._gathered, {}, 0
             self._appended.append((turn, gathered))
@@ -113,14 +126,26 @@ class AppendingRecorder:
         if not self.alone:
             _append(cursor, changed)
             return
-        self._characters += sum(len(topic) for topic in changed.keys() - self._gathered.keys())
-        self._gathered |= changed
+        self._gather(changed)
         is_much = len(self._gathered) >= self._most or self._characters >= _MOST_CHARACTERS
         if is_much or self._seconds() - self._appended_at >= SECONDS:
             self.append_gathered(cursor)
 
+    def _gather(self, changed: dict[str, int]) -> None:
+        new = changed.keys() - self._gathered.keys()
+        self._characters += sum(map(len, new))
+        topics, characters = len(self._gathered) + len(new), self._characters
+        if topics > _MOST_TIMES * self._most or characters > _MOST_TIMES * _MOST_CHARACTERS:
+            self._gathered, self._characters, self._appended = {}, 0, []
+            self._forgot, self._voided = True, 0
+        else:
+            self._gathered |= changed
+
     def _look(self, cursor: Cursor, present: int) -> None:
         """Forget what earlier transactions have appended, or gather it again where they have failed."""
+        if self._voided and self._voided != present:
+            cursor.execute(_IS_VOID, (self._voided,))
+            self._forgot, self._voided = not cursor.fetchall(), 0
         appended, self._appended = self._appended, []
         for turn, changed in appended:
             if turn == present:
@@ -128,7 +153,7 @@ class AppendingRecorder:
                 continue
             cursor.execute(_IS_DURABLE, (turn,))
             if not cursor.fetchall():
-                self._gathered = changed | self._gathered
+                self._gather({topic: at for topic, at in changed.items() if topic not in self._gathered})
 
 
 def _append(cursor: Cursor, changed: dict[str, int]) -> None:
