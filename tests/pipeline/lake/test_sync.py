@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import Source, read_delta
 from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs import sync as sync_job
 from holdfast.pipeline.jobs.sync import Sync, Synced
@@ -293,3 +296,26 @@ def test_a_wrong_option_is_named(tmp_path: Path, options: list[str], said: str) 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert said in result.stderr
     assert not out.exists()
+
+
+@SQLITE
+def test_a_signal_during_a_commit_ends_the_command_as_a_signal(
+    recorded: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's package turns the exception into an error of its own; the next run goes on."""
+    recorded.put(message("a"))
+    signals = EndSignals()
+    align = GrowingTable._aligned
+
+    def interrupted(table: GrowingTable, batch: pa.RecordBatch) -> pa.RecordBatch:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return align(table, batch)
+
+    with monkeypatch.context() as patched, signals.handled():
+        patched.setattr(GrowingTable, "_aligned", interrupted)
+        arguments = ["sync", "--storage", recorded.url, "--to", str(tmp_path / "lake")]
+        with pytest.raises(EndedBySignal):
+            CliRunner().invoke(main, arguments, obj=signals, catch_exceptions=False)
+    assert signals.status == 143
+    synced(recorded, tmp_path / "lake")
+    require_equal(recorded, tmp_path / "lake")

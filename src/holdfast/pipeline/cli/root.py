@@ -20,9 +20,9 @@ COMMANDS = {
     "import": ("imports", "Retain the messages in a file or folder."),
     "publish": ("publish", "Publish the output of other commands as a Delta table."),
     "report": ("report", "Write a page about the retained messages."),
-    "rollup": ("rollup", "Keep the values in payloads, by minute, hour and day, as Delta tables."),
+    "rollup": ("rollup", "Keep the figures of values in payloads by minute, hour and day."),
     "shapes": ("shapes", "Find the shapes of the retained topics."),
-    "sync": ("sync", "Keep Delta tables of the history and of the retained messages."),
+    "sync": ("sync", "Bring Delta tables in a folder up to date with the broker."),
     "tree": ("tree", "Count the retained messages below each prefix of topics."),
 }
 

@@ -46,10 +46,13 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
 @contextmanager
 def failing_in_one_line() -> Iterator[None]:
     """End a command without Spark with one line and status 1, or 2 for a wrong command line, on its errors."""
+    signals = end_signals()
     try:
         yield
-    except PipelineError as error:
-        if click.get_current_context().meta.get(VERBOSE, False):
+    except Exception as error:
+        if signals.interrupted:  # a library has turned the signal's exception into an error of its own
+            raise EndedBySignal from error
+        if not isinstance(error, PipelineError) or click.get_current_context().meta.get(VERBOSE, False):
             raise
         fail(str(error), ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED)
 
