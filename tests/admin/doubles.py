@@ -32,6 +32,9 @@ class NoHistory:
 
     events = moment = as_of = archived = _refuse
 
+    def change_rules(self, _rules: object) -> None:
+        """Record nothing."""
+
     def check_kept(self) -> None:
         raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
 

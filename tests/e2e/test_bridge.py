@@ -113,6 +113,7 @@ def sides(broker_in: Callable[..., BrokerProcess], tmp_path: Path, version: str)
     bridge.stop()
 
 
+@pytest.mark.parametrize("version", [pytest.param("mqttv311", marks=pytest.mark.nightly), "mqttv50"])
 def test_a_bridge_with_the_settings_of_the_page_exchanges_everything_once(sides: Sides, version: str) -> None:
     """Retained messages of both sides, live messages, and all that is published while one side is away."""
     sides.holdfast.start()

@@ -40,8 +40,8 @@ def defaults(folder: Path) -> dict[str, str]:
     "said",
     [
         lambda _folder: {"MASTER": "local[3]"},
-        lambda _folder: {"PYSPARK_SUBMIT_ARGS": ARGUMENTS},
-        lambda _folder: {"SPARK_REMOTE": "local[3]"},
+        pytest.param(lambda _folder: {"PYSPARK_SUBMIT_ARGS": ARGUMENTS}, marks=pytest.mark.nightly),
+        pytest.param(lambda _folder: {"SPARK_REMOTE": "local[3]"}, marks=pytest.mark.nightly),
         defaults,
     ],
     ids=["MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "spark-defaults.conf"],
@@ -93,6 +93,7 @@ def test_on_one_machine_other_hosts_cannot_reach_spark(tmp_path: Path) -> None:
         assert (set(addresses) <= LOOPBACK) is (shown == "False")
 
 
+@pytest.mark.nightly
 def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
     """The exit status is passed on; all output is on standard output."""
     script = run(COMMAND, "--script").stdout.strip()
@@ -109,7 +110,7 @@ def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
     assert "1 Topic Filter, 1 subscription: 2 messages" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signal.Signals, tmp_path: Path) -> None:
     """With one line, and the status that shells expect. The test sends it once the copy exists."""
     copies = tmp_path / "copies"

@@ -269,6 +269,24 @@ def test_a_publisher_that_disconnects_while_it_waits(qos: int, delivered: bool) 
     assert ("b" in retained(broker)) is delivered
 
 
+@pytest.mark.parametrize(("qos", "paused"), [(0, True), (1, False)])
+def test_the_end_of_a_connection_is_noticed_behind_its_last_qos_0_message(qos: int, paused: bool) -> None:
+    """It is not read while the message waits: a sensor sends a few messages and leaves at once."""
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=2))
+    first, client = broker.client("f"), broker.client("c", 5)
+    first.publish("a", b"1", 1, True)
+    first.publish("a", b"2", 1, True)
+    client.publish("b", b"2", qos, True)
+    assert client.network.paused is paused
+    client.publish("b", b"3", 0, True)
+    for _ in range(3):
+        broker.store.commit()
+        broker.settle()
+    assert not client.network.paused
+    client.drop()
+    assert retained(broker)["b"] == b"3"
+
+
 def test_a_refused_message_never_replaces_an_accepted_one() -> None:
     """Both wait for the same commit: the accepted one is stored."""
     broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=1000))

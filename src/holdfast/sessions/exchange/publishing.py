@@ -343,8 +343,9 @@ class Publishing:
                 self._publish(message, identifier, lease)
 
         # Held even if QoS is 0: otherwise a later message of the topic could be retained before this one. A Client may
-        # take PINGRESP for the proof that its QoS 0 messages were taken.
-        self._link.hold(pings=message.qos > 0)
+        # take PINGRESP for the proof that its QoS 0 messages were taken, and may leave at once behind the last one.
+        answered = message.qos > 0
+        self._link.hold(reads=answered, pings=answered)
         undecided.addCallback(known).addErrback(self._link.close_after_error)
         undecided.addCallback(lambda _: self._link.release())
 
