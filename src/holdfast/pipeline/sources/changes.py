@@ -2,8 +2,9 @@
 
 How it works. The broker stores which topics change, in turns (``retained/since/stored.py``). A token names the turn up
 to which a reader knows all changes. The rows are the present messages of the topics that have changed after it, and a
-row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end: what is
-not in the table yet, because its transaction has not ended or because the broker gathers it, is above the next token.
+row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end. Some
+changes are not in the table yet: their transaction has not ended, or the broker gathers them. They are above the next
+token.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ChangesAfter(InputPartition):
 
 
 class ChangesReader(OneMessage, DataSourceReader):
-    """Reads what has changed since the token or the time of the option ``since``, in one task."""
+    """Reads the changes since the token or the time of the option ``since``, in one task."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns

@@ -226,7 +226,7 @@ class GatheringRecorder:
             self._append(cursor)
 
     def _begin(self, cursor: Cursor) -> None:
-        """In a new transaction, look up what is durable, and forget gathered changes that are.
+        """In a new transaction, forget gathered changes that are durable.
 
         In a later call of the same transaction the table tells nothing: it shows rows that are not committed.
         """

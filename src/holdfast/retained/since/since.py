@@ -121,7 +121,7 @@ class ChangesSince(Service):
             self._others = OtherNodes(store, epochs, recorder, clock)
 
     def startService(self) -> None:
-        """Prune at intervals, and append what is gathered."""
+        """Prune, and append gathered changes, at intervals."""
         Service.startService(self)
         self._pruning.start(_PRUNE_INTERVAL)
         self._appending.start(SECONDS)
@@ -129,7 +129,7 @@ class ChangesSince(Service):
             self._others.start(INTERVAL)
 
     def stopService(self) -> None:
-        """Have everything appended that is gathered, and note the end."""
+        """Append all gathered changes, and note the end."""
         Service.stopService(self)
         self._pruning.stop()
         self._appending.stop()
@@ -139,7 +139,7 @@ class ChangesSince(Service):
         self._store.ask_writer(self._end).addErrback(_trap_storage_failure)
 
     def _append(self) -> Deferred[None] | None:
-        """Append what is gathered: other processes read the table too."""
+        """Append gathered changes: other processes read the table too."""
         return self._store.ask_writer(self._recorder.append_gathered) if self._recorder.has_gathered else None
 
     def _end(self, cursor: Cursor) -> None:
