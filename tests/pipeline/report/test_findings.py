@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from holdfast.pipeline.checks.finding import SEVERITIES
 from holdfast.pipeline.report.figures import Figures
-from holdfast.pipeline.report.findings import SEVERITIES, findings
+from holdfast.pipeline.report.findings import findings
 from holdfast.pipeline.report.page import page
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from tests.pipeline.report.figures import NOW, branch, details, empty, figures, shape

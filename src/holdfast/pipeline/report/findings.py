@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import frozen
-
+from holdfast.pipeline.checks.finding import Finding, worst_first
 from holdfast.pipeline.formatting import number, share, size, span
 from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.figures import Figures
 
-#: The severities, the worst first.
-SEVERITIES = ("error", "warning", "note")
 #: Shapes of fewer messages are too few to tell which kind of payload is the wrong one.
 _FEW = 5
 #: From this share on, payloads of another kind are a second kind rather than mistakes.
@@ -25,31 +22,10 @@ _LISTED = 12
 _EXAMPLES = 3
 
 
-@frozen(kw_only=True)
-class Finding:
-    """Something that an operator should know.
-
-    ``severity`` is one of :data:`SEVERITIES`. ``kind`` is a word for findings that are alike, ``subject`` the shape,
-    prefix or setting. ``evidence`` has figures, ``topics`` has examples. ``setting`` has lines of the configuration, ""
-    for none. ``weight`` orders findings of one severity: the number of messages that are concerned.
-    """
-
-    severity: str
-    kind: str
-    subject: str
-    evidence: str
-    advice: str
-    setting: str = ""
-    topics: tuple[str, ...] = ()
-    weight: int = 0
-
-
 def findings(found: Figures) -> list[Finding]:
     """Return the findings, the worst first; of one severity, those about most messages first."""
-    order = {severity: place for place, severity in enumerate(SEVERITIES)}
-    given = [*_malformed(found), *_stale(found), *_settings(found)]
     # The sort is stable: advice stays in its own order.
-    return sorted(given, key=lambda one: (order[one.severity], -one.weight))
+    return sorted([*_malformed(found), *_stale(found), *_settings(found)], key=worst_first)
 
 
 def _malformed(found: Figures) -> Iterator[Finding]:

@@ -11,12 +11,13 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
+from holdfast.pipeline.checks.finding import SEVERITIES
 from holdfast.pipeline.formatting import short, span
 from holdfast.pipeline.report import charts, value_charts
 from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.comparison import compare
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
-from holdfast.pipeline.report.findings import SEVERITIES, findings
+from holdfast.pipeline.report.findings import findings
 from holdfast.pipeline.report.shape_details import anchor
 from holdfast.pipeline.report.summary import Summary, element, summary_of
 from holdfast.pipeline.report.templating import environment

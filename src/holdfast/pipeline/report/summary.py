@@ -14,10 +14,10 @@ from typing import Any
 from attrs import asdict, frozen
 from markupsafe import Markup
 
+from holdfast.pipeline.checks.finding import Finding
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import visible
 from holdfast.pipeline.report.figures import Figures
-from holdfast.pipeline.report.findings import Finding
 
 _FORMAT = 1
 _LONGEST = 200

@@ -1,0 +1,32 @@
+"""One finding: what is wrong, how bad it is, and what to do."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+#: The severities, the worst first.
+SEVERITIES = ("error", "warning", "note")
+
+
+@frozen(kw_only=True)
+class Finding:
+    """Something that an operator should know.
+
+    ``severity`` is one of :data:`SEVERITIES`. ``kind`` is a word for findings that are alike, ``subject`` the shape,
+    prefix or setting. ``evidence`` has figures, ``topics`` has examples. ``setting`` has lines of the configuration, ""
+    for none. ``weight`` orders findings of one severity: the number of messages that are concerned.
+    """
+
+    severity: str
+    kind: str
+    subject: str
+    evidence: str
+    advice: str
+    setting: str = ""
+    topics: tuple[str, ...] = ()
+    weight: int = 0
+
+
+def worst_first(finding: Finding) -> tuple[int, int]:
+    """Return the key that sorts findings: the worst first; of one severity, those about most messages first."""
+    return SEVERITIES.index(finding.severity), -finding.weight
