@@ -395,6 +395,31 @@ def test_tokens_that_are_asked_for_together_need_one_more_transaction(tmp_path: 
         broker.kill()
 
 
+def test_while_nothing_changes_tokens_need_no_transaction(tmp_path: Path) -> None:
+    """For a second, after which other nodes may have changed something."""
+    broker = RecordingBroker(fresh_file(tmp_path), manual=True)
+
+    def token(at_once: bool) -> str | None:
+        asked = broker.since.token()
+        assert asked.called == at_once
+        broker.commit()
+        broker.settle()
+        found: str | None = result_of(asked)
+        return found
+
+    broker.commit()
+    first = token(at_once=False)
+    assert token(at_once=True) == first
+    put(broker, "t/1", b"1")
+    broker.commit()
+    second = token(at_once=False)
+    assert second != first
+    assert token(at_once=True) == second
+    broker.advance(1)
+    assert token(at_once=False) == second
+    broker.kill()
+
+
 def test_operators_changes_are_in_the_store(spot: Path | str) -> None:
     """A change that was not sent live, since nobody was subscribed, is in the next replay."""
     broker = RecordingBroker(spot)

@@ -55,6 +55,10 @@ class IChangesRecorder(Recorder, Protocol):
     def has_gathered(self) -> bool:
         """Whether committed changes may not be in the table yet. May be asked in any thread."""
 
+    @property
+    def recorded(self) -> int:
+        """A number that grows with each change, before its commit. May be asked in any thread."""
+
     def append_gathered(self, cursor: Cursor) -> None:
         """Append everything that is not in the table yet. Called in the writer's thread, in a transaction."""
 
@@ -70,6 +74,7 @@ class AppendingRecorder:
 
     def __init__(self, inner: Recorder, most: int = _MOST_ALONE, seconds: Callable[[], float] = monotonic) -> None:
         self.alone = False
+        self.recorded = 0
         self._inner = inner
         self._most = most
         self._seconds = seconds
@@ -123,6 +128,7 @@ class AppendingRecorder:
     def _take(self, cursor: Cursor, changed: dict[str, int]) -> None:
         if not changed:
             return
+        self.recorded += 1
         if not self.alone:
             _append(cursor, changed)
             return
@@ -173,6 +179,7 @@ class GatheringRecorder:
     def __init__(
         self, inner: Recorder, bulk: Bulk, most: int = MOST_GATHERED, seconds: Callable[[], float] = monotonic
     ) -> None:
+        self.recorded = 0
         self._inner = inner
         self._bulk = bulk
         self._most = most
@@ -217,6 +224,7 @@ class GatheringRecorder:
     def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, int]]) -> None:
         if not changed:
             return
+        self.recorded += 1
         self._begin(cursor)
         for topic, changed_at in changed:
             self._turn += 1

@@ -42,6 +42,8 @@ MOST_CHANGES = 100_000
 #: Seconds between two prunings, and changes that one transaction deletes.
 _PRUNE_INTERVAL = 60.0
 _PRUNED = 1000
+#: Seconds for which a token is given again, while nothing has changed here. A change on another node comes again then.
+_TOKEN_AGE = 1.0
 _PINNED = "SELECT min(replay_since) FROM session_subscriptions WHERE replay_since IS NOT NULL"
 
 
@@ -61,6 +63,15 @@ class Since:
 
 
 NOTHING_KNOWN = Since(None)
+
+
+@frozen
+class _Made:
+    """A token, what the recorder had recorded then, and when it was made, in seconds."""
+
+    token: str
+    recorded: int
+    at: float
 
 
 def known_of(text: str, now: int) -> Known:
@@ -96,12 +107,14 @@ class ChangesSince(Service):
         self._store = store
         self._epochs = epochs
         self._recorder = recorder
+        self._clock = clock
         self._now = now
         self._keep = keep
         self._most = most
         self._sources: WeakSet[SinceSource] = WeakSet()
         self._asking: list[Deferred[str]] = []  # those who wait for the next token
         self._making = False  # whether a transaction makes a token for others
+        self._made: _Made | None = None  # the last one
         self._pruning = PeriodicJob(
             self._prune,
             name="pruning stored changes",
@@ -151,6 +164,10 @@ class ChangesSince(Service):
         """Return a token for now, None while the database is away."""
         if not self._store.available:
             return None
+        made = self._made
+        # A transaction for each of many Subscriptions at once would cost more than their replays.
+        if made and made.recorded == self._recorder.recorded and self._clock.seconds() - made.at < _TOKEN_AGE:
+            return made.token
         try:
             token: str = yield self._next_token()
         except StorageFailure:
@@ -204,10 +221,16 @@ class ChangesSince(Service):
         """Make a token for all who ask now. Those who ask before it is made need a later one, and share that."""
         asking, self._asking = self._asking, []
         self._making = True
+        at = self._clock.seconds()
 
-        def work(cursor: Cursor) -> str:
+        def work(cursor: Cursor) -> _Made:
             self._recorder.append_gathered(cursor)
-            return horizon_now(cursor, self._epochs.turns, self._epochs.present(cursor)).token
+            horizon = horizon_now(cursor, self._epochs.turns, self._epochs.present(cursor))
+            return _Made(horizon.token, self._recorder.recorded, at)
+
+        def made(result: _Made) -> str:
+            self._made = result
+            return result.token
 
         def answered(result: Any) -> None:
             self._making = False
@@ -219,7 +242,7 @@ class ChangesSince(Service):
 
         # What a transaction appends in Postgres is above its horizon, and would come again.
         appended = (self._append() if self._others is not None else None) or succeed(None)
-        appended.addCallback(lambda _: self._store.ask_writer(work)).addBoth(answered)
+        appended.addCallback(lambda _: self._store.ask_writer(work)).addCallback(made).addBoth(answered)
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:
