@@ -46,20 +46,25 @@ def payload_of(port: int, topic: str) -> bytes:
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start programs from snippets. They are ended after the test."""
+    """Start programs from snippets. They are ended after the test, or when their time is up."""
     started: list[subprocess.Popen[str]] = []
+    timers: list[threading.Timer] = []
 
     def begin(program: str, *command: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
         )
         started.append(process)
+        timers.append(threading.Timer(PATIENCE, process.kill))
+        timers[-1].start()
         assert process.stdin is not None
         process.stdin.write(program)
         process.stdin.close()
         return process
 
     yield begin
+    for timer in timers:
+        timer.cancel()
     for process in started:
         process.kill()
         process.wait(PATIENCE)
