@@ -15,7 +15,7 @@ PYTEST := -m pytest -n 2 --dist loadgroup
 TESTING := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 TESTS ?= tests
 
-.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit
+.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
@@ -29,6 +29,7 @@ help:
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
 	@echo 'make lock    write the lock files in requirements/ anew, with the newest packages'
 	@echo 'make audit   look for known vulnerabilities in the locked packages; asks pypi.org'
+	@echo 'make echarts build the library of the report'"'"'s charts anew from the packages in requirements/echarts; needs npm'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
 	@echo 'make clean   remove what was built'
 
@@ -113,6 +114,17 @@ LOCK := compile -q --universal --python-version 3.11 --generate-hashes --no-anno
 lock: $(VENV)/dev
 	$(BIN)/uv pip $(LOCK) --upgrade --extra postgres setup.cfg -o requirements/run.txt
 	$(BIN)/uv pip $(LOCK) --upgrade --extra dev --extra postgres setup.cfg -o requirements/dev.txt
+
+# The same packages make the same file: `git diff` shows nothing.
+ECHARTS := src/holdfast/pipeline/report/static/vendor/echarts.js
+echarts:
+	rm -rf build/echarts
+	mkdir -p build/echarts
+	cp requirements/echarts/* build/echarts/
+	cd build/echarts && npm ci --no-audit --no-fund --silent
+	cd build/echarts && node_modules/.bin/esbuild echarts.mjs --bundle --minify --format=iife --global-name=echarts \
+	  --target=es2022 --legal-comments=inline --log-level=warning --outfile=$(CURDIR)/$(ECHARTS)
+	sha256sum $(ECHARTS)
 
 audit: $(VENV)/dev
 	$(BIN)/python .ci/audit.py requirements/dev.txt

@@ -6,6 +6,7 @@ The templates hold the texts and the markup. Python prepares the values that a f
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files
 
@@ -13,15 +14,15 @@ from markupsafe import Markup
 
 from holdfast.pipeline.checks.finding import SEVERITIES
 from holdfast.pipeline.formatting import short, span
-from holdfast.pipeline.report import charts, value_charts
 from holdfast.pipeline.report.advice import advice
+from holdfast.pipeline.report.chart import charts_element
+from holdfast.pipeline.report.charts import charts_of
 from holdfast.pipeline.report.comparison import compare
 from holdfast.pipeline.report.figures import Figures, History, NamedTotals
 from holdfast.pipeline.report.findings import findings
 from holdfast.pipeline.report.shape_details import anchor
 from holdfast.pipeline.report.summary import Summary, element, summary_of
 from holdfast.pipeline.report.templating import environment
-from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 from holdfast.version import version
 
 #: The parts in their order: the name of the template, which is also the part's id, and the heading.
@@ -30,6 +31,8 @@ _PARTS = (
     ("talkers", "Top talkers"), ("churn", "Changes over time"), ("stale", "Age"), ("expiry", "Expiry"),
     ("sizes", "Sizes"),
 )  # fmt: skip
+#: The scripts in their order: the library of the charts, what draws with it, and what works without it.
+_SCRIPTS = ("vendor/echarts.js", "charts.js", "page.js")
 _PREFIXES_LISTED = 20
 _FILTERS_LISTED = 15
 _CHANGES_LISTED = 50
@@ -46,9 +49,9 @@ def page(found: Figures, title: str = "Retained messages", previous: Summary | N
     given = findings(found)
     summary = summary_of(found, given)
     comparison = None if previous is None else compare(previous, summary)
-    style, script = _read("page.css"), _read("page.js")
-    totals, branches = found.totals, found.branches
-    by_messages = sorted(branches, key=lambda one: (-one.messages, one.prefix))
+    style, scripts = _read("page.css"), [_read(name) for name in _SCRIPTS]
+    charts = charts_of(found)
+    by_messages = sorted(found.branches, key=lambda one: (-one.messages, one.prefix))
     first_levels = [one for one in by_messages if one.depth == 1][: len(found.clients) or 1]
     listed = found.shapes.shapes[: max(_SHAPES_LISTED, len(found.details))]
     deliveries = found.deliveries.deliveries if found.deliveries is not None else ()
@@ -58,6 +61,7 @@ def page(found: Figures, title: str = "Retained messages", previous: Summary | N
         anchors={one.shape: anchor(one.shape) for one in listed if one.shape in found.details},
         change_rate=change_rate,
         charts=charts,
+        charts_element=charts_element(charts),
         costliest=costliest,
         comparison=comparison,
         findings=given,
@@ -65,19 +69,15 @@ def page(found: Figures, title: str = "Retained messages", previous: Summary | N
         found=found,
         largest_prefixes=by_messages[:_PREFIXES_LISTED],
         listed_shapes=listed,
-        map_height=HEIGHT,
         listed_changes=_CHANGES_LISTED,
         new_findings=set() if comparison is None else {(one.kind, one.subject) for one in comparison.new},
         parts=_PARTS if comparison is None else (*_PARTS[:2], _COMPARISON, *_PARTS[2:]),
-        policy=_policy(style, script),
-        script=Markup(script),  # noqa: S704 - a file of this package
+        policy=_policy(style, scripts),
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - files of this package
         severities=SEVERITIES,
         style=Markup(style),  # noqa: S704 - a file of this package
-        tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
-        tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
         summary=element(summary),
         title=title,
-        value_charts=value_charts,
         version=version(),
     )  # fmt: skip
 
@@ -90,9 +90,10 @@ def change_rate(history: History) -> tuple[str, str]:
     return short(history.changes / seconds * _HOUR), "changes an hour"
 
 
-def _policy(style: str, script: str) -> str:
-    """Return a policy that allows this style and this script by their hashes, and nothing else."""
-    return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
+def _policy(style: str, scripts: Iterable[str]) -> str:
+    """Return a policy that allows this style and these scripts by their hashes, and nothing else."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {allowed}"
 
 
 def _hash(code: str) -> str:
@@ -100,4 +101,4 @@ def _hash(code: str) -> str:
 
 
 def _read(name: str) -> str:
-    return files("holdfast.pipeline.report").joinpath("templates", name).read_text("utf-8")
+    return files("holdfast.pipeline.report").joinpath("static", *name.split("/")).read_text("utf-8")

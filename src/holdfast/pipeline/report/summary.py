@@ -1,6 +1,6 @@
 """The summary that a report leaves in its page, for the comparison of a later report with it. Pure.
 
-It is a script element of JSON, which no browser runs. Shapes and findings have ids, because long texts are cut.
+Shapes and findings have ids, because long texts are cut.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from holdfast.pipeline.checks.finding import Finding
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import visible
 from holdfast.pipeline.report.figures import Figures
+from holdfast.pipeline.report.json_element import CLOSING, json_element, opening
 
 _FORMAT = 1
 _LONGEST = 200
-_BEFORE, _AFTER = '<script type="application/json" id="summary">', "</script>"
-_ELEMENT = re.compile(f"{re.escape(_BEFORE)}(.*?){_AFTER}", re.DOTALL)
+_NAME = "summary"
+_ELEMENT = re.compile(f"{re.escape(opening(_NAME))}(.*?){CLOSING}", re.DOTALL)
 
 
 @frozen
@@ -75,9 +76,7 @@ def summary_of(found: Figures, findings: Iterable[Finding]) -> Summary:
 
 def element(summary: Summary) -> Markup:
     """Return the element for the page."""
-    text = json.dumps({"format": _FORMAT, **asdict(summary)}, separators=(",", ":"))
-    # In a script, only "<" could end the element, or begin a comment. JSON has it in strings only.
-    return Markup(_BEFORE + text.replace("<", "\\u003c") + _AFTER)  # noqa: S704 - escaped here
+    return json_element(_NAME, {"format": _FORMAT, **asdict(summary)})
 
 
 def read_summary(page: bytes, name: str) -> Summary:

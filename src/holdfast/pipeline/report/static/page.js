@@ -1,61 +1,6 @@
 "use strict";
-// Tooltips at once, in place of the browser's own, zooming into the map, and search, order and download of tables.
-// All that matters is there without.
+// Search, order and download of tables. All that matters is there without.
 (() => {
-  const tip = document.body.appendChild(document.createElement("div"));
-  tip.id = "tip";
-  tip.hidden = true;
-  for (const title of document.querySelectorAll("main svg title")) {
-    title.parentNode.tip = title.textContent;
-    title.remove();
-  }
-  const told = (event) => {
-    const found = event.target.closest && event.target.closest("svg svg");
-    tip.hidden = !(found && found.tip);
-    if (tip.hidden) return;
-    tip.textContent = found.tip;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 4)) + "px";
-    tip.style.top = (event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 18) + "px";
-  };
-  addEventListener("pointermove", told);
-  addEventListener("pointerdown", told);
-  addEventListener("scroll", () => { tip.hidden = true; });
-
-  for (const map of document.querySelectorAll(".icicle")) {
-    const height = map.height.baseVal.value;
-    const tiles = [...map.children].filter((one) => one.tip).map((one) => ({
-      one, top: parseFloat(one.getAttribute("y")), high: parseFloat(one.getAttribute("height")),
-    }));
-    const back = document.createElement("button");
-    back.type = "button";
-    back.textContent = "Show all";
-    back.hidden = true;
-    map.before(back);
-    const hint = document.createElement("p");
-    hint.className = "note";
-    hint.textContent = "A click on a prefix shows it larger; Escape shows all again.";
-    map.after(hint);
-    const show = (top, high) => {
-      for (const tile of tiles) {
-        const first = Math.max(tile.top, top), last = Math.min(tile.top + tile.high, top + high);
-        const seen = last - first > 1e-6;
-        tile.one.style.display = seen ? "" : "none";
-        if (!seen) continue;
-        tile.one.setAttribute("y", (100 * (first - top)) / high + "%");
-        tile.one.setAttribute("height", (100 * (last - first)) / high + "%");
-        tile.one.classList.toggle("small", ((last - first) / high) * height < 15);
-      }
-      back.hidden = high >= 100;
-    };
-    map.classList.add("zooms");
-    map.addEventListener("click", (event) => {
-      const tile = tiles.find((one) => one.one === event.target.closest("svg svg"));
-      if (tile) show(tile.top, tile.high);
-    });
-    back.addEventListener("click", () => show(0, 100));
-    addEventListener("keydown", (event) => { if (event.key === "Escape") show(0, 100); });
-  }
   const SEARCHED = 8;
   const value = (cell) => (cell.dataset.v === undefined ? cell.textContent.trim() : Number(cell.dataset.v));
   // Unknown values come last in either order.
@@ -69,7 +14,7 @@
     const text = cell.dataset.v === undefined ? cell.textContent.trim().replace(/^(?=[=+\-@\t\r])/, "'") : cell.dataset.v;
     return '"' + text.replaceAll('"', '""') + '"';
   };
-  for (const region of document.querySelectorAll(".wide")) {
+  const equip = (region) => {
     const table = region.querySelector("table"), body = table.tBodies[0], rows = [...body.rows];
     const heads = [...table.tHead.rows[0].cells];
     const kept = heads.map((head, place) => place).filter((place) => !rows.some((row) => row.cells[place].classList.contains("drawn")));
@@ -108,7 +53,7 @@
     });
     tools.append(save);
     region.before(tools);
-    if (rows.length < 2) continue;
+    if (rows.length < 2) return;
     for (const place of kept) {
       const head = heads[place];
       if (!head.textContent) continue;
@@ -126,6 +71,8 @@
         body.append(...[...rows].sort((a, b) => compare(value(a.cells[place]), value(b.cells[place]), sign)));
       });
     }
-  }
+  };
+  for (const region of document.querySelectorAll(".wide")) equip(region);
+  document.addEventListener("table", (event) => equip(event.detail));
   document.documentElement.dataset.ready = "yes";
 })();

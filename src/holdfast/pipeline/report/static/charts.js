@@ -1,0 +1,199 @@
+"use strict";
+// Draws the charts with ECharts: each in its element with data-chart, from the page's JSON. All texts reach ECharts as
+// text: labels as plain text, tooltips as elements that this script makes. Colours are the style sheet's variables, so a
+// dark screen and print need nothing here. A chart is drawn when its element gets a width, and goes when that is hidden.
+(() => {
+  document.documentElement.dataset.charts = "yes";
+  const specs = JSON.parse(document.getElementById("charts").textContent);
+  const drawn = new Map();
+  const PRINTED = 690;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const ink = "var(--ink)", soft = "var(--soft)", line = "var(--line)";
+  const hue = (place) => `var(--c${place})`;
+
+  const made = (name, text) => {
+    const element = document.createElement(name);
+    element.textContent = text;
+    return element;
+  };
+  const told = (heading, facts) => {
+    const box = document.createElement("div");
+    box.append(made("b", heading), made("div", facts));
+    return box;
+  };
+  const short = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 }).replace("K", "k");
+  const quantity = (value) => {
+    const size = Math.abs(value);
+    return size && (size >= 1e6 || size < 1e-4) ? String(Number(value.toPrecision(4))).replace("e+", "e")
+      : Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 8 });
+  };
+  const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
+  const zoned = (values) => ({ values, unit: "", scale: 1 });
+  const inBytes = (values) => {
+    const units = ["B", "KB", "MB", "GB", "TB", "PB"];
+    const most = Math.max(...values.flat());
+    const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, most)) / 10)));
+    return { values, unit: " " + units[power], scale: 1024 ** power };
+  };
+
+  const base = (tooltip) => ({
+    animation: false,
+    textStyle: { fontFamily: getComputedStyle(document.body).fontFamily, color: ink },
+    tooltip: {
+      confine: true, transitionDuration: 0, backgroundColor: ink, borderWidth: 0, padding: [6, 10], className: "tip",
+      textStyle: { color: "var(--card)", fontSize: 13 }, ...tooltip,
+    },
+  });
+  const label = { color: soft, fontSize: 11, hideOverlap: true };
+  const value = (more) => ({
+    type: "value", splitNumber: 3, splitLine: { lineStyle: { color: line } }, axisLine: { show: false }, ...more,
+    axisLabel: { ...label, ...more.axisLabel },
+  });
+  const bottom = (more) => ({
+    axisLine: { onZero: false, lineStyle: { color: soft } }, axisTick: { show: false }, splitLine: { show: false }, ...more,
+    axisLabel: { ...label, ...more.axisLabel },
+  });
+  const grid = { left: 2, right: 10, top: 10, bottom: 2, outerBoundsMode: "same", outerBoundsContain: "axisLabel" };
+  const bars = (labels, series, unit, tips) => {
+    const { scale, unit: name } = unit === "bytes" ? inBytes(series.map((one) => one[1])) : zoned(series);
+    return {
+      ...base({ trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: "var(--mark)" }, z: -1 },
+        formatter: (found) => tips(found[0].dataIndex) }),
+      grid,
+      xAxis: bottom({ type: "category", data: labels }),
+      yAxis: value({ minInterval: unit === "bytes" ? 0 : 1, axisLabel: { formatter: (each) => short(each) + name } }),
+      // A value that is not 0 has a pixel at least; 0 has none.
+      series: series.map(([each, values], place) => ({
+        type: "bar", name: each, stack: "all", barCategoryGap: "14%", barMinHeight: 1, emphasis: { disabled: true },
+        itemStyle: { color: hue(place) }, data: values.map((one) => (one ? one / scale : null)),
+      })),
+    };
+  };
+
+  const edges = ({ low, high, bands }) => {
+    const count = high > low ? bands.length : 1;
+    return Array.from({ length: count + 1 }, (_, place) => low + ((high - low) / count) * place);
+  };
+  const options = {
+    columns: (spec) => bars(spec.labels, spec.series, spec.unit, (at) => told(spec.headings[at], spec.facts[at])),
+    distribution: (spec) => {
+      const at = edges(spec), rows = figures.distribution(spec).rows;
+      return bars(at.slice(0, -1).map(quantity), [["values", rows.map((row) => row[1].v)]], "count",
+        (place) => told(rows[place][0].text, rows[place][1].text + " values"));
+    },
+    course: (spec) => {
+      const inScale = (one) => Math.min(spec.high, Math.max(spec.low, one));
+      const at = (place, less) => spec.steps.map((step) => [step[0] * 1000, inScale(step[place]) - (less ? inScale(step[less]) : 0)]);
+      const quiet = { type: "line", symbol: "none", silent: true, emphasis: { disabled: true } };
+      const area = { ...quiet, stack: "area", stackStrategy: "all", lineStyle: { width: 0 } };
+      const rows = figures.course(spec).rows;
+      return {
+        ...base({ trigger: "axis", axisPointer: { type: "line", lineStyle: { color: soft } },
+          formatter: (found) => told(rows[found[0].dataIndex][0].text,
+            `mean ${rows[found[0].dataIndex][2].text}, from ${rows[found[0].dataIndex][1].text} to ${rows[found[0].dataIndex][3].text}`) }),
+        useUTC: true,
+        grid,
+        xAxis: bottom({ type: "time", min: spec.since * 1000, max: spec.until * 1000, splitNumber: 4 }),
+        yAxis: value({ scale: true, axisLabel: { formatter: quantity } }),
+        series: [
+          { ...area, data: at(1) },
+          { ...area, data: at(3, 1), areaStyle: { color: hue(0), opacity: 0.25 } },
+          { ...quiet, data: at(2), symbol: spec.steps.length < 2 ? "circle" : "none", itemStyle: { color: hue(0) }, lineStyle: { color: hue(0), width: 2 } },
+        ],
+      };
+    },
+    map: (spec, width) => {
+      const measure = document.querySelector("input[name=measure]:checked").value;
+      const coloured = (node, depth) => `color-mix(in srgb, ${hue(node.hue)} ${[46, 37, 29, 22, 16][Math.min(depth, 4)]}%, var(--tint))`;
+      const node = (one, depth) => ({
+        name: one.name, value: one[measure], told: one.told, itemStyle: { color: coloured(one, depth), borderColor: coloured(one, depth) },
+        children: one.children.length ? one.children.map((each) => node(each, depth + 1)) : undefined,
+      });
+      const text = { color: ink, fontSize: 12 };
+      const still_or = still ? { animation: false } : { animation: true, animationDuration: 0, animationDurationUpdate: 250 };
+      return {
+        ...base({ formatter: (found) => { const [heading, ...facts] = (found.data.told || "All topics").split("\n"); return told(heading, facts.join("\n")); } }),
+        series: [{
+          type: "treemap", ...still_or, name: "All topics", left: 0, right: 0, top: 0, bottom: 34, roam: false, visibleMin: 30, childrenVisibleMin: 1200,
+          leafDepth: width < 600 ? 2 : 3, drillDownIcon: "", emphasis: { disabled: true }, data: spec.nodes.map((each) => node(each, 0)),
+          label: { ...text, position: [5, 4], formatter: (found) => found.name },
+          upperLabel: { ...text, show: true, height: 20, padding: [0, 5], formatter: (found) => found.name },
+          itemStyle: { borderWidth: 1, gapWidth: 1 },
+          levels: [{ itemStyle: { borderWidth: 0, gapWidth: 2 }, upperLabel: { show: false } }],
+          breadcrumb: { left: 0, bottom: 4, height: 24, itemStyle: { color: "var(--mark)", borderColor: line, borderWidth: 1, textStyle: text }, emphasis: { itemStyle: { color: line } } },
+        }],
+      };
+    },
+  };
+
+  // The figures behind the charts of values, which the page has as JSON only: heads, and rows of texts and numbers.
+  const figures = {
+    distribution: (spec) => {
+      const at = edges(spec);
+      const rows = at.slice(0, -1).map((from, place) => [
+        { text: quantity(from) + (spec.high > spec.low ? " to " + quantity(at[place + 1]) : ""), v: from },
+        { text: spec.bands[place].toLocaleString("en"), v: spec.bands[place] },
+      ]);
+      return { heads: ["value", "retained values"], rows };
+    },
+    course: (spec) => ({
+      heads: ["from", "least", "mean", "highest"],
+      rows: spec.steps.map(([at, ...values]) => [{ text: moment(at), v: at * 1000 }, ...values.map((v) => ({ text: quantity(v), v }))]),
+    }),
+  };
+  const behind = (element, spec) => {
+    const { heads, rows } = figures[spec.kind](spec);
+    const details = document.createElement("details"), region = document.createElement("div"), table = document.createElement("table");
+    details.className = "behind";
+    details.append(made("summary", "The same in figures"), region);
+    region.className = "wide";
+    region.tabIndex = 0;
+    region.setAttribute("role", "region");
+    region.setAttribute("aria-label", spec.described);
+    region.append(table);
+    table.createTHead().insertRow().append(...heads.map((head) => { const cell = made("th", head); cell.scope = "col"; return cell; }));
+    const body = table.createTBody();
+    for (const row of rows) body.insertRow().append(...row.map(({ text, v }) => { const cell = made("td", text); cell.dataset.v = v; return cell; }));
+    element.after(details);
+    return region;
+  };
+
+  const draw = (element, width) => {
+    const spec = specs[element.dataset.chart];
+    let chart = drawn.get(element);
+    if (!chart) {
+      chart = echarts.init(element, null, { renderer: "svg", width });
+      drawn.set(element, chart);
+      const details = element.parentNode.querySelector(".behind");
+      if (!details) document.dispatchEvent(new CustomEvent("table", { detail: behind(element, spec) }));
+      else if (!element.dataset.seen) details.open = false;
+      element.dataset.seen = "yes";
+    } else if (chart.getWidth() !== width) chart.resize({ width });
+    else return;
+    chart.setOption(options[spec.kind](spec, width), true);
+    chart.getZr().flush();
+    // Paper that is narrower or wider than the chart scales it.
+    const picture = element.querySelector("svg");
+    picture.setAttribute("viewBox", `0 0 ${width} ${chart.getHeight()}`);
+  };
+  const seen = (element) => {
+    const width = Math.floor(element.clientWidth);
+    if (width) draw(element, width);
+    else if (drawn.has(element)) {
+      drawn.get(element).dispose();
+      drawn.delete(element);
+    }
+  };
+  const places = [...document.querySelectorAll("[data-chart]")];
+  const watch = new ResizeObserver((changes) => { for (const { target } of changes) seen(target); });
+  for (const place of places) watch.observe(place);
+  for (const input of document.querySelectorAll("input[name=measure]")) {
+    input.addEventListener("change", () => {
+      const place = document.querySelector("[data-chart=map]");
+      const chart = drawn.get(place);
+      if (chart) chart.setOption(options.map(specs.map, chart.getWidth()), true);
+    });
+  }
+  addEventListener("beforeprint", () => { for (const place of drawn.keys()) draw(place, PRINTED); });
+  addEventListener("afterprint", () => { for (const place of [...drawn.keys()]) seen(place); });
+})();
