@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,18 @@ from typing import Any
 #: Seconds after which a browser that does not answer has failed the test.
 _PATIENCE = 120
 _COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
+
+_DRAWN = """new Promise((tell) => {
+  let left = 300;
+  const look = () => {
+    const shown = [...document.querySelectorAll('[data-chart]')].filter((one) => one.clientWidth);
+    if (shown.every((one) => one.querySelector('svg'))) tell(true);
+    else if (--left) requestAnimationFrame(look);
+    else tell(false);
+  };
+  look();
+})"""
+_FRAMES = "new Promise((tell) => requestAnimationFrame(() => requestAnimationFrame(() => tell(true))))"
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -51,16 +64,42 @@ class Browser:
             self._events.append(answer)
 
     def open(self, file: Path, width: int = 1280, dark: bool = False) -> None:
-        """Open a file, and wait until it is loaded."""
+        """Open a file, and wait until it is loaded and drawn. Nothing on it moves by itself."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme, still])
         self._events.clear()
         self.call("Page.navigate", url=file.absolute().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
             self._events.append(self._next())
+        self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until each chart that is shown is drawn: at most for 300 frames."""
+        assert self.ask(_DRAWN), "a chart is not drawn"
+
+    def print(self) -> bytes:
+        """Return the page as the printer gets it, as PDF."""
+        return b64decode(self.call("Page.printToPDF")["data"])
+
+    def point(self, selector: str, across: float, down: float, click: bool = False) -> None:
+        """Move the mouse over an element, to these shares of its width and height, and click there if asked."""
+        box = f"document.querySelector({json.dumps(selector)})"
+        self.ask(f"{box}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        left, top, width, height = self.ask(f"(b => [b.left, b.top, b.width, b.height])({box}.getBoundingClientRect())")
+        place = {"x": left + across * width, "y": top + down * height}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **{**place, "x": place["x"] - 2})
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+        for kind in ("mousePressed", "mouseReleased") if click else ():
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        self.frames()
+
+    def frames(self) -> None:
+        """Wait two frames, in which ECharts draws what has changed."""
+        self.ask(_FRAMES)
 
     def ask(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, or of the promise that it returns."""

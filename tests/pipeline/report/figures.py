@@ -46,6 +46,7 @@ HOSTILE = (
     "\x1b[2J\x00\x07\r\n",
     "javascript:document.title='owned'",
     "{{7*7}}${7*7}",
+    "{b}{a|__proto__}",
     "",
     "x" * 65_535,
 )

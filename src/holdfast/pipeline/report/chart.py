@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from attrs import asdict, frozen
+from attrs import Attribute, asdict, frozen
+from markupsafe import Markup
 
 from holdfast.pipeline.report.json_element import json_element
 
@@ -84,6 +85,12 @@ class MapChart:
 Chart = ColumnChart | DistributionChart | CourseChart | MapChart
 
 
-def charts_element(charts: Mapping[str, Chart]) -> Any:
+def charts_element(charts: Mapping[str, Chart]) -> Markup:
     """Return the element of the page with the charts, by the ids of the elements where they are drawn."""
-    return json_element("charts", {key: {"kind": one.kind, **asdict(one)} for key, one in charts.items()})
+    drawn = {key: {"kind": one.kind, **asdict(one, filter=_is_drawn)} for key, one in charts.items()}
+    return json_element("charts", drawn)
+
+
+def _is_drawn(field: Attribute[Any], value: Any) -> bool:
+    """Leave out what the templates write, and that a prefix has no prefixes below it: most have none."""
+    return field.name not in ("described", "measured") and (field.name != "children" or bool(value))

@@ -18,6 +18,6 @@ CLOSING = "</script>"
 
 def json_element(name: str, value: Any) -> Markup:
     """Return an element with the id ``name``, a word, that holds ``value``, which is without NaN and infinity."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # In a script, only "<" could end the element, or begin a comment. JSON has it in strings only.
     return Markup(opening(name) + text.replace("<", "\\u003c") + CLOSING)  # noqa: S704 - escaped here

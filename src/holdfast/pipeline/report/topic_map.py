@@ -16,7 +16,8 @@ from holdfast.pipeline.report.figures import Figures, PrefixTotals, ReportTotals
 _PLAIN = 7
 #: A prefix with this share of the whole gets no colour, but the prefixes below it do: else nearly all would have one.
 _MOST = 0.7
-_LONGEST_NAME = 40
+#: Characters of a name in a tile, and of a prefix in a tooltip.
+_LONGEST_NAME, _LONGEST_PREFIX = 40, 100
 _Below = Mapping[str | None, Sequence[PrefixTotals]]
 
 
@@ -40,8 +41,9 @@ def _node(branch: PrefixTotals, below: _Below, hues: Mapping[str, int], hue: int
         children += _others(children, branch.messages, branch.bytes, totals)
     return MapNode(
         name=visible(branch.prefix.rpartition("/")[2], _LONGEST_NAME) or "(empty)",
-        told=f"{visible(branch.prefix) or '(empty)'}\n{_totals(branch.messages, branch.bytes, totals)}; median age"
-        f" {span(branch.median_age)}, newest {span(branch.newest_age)}; {number(branch.expiring)} expire",
+        told=f"{visible(branch.prefix, _LONGEST_PREFIX) or '(empty)'}\n"
+        f"{_totals(branch.messages, branch.bytes, totals)}; median age {span(branch.median_age)}, newest"
+        f" {span(branch.newest_age)}; {number(branch.expiring)} expire",
         messages=branch.messages,
         bytes=branch.bytes,
         hue=own,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from holdfast.pipeline.report.chart import CourseChart, DistributionChart
 from holdfast.pipeline.report.shape_details import NumberTotals
 
@@ -24,21 +26,29 @@ def course(numbers: NumberTotals, since: int, until: int) -> CourseChart:
 
     The scale has the quantiles and as much room again on both sides. So a single wrong value does not flatten the rest.
     """
-    steps = [(one.at // 1000, _drawn(one.least), _drawn(one.mean), _drawn(one.most)) for one in numbers.course]
     low, high = _drawn(numbers.low), _drawn(numbers.high)
     room = high - low
-    low = max(min(least for _, least, _, _ in steps), low - room)
-    high = min(max(most for _, _, _, most in steps), high + room)
+    low = max(_drawn(min(one.least for one in numbers.course)), low - room)
+    high = min(_drawn(max(one.most for one in numbers.course)), high + room)
+    digits = _digits(high - low)
+    least, mean, most = (
+        [round(_drawn(value), digits) for value in values]
+        for values in zip(*((one.least, one.mean, one.most) for one in numbers.course), strict=True)
+    )
     return CourseChart(
         described="Values over time: means, and the area between the least and the highest",
         since=since // 1000,
         until=until // 1000,
         low=low,
         high=high,
-        steps=steps,
+        steps=list(zip([one.at // 1000 for one in numbers.course], least, mean, most, strict=True)),
     )
 
 
 def _drawn(value: float) -> float:
-    """Return the value with the digits that a chart can show."""
-    return float(f"{max(-_MOST, min(_MOST, value)):.6g}")
+    return max(-_MOST, min(_MOST, value))
+
+
+def _digits(span: float) -> int:
+    """Return after how many decimals values are rounded: a chart cannot show a ten-thousandth of its scale."""
+    return 4 - math.floor(math.log10(span)) if span > 0 else 15

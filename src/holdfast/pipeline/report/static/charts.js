@@ -6,7 +6,9 @@
   document.documentElement.dataset.charts = "yes";
   const specs = JSON.parse(document.getElementById("charts").textContent);
   const drawn = new Map();
-  const PRINTED = 690;
+  // Pixels of a chart's width in print, alone and beside another one. Paper that is narrower or wider scales it.
+  const PRINTED = 690, PRINTED_PAIR = 335;
+  const ALL = "All topics";
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const ink = "var(--ink)", soft = "var(--soft)", line = "var(--line)";
   const hue = (place) => `var(--c${place})`;
@@ -22,18 +24,24 @@
     return box;
   };
   const short = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 }).replace("K", "k");
-  const quantity = (value) => {
-    const size = Math.abs(value);
-    return size && (size >= 1e6 || size < 1e-4) ? String(Number(value.toPrecision(4))).replace("e+", "e")
-      : Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 8 });
+  // With three digits of the values' range: 1,234,567.25 in a range of 10, but 1,234,567 in a range of 5,000.
+  const quantity = ({ low, high }) => {
+    const places = 3 - Math.floor(Math.log10(high - low || Math.abs(high) || 1));
+    return (value) => {
+      if (Math.abs(value) < 1e15 && places <= 12) {
+        return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, places) });
+      }
+      const [digits, power] = value.toExponential(3).split("e");
+      return value ? Number(digits) + "e" + Number(power) : "0";
+    };
   };
   const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
-  const zoned = (values) => ({ values, unit: "", scale: 1 });
-  const inBytes = (values) => {
-    const units = ["B", "KB", "MB", "GB", "TB", "PB"];
-    const most = Math.max(...values.flat());
-    const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, most)) / 10)));
-    return { values, unit: " " + units[power], scale: 1024 ** power };
+  // Bytes get the unit of the highest value, so that the scale has round numbers of it.
+  const unitOf = (unit, values) => {
+    if (unit !== "bytes") return { name: "", scale: 1 };
+    const names = ["B", "KB", "MB", "GB", "TB", "PB"];
+    const power = Math.min(names.length - 1, Math.floor(Math.log2(Math.max(1, ...values)) / 10));
+    return { name: " " + names[power], scale: 1024 ** power };
   };
 
   const base = (tooltip) => ({
@@ -55,13 +63,13 @@
   });
   const grid = { left: 2, right: 10, top: 10, bottom: 2, outerBoundsMode: "same", outerBoundsContain: "axisLabel" };
   const bars = (labels, series, unit, tips) => {
-    const { scale, unit: name } = unit === "bytes" ? inBytes(series.map((one) => one[1])) : zoned(series);
+    const { name, scale } = unitOf(unit, series.flatMap((one) => one[1]));
     return {
       ...base({ trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: "var(--mark)" }, z: -1 },
         formatter: (found) => tips(found[0].dataIndex) }),
       grid,
       xAxis: bottom({ type: "category", data: labels }),
-      yAxis: value({ minInterval: unit === "bytes" ? 0 : 1, axisLabel: { formatter: (each) => short(each) + name } }),
+      yAxis: value({ minInterval: unit === "bytes" ? 0 : 1, min: 0, max: ({ max }) => (max > 0 ? null : 1), axisLabel: { formatter: (each) => short(each) + name } }),
       // A value that is not 0 has a pixel at least; 0 has none.
       series: series.map(([each, values], place) => ({
         type: "bar", name: each, stack: "all", barCategoryGap: "14%", barMinHeight: 1, emphasis: { disabled: true },
@@ -78,8 +86,8 @@
     columns: (spec) => bars(spec.labels, spec.series, spec.unit, (at) => told(spec.headings[at], spec.facts[at])),
     distribution: (spec) => {
       const at = edges(spec), rows = figures.distribution(spec).rows;
-      return bars(at.slice(0, -1).map(quantity), [["values", rows.map((row) => row[1].v)]], "count",
-        (place) => told(rows[place][0].text, rows[place][1].text + " values"));
+      return bars(at.slice(0, -1).map(quantity(spec)), [["values", rows.map((row) => row[1].v)]], "count",
+        (place) => told(rows[place][0].text, rows[place][1].text + (rows[place][1].v === 1 ? " value" : " values")));
     },
     course: (spec) => {
       const inScale = (one) => Math.min(spec.high, Math.max(spec.low, one));
@@ -89,38 +97,56 @@
       const rows = figures.course(spec).rows;
       return {
         ...base({ trigger: "axis", axisPointer: { type: "line", lineStyle: { color: soft } },
-          formatter: (found) => told(rows[found[0].dataIndex][0].text,
-            `mean ${rows[found[0].dataIndex][2].text}, from ${rows[found[0].dataIndex][1].text} to ${rows[found[0].dataIndex][3].text}`) }),
+          formatter: (found) => {
+            const [from, least, mean, most] = rows[found[0].dataIndex].map((one) => one.text);
+            return told(from, `mean ${mean}, from ${least} to ${most}`);
+          } }),
         useUTC: true,
         grid,
-        xAxis: bottom({ type: "time", min: spec.since * 1000, max: spec.until * 1000, splitNumber: 4 }),
-        yAxis: value({ scale: true, axisLabel: { formatter: quantity } }),
+        xAxis: bottom({ type: "time", min: spec.since * 1000, max: spec.until * 1000, splitNumber: 4,
+          axisLabel: { formatter: { day: "{d} {MMM}" } } }),
+        yAxis: value({ scale: true, axisLabel: { formatter: quantity(spec) } }),
         series: [
           { ...area, data: at(1) },
           { ...area, data: at(3, 1), areaStyle: { color: hue(0), opacity: 0.25 } },
-          { ...quiet, data: at(2), symbol: spec.steps.length < 2 ? "circle" : "none", itemStyle: { color: hue(0) }, lineStyle: { color: hue(0), width: 2 } },
+          // A line of one point would not be seen.
+          { ...quiet, data: at(2), symbol: spec.steps.length < 2 ? "circle" : "none", itemStyle: { color: hue(0) },
+            lineStyle: { color: hue(0), width: 2 } },
         ],
       };
     },
     map: (spec, width) => {
       const measure = document.querySelector("input[name=measure]:checked").value;
-      const coloured = (node, depth) => `color-mix(in srgb, ${hue(node.hue)} ${[46, 37, 29, 22, 16][Math.min(depth, 4)]}%, var(--tint))`;
-      const node = (one, depth) => ({
-        name: one.name, value: one[measure], told: one.told, itemStyle: { color: coloured(one, depth), borderColor: coloured(one, depth) },
-        children: one.children.length ? one.children.map((each) => node(each, depth + 1)) : undefined,
-      });
-      const text = { color: ink, fontSize: 12 };
-      const still_or = still ? { animation: false } : { animation: true, animationDuration: 0, animationDurationUpdate: 250 };
+      const DEPTHS = [46, 37, 29, 22, 16];
+      // Each node has an id, and the id of the node that a click on it shows: itself, or the prefix above it.
+      let count = 0;
+      const node = (one, depth, above) => {
+        const id = `n${count++}`, opens = one.children ? id : above;
+        const share = DEPTHS[Math.min(depth, DEPTHS.length - 1)];
+        const color = `color-mix(in srgb, ${hue(one.hue)} ${share}%, var(--tint))`;
+        return {
+          id, opens, name: one.name, value: one[measure], told: one.told, itemStyle: { color, borderColor: color },
+          children: one.children && one.children.map((each) => node(each, depth + 1, id)),
+        };
+      };
+      const text = { color: ink, fontSize: 12, ellipsis: "…", formatter: (found) => found.name };
       return {
-        ...base({ formatter: (found) => { const [heading, ...facts] = (found.data.told || "All topics").split("\n"); return told(heading, facts.join("\n")); } }),
+        ...base({ formatter: (found) => {
+          const [heading, ...facts] = (found.data.told || ALL).split("\n");
+          return told(heading, facts.join("\n"));
+        } }),
         series: [{
-          type: "treemap", ...still_or, name: "All topics", left: 0, right: 0, top: 0, bottom: 34, roam: false, visibleMin: 30, childrenVisibleMin: 1200,
-          leafDepth: width < 600 ? 2 : 3, drillDownIcon: "", emphasis: { disabled: true }, data: spec.nodes.map((each) => node(each, 0)),
-          label: { ...text, position: [5, 4], formatter: (found) => found.name },
-          upperLabel: { ...text, show: true, height: 20, padding: [0, 5], formatter: (found) => found.name },
+          type: "treemap", name: ALL, data: spec.nodes.map((each) => node(each, 0)), left: 0, right: 0, top: 0, bottom: 34,
+          animation: !still, animationDuration: 0, animationDurationUpdate: 250, emphasis: { disabled: true },
+          roam: false, nodeClick: false, leafDepth: width < 600 ? 2 : 3, visibleMin: 30, childrenVisibleMin: 1200, drillDownIcon: "",
+          label: { ...text, padding: 0, position: [5, 4] },
+          upperLabel: { ...text, show: true, height: 20, padding: [0, 5] },
           itemStyle: { borderWidth: 1, gapWidth: 1 },
-          levels: [{ itemStyle: { borderWidth: 0, gapWidth: 2 }, upperLabel: { show: false } }],
-          breadcrumb: { left: 0, bottom: 4, height: 24, itemStyle: { color: "var(--mark)", borderColor: line, borderWidth: 1, textStyle: text }, emphasis: { itemStyle: { color: line } } },
+          levels: [{ itemStyle: { borderWidth: 0, gapWidth: 2, borderColor: "var(--card)" }, upperLabel: { show: false } }],
+          breadcrumb: {
+            left: 0, bottom: 4, height: 24, emphasis: { itemStyle: { color: line } },
+            itemStyle: { color: "var(--mark)", borderColor: line, borderWidth: 1, textStyle: { color: ink, fontSize: 12 } },
+          },
         }],
       };
     },
@@ -129,16 +155,16 @@
   // The figures behind the charts of values, which the page has as JSON only: heads, and rows of texts and numbers.
   const figures = {
     distribution: (spec) => {
-      const at = edges(spec);
+      const at = edges(spec), text = quantity(spec);
       const rows = at.slice(0, -1).map((from, place) => [
-        { text: quantity(from) + (spec.high > spec.low ? " to " + quantity(at[place + 1]) : ""), v: from },
+        { text: text(from) + (spec.high > spec.low ? " to " + text(at[place + 1]) : ""), v: from },
         { text: spec.bands[place].toLocaleString("en"), v: spec.bands[place] },
       ]);
       return { heads: ["value", "retained values"], rows };
     },
     course: (spec) => ({
       heads: ["from", "least", "mean", "highest"],
-      rows: spec.steps.map(([at, ...values]) => [{ text: moment(at), v: at * 1000 }, ...values.map((v) => ({ text: quantity(v), v }))]),
+      rows: spec.steps.map(([at, ...values]) => [{ text: moment(at), v: at * 1000 }, ...values.map((v) => ({ text: quantity(spec)(v), v }))]),
     }),
   };
   const behind = (element, spec) => {
@@ -149,7 +175,7 @@
     region.className = "wide";
     region.tabIndex = 0;
     region.setAttribute("role", "region");
-    region.setAttribute("aria-label", spec.described);
+    region.setAttribute("aria-label", element.getAttribute("aria-label"));
     region.append(table);
     table.createTHead().insertRow().append(...heads.map((head) => { const cell = made("th", head); cell.scope = "col"; return cell; }));
     const body = table.createTBody();
@@ -158,23 +184,41 @@
     return region;
   };
 
+  // The prefix that the map shows: a new width or the other measure begins with it again.
+  let opened;
+  const open = (chart) => { if (opened) chart.dispatchAction({ type: "treemapRootToNode", targetNode: opened }); };
+  const fill = (chart, spec, width) => {
+    chart.setOption(options[spec.kind](spec, width), true);
+    if (spec.kind === "map") open(chart);
+  };
+  const begin = (element, spec, width) => {
+    const chart = echarts.init(element, null, { renderer: "svg", width });
+    drawn.set(element, chart);
+    fill(chart, spec, width);
+    if (spec.kind === "map") {
+      chart.on("click", ({ data, selfType }) => {
+        if (selfType || !data || !data.opens) return;
+        opened = data.opens;
+        open(chart);
+      });
+      chart.on("treemaproottonode", ({ targetNode }) => { opened = targetNode.getId ? targetNode.getId() : targetNode; });
+    }
+    const details = element.parentNode.querySelector(".behind");
+    if (!details) document.dispatchEvent(new CustomEvent("table", { detail: behind(element, spec) }));
+    else if (!element.dataset.drawn) details.open = false;
+    element.dataset.drawn = "yes";
+    return chart;
+  };
   const draw = (element, width) => {
     const spec = specs[element.dataset.chart];
     let chart = drawn.get(element);
-    if (!chart) {
-      chart = echarts.init(element, null, { renderer: "svg", width });
-      drawn.set(element, chart);
-      const details = element.parentNode.querySelector(".behind");
-      if (!details) document.dispatchEvent(new CustomEvent("table", { detail: behind(element, spec) }));
-      else if (!element.dataset.seen) details.open = false;
-      element.dataset.seen = "yes";
-    } else if (chart.getWidth() !== width) chart.resize({ width });
-    else return;
-    chart.setOption(options[spec.kind](spec, width), true);
+    if (!chart) chart = begin(element, spec, width);
+    else if (chart.getWidth() !== width) {
+      chart.resize({ width });
+      if (spec.kind === "map") fill(chart, spec, width);
+    }
     chart.getZr().flush();
-    // Paper that is narrower or wider than the chart scales it.
-    const picture = element.querySelector("svg");
-    picture.setAttribute("viewBox", `0 0 ${width} ${chart.getHeight()}`);
+    element.querySelector("svg").setAttribute("viewBox", `0 0 ${width} ${chart.getHeight()}`);
   };
   const seen = (element) => {
     const width = Math.floor(element.clientWidth);
@@ -191,9 +235,9 @@
     input.addEventListener("change", () => {
       const place = document.querySelector("[data-chart=map]");
       const chart = drawn.get(place);
-      if (chart) chart.setOption(options.map(specs.map, chart.getWidth()), true);
+      if (chart) fill(chart, specs.map, chart.getWidth());
     });
   }
-  addEventListener("beforeprint", () => { for (const place of drawn.keys()) draw(place, PRINTED); });
+  addEventListener("beforeprint", () => { for (const place of drawn.keys()) draw(place, place.closest(".pair") ? PRINTED_PAIR : PRINTED); });
   addEventListener("afterprint", () => { for (const place of [...drawn.keys()]) seen(place); });
 })();
