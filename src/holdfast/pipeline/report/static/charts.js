@@ -72,7 +72,7 @@
       yAxis: value({ minInterval: unit === "bytes" ? 0 : 1, min: 0, max: ({ max }) => (max > 0 ? null : 1), axisLabel: { formatter: (each) => short(each) + name } }),
       // A value that is not 0 has a pixel at least; 0 has none.
       series: series.map(([each, values], place) => ({
-        type: "bar", name: each, stack: "all", barCategoryGap: "14%", barMinHeight: 1, emphasis: { disabled: true },
+        type: "bar", name: each, stack: "all", barCategoryGap: "14%", barMaxWidth: 120, barMinHeight: 1, emphasis: { disabled: true },
         itemStyle: { color: hue(place) }, data: values.map((one) => (one ? one / scale : null)),
       })),
     };
@@ -139,7 +139,7 @@
           type: "treemap", name: ALL, data: spec.nodes.map((each) => node(each, 0)), left: 0, right: 0, top: 0, bottom: 34,
           animation: !still, animationDuration: 0, animationDurationUpdate: 250, emphasis: { disabled: true },
           roam: false, nodeClick: false, leafDepth: width < 600 ? 2 : 3, visibleMin: 30, childrenVisibleMin: 1200, drillDownIcon: "",
-          label: { ...text, padding: 0, position: [5, 4] },
+          label: { ...text, padding: [4, 2, 0, 5], position: [0, 0] },
           upperLabel: { ...text, show: true, height: 20, padding: [0, 5] },
           itemStyle: { borderWidth: 1, gapWidth: 1 },
           levels: [{ itemStyle: { borderWidth: 0, gapWidth: 2, borderColor: "var(--card)" }, upperLabel: { show: false } }],
