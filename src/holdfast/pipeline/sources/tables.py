@@ -11,10 +11,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.sources.columns import CHANGED, HISTORY, RETAINED, Column, named, struct_of
+from holdfast.pipeline.sources.history import HistorySource
+from holdfast.pipeline.sources.retained import RetainedSource
+from holdfast.pipeline.sources.small_reads import read_small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def read_retained(
@@ -27,19 +29,17 @@ def read_retained(
 ) -> DataFrame:
     """Return the retained messages in a snapshot whose topics match a Topic Filter ("" for all topics).
 
-    Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks (by default as many as
-    the session runs at once). With ``since``, a token of an earlier snapshot or a time, only what has changed since:
-    then the first column is ``op``, "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
+    Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks: by default as many as
+    the session runs at once, or none, since the driver reads small results itself (:mod:`.small_reads`). With
+    ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first column is ``op``,
+    "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
     """
-    pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
-    known = RETAINED if since is None else CHANGED
-    reader = spark.read.format("retained").schema(_named(known, columns)).options(**snapshot.options)
+    known = _named(RETAINED if since is None else CHANGED, columns)
+    options = {**snapshot.options, "expired_at": str(snapshot.taken_at), "filter": topic_filter}
     if since is not None:
-        reader = reader.option("since", since)
-    reader = (
-        reader.option("expired_at", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
-    )
-    return reader.option("partitions", partitions or parallelism(spark)).load()
+        options["since"] = since
+    options["pushdown"] = str(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
+    return _read(spark, RetainedSource, options, known, partitions)
 
 
 def read_history(
@@ -57,11 +57,10 @@ def read_history(
     With ``newest``, only the last of these entries for each topic. The other arguments are those of
     :func:`read_retained`.
     """
-    reader = spark.read.format("retained_history").schema(_named(HISTORY, columns)).options(**source.options)
+    options = {**source.options, "from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
     if to_seq is not None:
-        reader = reader.option("to_seq", to_seq)
-    reader = reader.option("from_seq", from_seq).option("filter", topic_filter).option("newest", str(newest).lower())
-    return reader.option("partitions", partitions or parallelism(spark)).load()
+        options["to_seq"] = str(to_seq)
+    return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions)
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -75,5 +74,21 @@ def parallelism(spark: SparkSession) -> int:
         return max(1, spark.range(4096).select(F.spark_partition_id()).distinct().count())
 
 
-def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> StructType:
-    return struct_of(named(all_columns, names) if names else all_columns)
+def _read(
+    spark: SparkSession,
+    source: type[RetainedSource | HistorySource],
+    options: dict[str, str],
+    columns: Sequence[Column],
+    partitions: int | None,
+) -> DataFrame:
+    schema = struct_of(columns)
+    if partitions is None:
+        small = read_small(source(options).reader(schema), columns)
+        if small is not None:
+            return spark.createDataFrame(small, schema)
+        partitions = parallelism(spark)
+    return spark.read.format(source.name()).schema(schema).options(**options).option("partitions", partitions).load()
+
+
+def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> Sequence[Column]:
+    return named(all_columns, names) if names else all_columns

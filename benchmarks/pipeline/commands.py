@@ -1,0 +1,75 @@
+"""Time whole commands of ``holdfast-pipeline`` on a small database, as multiples of bare Spark.
+
+Bare Spark is a process that starts a session, counts one row and ends. It runs before each command, so that both meet
+the same machine; a figure is the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.pipeline.databases import database, fill
+
+_BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().range(1).count()"
+_TIMEOUT = 600
+#: By name, the arguments of each command; {db} is the database, {dir} a folder that each run has for itself.
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "tree": ("tree", "--storage", "{db}"),
+    "shapes": ("shapes", "--storage", "{db}"),
+    "filters": ("filters", "--storage", "{db}", "--filter", "site/+/dev/#", "--filter", "#"),
+    "export": ("export", "--storage", "{db}", "--out", "{dir}/export"),
+    "asof": ("asof", "0s", "--storage", "{db}", "--out", "{dir}/asof"),
+    "audit": ("audit", "--storage", "{db}"),
+    "archive": ("archive", "--storage", "{db}", "--out", "{dir}/archive"),
+    "report": ("report", "--storage", "{db}", "--out", "{dir}/report.html"),
+    "sync": ("sync", "--storage", "{db}", "--to", "{dir}/lake"),
+}
+
+
+def seconds(arguments: Sequence[str]) -> float:
+    """Return how long a process runs. Raises :class:`subprocess.CalledProcessError` if it fails."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    begin = time.perf_counter()
+    subprocess.run(arguments, check=True, capture_output=True, timeout=_TIMEOUT, env=environment, text=True)
+    return time.perf_counter() - begin
+
+
+def main() -> int:
+    """Parse the command line, measure, report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.commands", description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000, help="retained messages (10,000)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each command (3)")
+    parser.add_argument("--postgres", action="store_true", help="Postgres rather than SQLite")
+    parser.add_argument("--only", action="append", choices=list(COMMANDS), help="only this command; may be repeated")
+    options = parser.parse_args()
+    command = str(Path(sys.executable).with_name("holdfast-pipeline"))
+    with TemporaryDirectory(prefix="bench-commands-") as folder, database(options.postgres, Path(folder), "db") as url:
+        fill(url, options.rows, changes=2, recorded=True)
+        print(f"{options.rows:,} retained messages; seconds are medians")
+        print(f"{'command':10} {'bare Spark':>10} {'command':>8} {'ratio':>6}")
+        for name in options.only or COMMANDS:
+            bare, found = [], []
+            for number in range(options.repeat):
+                place = Path(folder, f"{name}-{number}")
+                place.mkdir()
+                bare.append(seconds([sys.executable, "-c", _BARE]))
+                try:
+                    found.append(seconds([command, *(each.format(db=url, dir=place) for each in COMMANDS[name])]))
+                except subprocess.CalledProcessError as error:
+                    print(f"{name}: {error.stderr.strip()}", file=sys.stderr)
+                    return 1
+            ratio = statistics.median(mine / theirs for mine, theirs in zip(found, bare, strict=True))
+            print(f"{name:10} {statistics.median(bare):10.1f} {statistics.median(found):8.1f} {ratio:6.2f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
