@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.spark import java_problem, prepare
+from holdfast.pipeline.spark import java_problem, prepare, register
 from tests.pipeline.java_classes import java_options, make_archive
 from tests.pipeline.stores import MAKES, Filled, database
 from tests.processes import unmeasured
@@ -46,6 +46,7 @@ def spark(java: None) -> Iterator[SparkSession]:
             patched.delenv(name)
         session = builder.getOrCreate()
     prepare(session)
+    register(session)
     yield session
     session.stop()
 

@@ -25,6 +25,8 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import CHECKPOINT, DATA
 from holdfast.pipeline.output.overwriting import require_archive_target
+from holdfast.pipeline.sources.history import HistorySource
+from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.tables import parallelism
 from holdfast.retained.history.periods import read_state
 from holdfast.storage.url import shown
@@ -63,7 +65,8 @@ def archive(
     check(source.url)
     progress = _Progress(source, out, confirm)
     before = progress.told
-    frame = spark.readStream.format("retained_history").options(**source.options)
+    register_once(spark, HistorySource)
+    frame = spark.readStream.format(HistorySource.name()).options(**source.options)
     frame = frame.option("max_rows_per_trigger", rows).option("partitions", partitions or parallelism(spark))
     writer = frame.load().withColumn("date", F.to_date("changed_at")).writeStream.format("parquet").partitionBy("date")
     writer = writer.option("checkpointLocation", out.below(CHECKPOINT))

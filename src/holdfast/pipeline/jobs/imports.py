@@ -16,8 +16,10 @@ from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
 from holdfast.pipeline.sink.merging import Target, staging_explained
+from holdfast.pipeline.sink.retained_format import RetainedFormat
 from holdfast.pipeline.sink.rows import FIELDS
-from holdfast.pipeline.sources.files import files_of
+from holdfast.pipeline.sources.files import FilesSource, files_of
+from holdfast.pipeline.sources.registration import register_once
 from holdfast.retained.importing.jobs import Job, read_job
 from holdfast.retained.importing.staging_areas import sweep
 from holdfast.retained.importing.verdicts import Merge
@@ -66,7 +68,8 @@ def import_messages(
     options |= {"rejects": rejects, "staging": staging}
     given = {name: value for name, value in options.items() if value is not None}
     frame = read_messages(spark, source, kind)
-    frame.write.format("retained").mode("append").options(**given).save()
+    register_once(spark, RetainedFormat)
+    frame.write.format(RetainedFormat.name()).mode("append").options(**given).save()
     done = _job(target, job)
     if done is None:
         raise PipelineError(f"the job {job!r} is not in the database it was written to")
@@ -83,7 +86,8 @@ def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
     """Return the messages in a file or folder, in the columns of the sink. Raises :class:`PipelineError`."""
     if kind == "parquet":
         return _parquet(spark, source)
-    reader = spark.read.format("retained_files").option("format", kind)
+    register_once(spark, FilesSource)
+    reader = spark.read.format(FilesSource.name()).option("format", kind)
     return reader.option("files", json.dumps(files_of(source))).load()
 
 

@@ -12,6 +12,7 @@ from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.sources.columns import CHANGED, HISTORY, RETAINED, Column, named, struct_of
 from holdfast.pipeline.sources.history import HistorySource
+from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.retained import RetainedSource
 from holdfast.pipeline.sources.small_reads import read_small
 
@@ -87,6 +88,7 @@ def _read(
         if small is not None:
             return spark.createDataFrame(small, schema)
         partitions = parallelism(spark)
+    register_once(spark, source)
     return spark.read.format(source.name()).schema(schema).options(**options).option("partitions", partitions).load()
 
 

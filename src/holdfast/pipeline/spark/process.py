@@ -54,7 +54,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             logging.getLogger().addHandler(logging.NullHandler())
 
     def start(self) -> SparkSession:
-        """Return a session with the formats registered; an active session is used, and never stopped."""
+        """Return a session with the settings of the jobs; an active session is used, and never stopped."""
         # By default the workers would run the first "python3" in PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = SparkSession.getActiveSession()

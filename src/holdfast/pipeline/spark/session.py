@@ -1,4 +1,4 @@
-"""Prepares a session for the jobs: registers the formats, and sets a few settings."""
+"""Prepares a session: sets a few settings for the jobs, and registers the formats for users."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from holdfast.pipeline.sink.retained_format import RetainedFormat
 from holdfast.pipeline.sources.file_check import FileCheckSource
 from holdfast.pipeline.sources.files import FilesSource
 from holdfast.pipeline.sources.history import HistorySource
+from holdfast.pipeline.sources.registration import register_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +28,11 @@ _SETTINGS = {
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session."""
     for source in (RetainedFormat, HistorySource, FilesSource, FileCheckSource):
-        spark.dataSource.register(source)
+        register_once(spark, source)
 
 
 def prepare(spark: SparkSession) -> None:
-    """Register the formats, and set the settings of the jobs."""
-    register(spark)
+    """Set the settings of the jobs. They register the formats that they use."""
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
 

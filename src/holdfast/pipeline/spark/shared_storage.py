@@ -17,7 +17,8 @@ from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.database.snapshot import Snapshot, snapshot_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sources.file_check import HEAD, head_of
+from holdfast.pipeline.sources.file_check import HEAD, FileCheckSource, head_of
+from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.tables import parallelism
 from holdfast.pipeline.spark.session import is_local
 
@@ -43,7 +44,8 @@ def require_file(spark: SparkSession, file: str) -> None:
     """Raise :class:`PipelineError` unless the tasks of a session can read a file of this host."""
     if not has_remote_tasks(spark):
         return
-    reader = spark.read.format("retained_file_check").option("file", file).option("content", head_of(file).hex())
+    register_once(spark, FileCheckSource)
+    reader = spark.read.format(FileCheckSource.name()).option("file", file).option("content", head_of(file).hex())
     checked = reader.option("tasks", str(parallelism(spark))).load()
     for row in checked.where("problem IS NOT NULL").limit(1).collect():
         raise PipelineError(f"{file}: the executor on {row.host} cannot read it ({row.problem}); {_SHARED}")
