@@ -18,7 +18,7 @@ _REMEDY = f"Spark needs Java {_OLDEST} or newer: install openjdk-{_OLDEST}-jre-h
 def java_problem(environment: Mapping[str, str]) -> str | None:
     """Return the problem with the Java that Spark would run in an environment, and the remedy; None if it is usable."""
     home = environment.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java")) if home else "java", path=environment.get("PATH"))
+    java = java_in(environment)
     if java is None:
         return f"JAVA_HOME is {home}, which has no bin/java; {_REMEDY}" if home else f"PATH has no java; {_REMEDY}"
     where = f"JAVA_HOME is {home}" if home else java
@@ -27,6 +27,12 @@ def java_problem(environment: Mapping[str, str]) -> str | None:
     if match is None:
         return f"{where}, which does not tell its version ({output.strip()[:100]!r}); {_REMEDY}"
     return f"{where}, which is Java {match[1]}; {_REMEDY}" if int(match[1]) < _OLDEST else None
+
+
+def java_in(environment: Mapping[str, str]) -> str | None:
+    """Return the path of the Java that Spark would run, None if there is none."""
+    home = environment.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java", path=environment.get("PATH"))
 
 
 def _output(java: str, environment: Mapping[str, str]) -> str:

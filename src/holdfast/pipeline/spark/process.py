@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline.spark.console import SparkOutput
 from holdfast.pipeline.spark.failure_text import failure_text
+from holdfast.pipeline.spark.java_classes import java_options
 from holdfast.pipeline.spark.session import is_local, prepare
 
 #: Without these, Spark shows its jobs to every host at port 4040, and its driver listens at the host's own address.
@@ -59,6 +60,9 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = SparkSession.getActiveSession()
         if session is None:
+            # A user's own options come last, and win.
+            options = java_options(os.environ, os.getpid()), os.environ.get("SPARK_SUBMIT_OPTS", "")
+            os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
             with self._output.captured() if self._output else nullcontext():
                 if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own
                     _start_java()

@@ -1,0 +1,112 @@
+"""Options with which Java starts Spark in half the processor time: an archive of Spark's classes, and a late compiler.
+
+With an archive, Java maps checked classes into its memory, instead of reading and checking thousands of them. The
+first command makes Java write one when it ends, in the background, and the following ones use it::
+
+    ~/.cache/holdfast/4c2e91d07a55b3f6.731.new    written by the Java process of command 731
+    ~/.cache/holdfast/4c2e91d07a55b3f6.jsa        the same, taken by the next command
+
+The name tells the Java and the jars that it belongs to. Java checks that too, and the length of the file: it reads the
+classes as usual if anything differs. The optimising compiler begins after twenty times as many calls as usual. Before
+that, it costs a short command more than it brings; a long job has its hot loops compiled soon all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pyspark
+
+from holdfast.pipeline.spark.java import java_in
+
+_LATE_COMPILER = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
+    "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+)
+#: Options of a user's own archive. Java ends when it is told of a second one.
+_ARCHIVE_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit")
+_OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+#: Seconds after which a file is complete that nothing has written to.
+_SETTLED = 5.0
+#: Seconds after which an archive that no command has used is removed.
+_FORGOTTEN = 30 * 86_400.0
+
+
+def java_options(environment: Mapping[str, str], process: int) -> str:
+    """Return Java's options for Spark in an environment. Java may write an archive in the name of a process (its id).
+
+    A user's own settings come behind these options, and win.
+    """
+    folder = None if _has_own_archive(environment) else _folder(environment)
+    name = _name(environment)
+    if folder is None or name is None:
+        return _LATE_COMPILER
+    archive = folder / f"{name}.jsa"
+    _tidy(folder, archive)
+    option = (
+        f"SharedArchiveFile={archive}" if archive.exists() else f"ArchiveClassesAtExit={folder / name}.{process}.new"
+    )
+    # A refused archive would be logged on standard output.
+    return f'{_LATE_COMPILER} "-XX:{option}" -Xlog:disable'
+
+
+def _folder(environment: Mapping[str, str]) -> Path | None:
+    """Return the user's folder for archives; None if there is none that only the user can write to."""
+    home = environment.get("HOME", "")
+    folder = Path(environment.get("XDG_CACHE_HOME") or Path(home, ".cache"), "holdfast")
+    if not folder.is_absolute() or '"' in str(folder):
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
+        return None
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return None if found.st_uid != os.geteuid() or found.st_mode & others else folder
+
+
+def _has_own_archive(environment: Mapping[str, str]) -> bool:
+    home = Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    defaults = Path(environment.get("SPARK_CONF_DIR") or home / "conf", "spark-defaults.conf")
+    texts = [environment.get(name, "") for name in _OPTION_VARIABLES]
+    with suppress(OSError):  # then Spark has no such settings either
+        texts.append(defaults.read_text(errors="replace"))
+    return any(option in text for option in _ARCHIVE_OPTIONS for text in texts)
+
+
+def _name(environment: Mapping[str, str]) -> str | None:
+    """Return a name for this Java with these jars; None if one is missing."""
+    java = java_in(environment)
+    if java is None:
+        return None
+    jars = Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
+    try:
+        facts = [f"{path} {path.stat().st_mtime_ns}" for path in (Path(java).resolve(), jars)]
+    except OSError:
+        return None
+    return sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _tidy(folder: Path, archive: Path) -> None:
+    """Take a complete new archive, and remove what nobody uses."""
+    now = time.time()
+    for path in (*folder.glob("*.new"), *folder.glob("*.jsa")):
+        try:
+            found = path.stat()
+            if path.suffix == ".new" and path.name.startswith(archive.stem) and found.st_mtime < now - _SETTLED:
+                if archive.exists() or not found.st_size:
+                    path.unlink()
+                else:
+                    path.rename(archive)
+            elif path == archive:
+                os.utime(path)
+            elif found.st_mtime < now - _FORGOTTEN:
+                path.unlink()
+        except OSError:  # another command was faster
+            continue
