@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.payload_kinds import json_value
-from holdfast.pipeline.jobs.shapes import shape_number
+from holdfast.pipeline.jobs.shapes import with_shape
 from holdfast.pipeline.report.figures import History
 from holdfast.pipeline.report.shape_details import (
     WHOLE,
@@ -58,7 +58,7 @@ def details_of(
     texts = {one.number: one.text for one in shapes.shapes if one.text in set(wanted)}
     if not texts:
         return {}
-    shaped = kept.withColumn("shape", shape_number(shapes, F.col("topic"))).where(F.col("shape").isin(list(texts)))
+    shaped = with_shape(kept, shapes).where(F.col("shape").isin(list(texts)))
     shaped = shaped.select("shape", "topic", "kind", "size", "stored_at", "payload").persist()
     try:
         kinds = _kinds(shaped)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType
@@ -25,12 +26,13 @@ from holdfast.pipeline.shapes.learning import Learner
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast.pipeline.sources.small_reads import MOST_ROWS
 from holdfast.pipeline.sources.tables import read_history, read_retained
 from holdfast.retained.history.periods import read_periods
 from holdfast.retained.history.rules import GENERAL, Depth
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: The most topics that shapes are learned from.
 MOST_LEARNED = 300_000
@@ -41,6 +43,7 @@ _BRANCHES = 500
 _DEEPEST_BRANCH = 8
 _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
 _DAY = 86_400_000
+_NUMBERS = pa.schema({"topic": pa.string(), "shape": pa.int32()})
 
 
 def shapes(
@@ -117,9 +120,17 @@ def learn(kept: DataFrame, patterns: Patterns, most: int = MOST_LEARNED) -> tupl
     return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
 
 
-def shape_number(shapes: Shapes, topic: Column) -> Column:
-    """Return the number of each topic's shape, :data:`NO_SHAPE` for none."""
-    return F.udf(shapes.number_of, IntegerType(), useArrow=False)(topic)
+def with_shape(frame: DataFrame, shapes: Shapes) -> DataFrame:
+    """Add the column ``shape`` to a table with the column ``topic``: the number of its shape, or :data:`NO_SHAPE`.
+
+    The driver looks up the shapes of few topics itself, as a Python worker's start takes seconds.
+    """
+    few = frame.select("topic").limit(MOST_ROWS + 1).toArrow()
+    if few.num_rows > MOST_ROWS:
+        return frame.withColumn("shape", F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic"))
+    topics = list(dict.fromkeys(few.column("topic").to_pylist()))
+    numbers = pa.table({"topic": topics, "shape": pa.array(map(shapes.number_of, topics), pa.int32())}, _NUMBERS)
+    return frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers)), "topic")
 
 
 def _part(kept: DataFrame, most: int) -> DataFrame:
@@ -138,16 +149,19 @@ def _part(kept: DataFrame, most: int) -> DataFrame:
 
 def _totals(kept: DataFrame, found: Shapes) -> list[dict[str, Any]]:
     """Return the figures of each shape and kind of payload."""
-    shaped = kept.withColumn("shape", shape_number(found, F.col("topic")))
-    rows = shaped.groupBy("shape", "kind").agg(
-        F.count("*").alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.schema_of_variant_agg(json_value(F.col("payload"))).alias("schema"),
-        F.unix_millis(F.max("stored_at")).alias("newest"),
-        F.unix_millis(F.min("stored_at")).alias("oldest"),
-        F.count("expires_at").alias("expiring"),
-        F.approx_count_distinct("client_id").alias("publishers"),
-        F.min("topic").alias("example"),
+    rows = (
+        with_shape(kept, found)
+        .groupBy("shape", "kind")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.schema_of_variant_agg(json_value(F.col("payload"))).alias("schema"),
+            F.unix_millis(F.max("stored_at")).alias("newest"),
+            F.unix_millis(F.min("stored_at")).alias("oldest"),
+            F.count("expires_at").alias("expiring"),
+            F.approx_count_distinct("client_id").alias("publishers"),
+            F.min("topic").alias("example"),
+        )
     )
     return [row.asDict() for row in rows.collect()]
 
@@ -180,7 +194,7 @@ def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Sh
         )
     )
     rows = (
-        by_topic.withColumn("shape", shape_number(found, F.col("topic")))
+        with_shape(by_topic, found)
         .groupBy("shape").agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
     )  # fmt: skip
     since = min([row.first for row in rows] + [at for at in begun if at is not None], default=snapshot.taken_at)
