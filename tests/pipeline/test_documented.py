@@ -12,6 +12,7 @@ from attrs import fields
 from holdfast.pipeline.filters.deliveries import FilterDeliveries
 from holdfast.pipeline.jobs.archive import Archived
 from holdfast.pipeline.jobs.audit import AuditResult
+from holdfast.pipeline.jobs.check import CheckResult
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
@@ -31,6 +32,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("export", Manifest, ()),
         ("import", Imported, ()),
         ("archive", Archived, ()),
+        ("check", CheckResult, ("failed", "gone")),
         ("compact", Compacted, ()),
         ("audit", AuditResult, ()),
         ("decode", Decoded, ()),

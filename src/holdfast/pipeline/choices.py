@@ -9,6 +9,8 @@ from __future__ import annotations
 DECODERS = ("json", "number", "sparkplug")
 #: The number of messages from which a schema is inferred.
 SAMPLE = 1000
+#: The severities of findings, the worst first.
+SEVERITY_NAMES = ("error", "warning", "note")
 #: The formats of a table that a job writes.
 TABLE_FORMS = ("parquet", "json")
 #: The orders of the rows of ``tree``, and their columns; the highest value comes first.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from holdfast.pipeline.choices import SEVERITY_NAMES
+
 #: The severities, the worst first.
-SEVERITIES = ("error", "warning", "note")
+SEVERITIES = SEVERITY_NAMES
 
 
 @frozen(kw_only=True)

@@ -13,6 +13,7 @@ COMMANDS = {
     "archive": ("archive", "Add new changes in the history to Parquet files."),
     "asof": ("asof", "Write the messages that were retained at a time to Parquet files."),
     "audit": ("audit", "Compare the retained messages with the history."),
+    "check": ("check", "Judge the retained messages by rules."),
     "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
     "decode": ("decode", "Decode payloads to typed columns."),
     "export": ("export", "Write the retained messages to Parquet files."),
@@ -67,5 +68,6 @@ def main() -> None:
     Spark's own settings say where it runs (spark-submit, spark-defaults.conf, MASTER, SPARK_REMOTE); by default here.
 
     The exit status is 0 when all is done, 1 after a failure, 2 for a wrong command line, and 3 when the job is done and
-    found something to examine: rejected rows, or differences. After a signal, it is 128 plus the signal's number.
+    found something to examine: rejected rows, differences, failures of rules. After a signal, it is 128 plus the
+    signal's number.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
@@ -33,8 +33,15 @@ def json_value(payload: Column) -> Column:
 
 def kind_of(payload: Column) -> Column:
     """Return the kind, one of :data:`KINDS`: that of a JSON value, else text (UTF-8) or binary."""
-    schema = F.schema_of_variant(json_value(payload))
-    kinds = F.when(F.is_valid_utf8(payload.cast("string")), F.lit(TEXT)).otherwise(F.lit(BINARY))
+    text = F.when(F.is_valid_utf8(payload.cast("string")), F.lit(TEXT)).otherwise(F.lit(BINARY))
+    return F.coalesce(json_kind(json_value(payload)), text)
+
+
+def json_kind(value: Column) -> Column:
+    """Return the kind of a JSON value, a VARIANT; NULL for NULL."""
+    schema = F.schema_of_variant(value)
+    kinds: Any = F
     for beginning, kind in _JSON:
-        kinds = F.when(schema.startswith(beginning), F.lit(kind)).otherwise(kinds)
-    return kinds
+        kinds = kinds.when(schema.startswith(beginning), F.lit(kind))
+    found: Column = kinds
+    return found

@@ -1,0 +1,364 @@
+"""Rules judged by Spark on both databases, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from attrs import evolve
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.checks.json_schema import parsed_schema
+from holdfast.pipeline.checks.rule_findings import CheckFinding
+from holdfast.pipeline.checks.rules import read_rules
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.jobs.check import CheckResult, check
+from holdfast.pipeline.jobs.schema_columns import allows
+from tests.hostile_strings import NAMES, TEXTS
+from tests.pipeline.stores import NOW, Filled, database, fill, message
+
+pytestmark = pytest.mark.spark
+_DAY = 86_400_000
+
+_RULES = """
+[rules.temperature]
+type = "range"
+shape = "hq/{floor}/{room}/climate"
+path = "$.t"
+at_least = 5
+at_most = 40
+by = "floor"
+
+[rules.plain]
+type = "range"
+filter = "hq/+/power"
+at_most = 100
+optional = true
+
+[rules.climate]
+type = "schema"
+filter = "hq/+/+/climate"
+schema = '{"type": "object", "required": ["t"], "properties": {"t": {"type": "number"}}}'
+
+[rules.kind]
+type = "schema"
+filter = "hq/+/power"
+kind = "number"
+
+[rules.state]
+type = "enumeration"
+filter = "hq/+/light/+"
+values = ["on", "off", 1, true]
+
+[rules.silent]
+type = "silence"
+filter = "hq/#"
+at_most = "12h"
+severity = "warning"
+
+[rules.serial]
+type = "unique"
+filter = "hq/+/+/info"
+path = "$.serial"
+
+[rules.beside]
+type = "siblings"
+filter = "hq/+/+/climate"
+siblings = ["info", "../power"]
+
+[rules.expiring]
+type = "expires"
+filter = "hq/+/power"
+at_most = "1h"
+
+[rules.owner]
+type = "publisher"
+shape = "hq/{floor}/light/{lamp}"
+client_id = "gw-{floor}-*"
+
+[rules.one-owner]
+type = "publisher"
+filter = "hq/+/light/+"
+window = "1h"
+
+[rules.busy]
+type = "rate"
+filter = "hq/+/light/+"
+at_most = "2/h"
+
+[rules.nothing]
+type = "unique"
+filter = "elsewhere/#"
+"""
+
+
+def _fill(filled: Filled) -> None:
+    """A building of two floors, with a fault for each rule. Its messages are of a day ago, but for lamps and power."""
+    old = NOW - _DAY
+    filled.put(
+        message("hq/1/a/climate", b'{"t": 21}'),
+        message("hq/1/b/climate", b'{"t": 41}'),
+        message("hq/1/c/climate", b'{"t": "21"}'),
+        message("hq/2/a/climate", b"broken"),
+        message("hq/2/b/climate", b'{"t": 5}'),
+        message("hq/1/a/info", b'{"serial": "x1"}'),
+        message("hq/1/b/info", b'{"serial": "x1"}'),
+        message("hq/2/b/info", b'{"serial": 1}'),
+        message("hq/2/c/info", b"{}"),
+        at=old,
+    )
+    filled.put(
+        message("hq/1/power", b"99", expires_at=NOW + 3_600_000),
+        message("hq/2/power", b"101", expires_at=NOW + 7_200_000),
+        message("hq/3/power", b"text"),
+        message("hq/1/light/1", b"on", client_id="gw-1-x"),
+        message("hq/1/light/2", b'"off"', client_id="gw-2-x"),
+        message("hq/1/light/3", b"dim"),
+        message("hq/2/light/1", b"true", client_id="gw-2-a"),
+        message("hq/2/light/1", b"1", client_id="gw-2-b"),
+        message("hq/2/light/1", b"1.0", client_id="gw-2-b"),
+        at=NOW,
+    )
+
+
+def _checked(
+    spark: SparkSession, filled: Filled, folder: Path, text: str = _RULES, since: str | None = None
+) -> CheckResult:
+    (folder / "rules.toml").write_text(text, encoding="utf-8")
+    with snapshot_of(filled.url) as snapshot:
+        return check(spark, evolve(snapshot, taken_at=NOW + 1000), read_rules(folder / "rules.toml"), since)
+
+
+def _told(result: CheckResult) -> dict[str, list[tuple[str, str, int, int, dict[str, str]]]]:
+    found: dict[str, list[tuple[str, str, int, int, dict[str, str]]]] = {}
+    for each in result.findings:
+        shown = {one.topic: one.value for one in each.examples}
+        found.setdefault(each.rule, []).append(
+            (each.finding.kind, each.finding.subject, each.failed, each.checked, shown)
+        )
+    return found
+
+
+def test_each_rule_finds_its_fault_and_nothing_else(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """With counts, and with what the topics have. On both databases."""
+    _fill(recorded)
+    result = _checked(spark, recorded, tmp_path)
+    assert (result.messages, result.rules, result.left_out) == (16, 13, ())
+    told = _told(result)
+    assert told.pop("temperature") == [
+        ("range", "hq/1/{room}/climate", 2, 3, {"hq/1/b/climate": "41", "hq/1/c/climate": "21"}),
+        ("range", "hq/2/{room}/climate", 1, 2, {"hq/2/a/climate": "no JSON: broken"}),
+    ]
+    assert told.pop("plain") == [("range", "hq/+/power", 1, 3, {"hq/2/power": "101"})]
+    assert told.pop("climate") == [
+        ("schema", "hq/+/+/climate", 2, 5, {"hq/1/c/climate": '{"t": "21"}', "hq/2/a/climate": "broken"})
+    ]
+    assert told.pop("kind") == [("schema", "hq/+/power", 1, 3, {"hq/3/power": "text"})]
+    assert told.pop("state") == [("enumeration", "hq/+/light/+", 1, 4, {"hq/1/light/3": "dim"})]
+    ((kind, _, failed, checked, shown),) = told.pop("silent")
+    assert (kind, failed, checked, set(shown.values())) == ("silence", 9, 16, {"silent for 1 d"})
+    assert told.pop("serial") == [("unique", "hq/+/+/info", 2, 3, {"hq/1/a/info": "x1", "hq/1/b/info": "x1"})]
+    ((_, _, failed, checked, shown),) = told.pop("beside")
+    assert (failed, checked) == (2, 5)
+    assert shown == {"hq/1/c/climate": "without info", "hq/2/a/climate": "without info"}
+    assert told.pop("expiring") == [
+        ("expires", "hq/+/power", 2, 3, {"hq/2/power": "expires after 2 h", "hq/3/power": "never expires"})
+    ]
+    owner = {"hq/1/light/2": "gw-2-x", "hq/1/light/3": "(none)"}
+    assert told.pop("owner") == [("publisher", "hq/{floor}/light/{lamp}", 2, 4, owner)]
+    several = {"hq/2/light/1": "gw-2-a, gw-2-b"}
+    assert told["one-owner"][0][0::4] == ("publisher", several)
+    assert told["busy"][0][0::4] == ("rate", {"hq/2/light/1": "3 changes"})
+    assert told.pop("nothing") == [("matches nothing", "elsewhere/#", 0, 0, {})]
+    # The history has begun just now: what is not a failure yet may be one in the rest of the window.
+    assert [each[0] for each in told.pop("one-owner")] == ["publisher", "not judged"]
+    assert [each[0] for each in told.pop("busy")] == ["rate", "not judged"]
+    assert not told
+
+
+def test_a_rate_is_judged_only_where_the_history_reaches(spark: SparkSession, tmp_path: Path) -> None:
+    """Too few changes need the whole window. Without a history, nothing is known."""
+    text = "[rules.slow]\ntype = 'rate'\nfilter = 'a'\nat_least = '2/h'\nwindow = '{}'\n"
+    with database("sqlite", tmp_path, recorded=True) as filled:
+        filled.put(message("a"), at=NOW)
+        long = _told(_checked(spark, filled, tmp_path, text.format("2h")))
+    assert [each[0] for each in long["slow"]] == ["not judged"]
+    (tmp_path / "none").mkdir()
+    with database("sqlite", tmp_path / "none") as filled:
+        filled.put(message("a"), at=NOW)
+        assert [each[0] for each in _told(_checked(spark, filled, tmp_path, text.format("1h")))["slow"]] == [
+            "not judged"
+        ]
+
+
+def test_changes_alone_leave_out_rules_that_need_everything(spark: SparkSession, tmp_path: Path) -> None:
+    """Only what was set since the token is judged, and no rule is said to match nothing."""
+    with database("sqlite", tmp_path, marked=True) as filled:
+        with filled.store() as store:
+            fill(store, [message("hq/1/power", b"999"), message("hq/2/power", b"1")])
+        with snapshot_of(filled.url) as snapshot:
+            token = snapshot.token
+        assert token is not None
+        with filled.store() as store:
+            fill(store, [message("hq/2/power", b"500"), message("hq/1/power", b"")])
+        result = _checked(spark, filled, tmp_path, since=token)
+    assert result.messages == 1
+    assert result.left_out == ("silent", "serial", "beside", "one-owner", "busy", "nothing")
+    told = _told(result)
+    assert told.pop("plain") == [("range", "hq/+/power", 1, 1, {"hq/2/power": "500"})]
+    assert set(told) == {"expiring"}
+
+
+def test_hostile_topics_payloads_and_names_are_only_text(spark: SparkSession, tmp_path: Path) -> None:
+    r"""Also in the middle of a publisher's pattern, where \E would end the quotation."""
+    with database("sqlite", tmp_path) as filled:
+        names = [*(name for name in NAMES if "/" not in name), r"\E.*\Q", "[", "(?s:"]
+        filled.put(*(message(f"x/{name}", name.encode(), client_id=f"c-{name}") for name in names))
+        payloads = [text.encode("utf-8", "surrogatepass") for text in TEXTS if text]
+        filled.put(*(message(f"y/{place}", payload) for place, payload in enumerate(payloads)))
+        filled.put(message("y/deep", b"[" * 5000), message("y/big", b"1e400"), message("y/bin", b"\xff" * 100_000))
+        text = (
+            "[rules.owner]\ntype = 'publisher'\nshape = 'x/{name}'\nclient_id = 'c-{name}'\n"
+            "[rules.other]\ntype = 'publisher'\nshape = 'x/{name}'\nclient_id = '.*{name}x*'\nby = 'name'\n"
+            "[rules.value]\ntype = 'range'\nfilter = 'y/#'\npath = '$.a[0].b'\nat_least = 1\n"
+            "[rules.high]\ntype = 'range'\nfilter = 'y/big'\nat_most = 1\n"
+            "[rules.unique]\ntype = 'unique'\nfilter = '#'\n"
+            "[rules.schema]\ntype = 'schema'\nfilter = 'y/#'\nschema = '{\"type\": \"object\"}'\n"
+        )
+        told = _told(_checked(spark, filled, tmp_path, text))
+    assert "owner" not in told
+    assert {subject for _, subject, *_ in told["other"]} == {f"x/{name}" for name in names}
+    assert [each[2:4] for each in told["value"]] == [each[2:4] for each in told["schema"]]
+    assert told["high"][0][2:4] == (1, 1)
+
+
+_PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(-9, 9).map(lambda at: round(at, 1))
+    | st.text("ab", max_size=3)
+)
+_DOCUMENTS = st.recursive(
+    _PLAIN, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below, max_size=3)
+)  # fmt: skip
+
+
+def _schemas(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    few, names = st.integers(0, 3), st.sampled_from("abc")
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.lists(
+                st.sampled_from(("object", "array", "string", "number", "integer", "boolean", "null")), min_size=1
+            ).map(lambda each: sorted(set(each))),
+            "enum": st.lists(_PLAIN, min_size=1, max_size=3),
+            "minimum": st.integers(-5, 5),
+            "exclusiveMaximum": st.integers(-5, 5),
+            "maxLength": few,
+            "pattern": st.sampled_from(("^a", "b")),
+            "properties": st.dictionaries(names, below, max_size=2),
+            "required": st.lists(names, unique=True, max_size=2),
+            "additionalProperties": below,
+            "maxProperties": few,
+            "items": below,
+            "minItems": few,
+            "anyOf": st.lists(below, min_size=1, max_size=2),
+            "oneOf": st.lists(below, min_size=1, max_size=2),
+            "allOf": st.lists(below, min_size=1, max_size=2),
+            "not": below,
+        },
+    )
+
+
+_SCHEMAS = st.recursive(st.booleans() | st.just({}), _schemas, max_leaves=6)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(st.lists(_SCHEMAS, min_size=4, max_size=8), st.lists(_DOCUMENTS, min_size=10, max_size=30))
+def test_a_schema_allows_what_the_standard_s_checker_allows(
+    spark: SparkSession, schemas: list[Any], documents: list[Any]
+) -> None:
+    frame = spark.createDataFrame([(json.dumps(each),) for each in documents], "text string")
+    columns = [
+        allows(parsed_schema(json.dumps(each)), F.col("value")).alias(f"s{place}") for place, each in enumerate(schemas)
+    ]
+    rows = frame.withColumn("value", F.parse_json("text")).select("text", *columns).collect()
+    for row in rows:
+        document = json.loads(row.text)
+        for place, schema in enumerate(schemas):
+            validator: Callable[[Any], bool] = jsonschema.Draft202012Validator(schema).is_valid
+            assert row[f"s{place}"] == validator(document), (schema, document)
+
+
+def _run(arguments: str, *more: str) -> Any:
+    return CliRunner().invoke(main, [*arguments.split(), *more])
+
+
+def test_the_command_tells_findings_and_keeps_known_ones_quiet(spark: SparkSession, tmp_path: Path) -> None:
+    """Status 3 for new failures only; JUnit and JSON say the same; a finding that is gone is told."""
+    rules, known, report = tmp_path / "rules.toml", tmp_path / "known.json", tmp_path / "out.xml"
+    rules.write_text(
+        "[rules.power]\ntype = 'range'\nfilter = 'hq/+/power'\nat_most = 100\n"
+        "[rules.mild]\ntype = 'schema'\nfilter = 'hq/#'\nkind = 'object'\nseverity = 'note'\n"
+    )
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("hq/1/power", b"101"), message("hq/2/power", b"1"))
+        call = f"check --storage {filled.url} --rules {rules} --snapshot-dir {tmp_path}"
+        first = _run(call)
+        assert first.exit_code == 3, first.output
+        assert "1 of 2 messages (50 %) fails. Required: a number of at most 100." in first.stdout
+        assert "hq/1/power: 101" in first.stdout
+        assert "2 findings (1 error, 1 note) in 2 messages by 2 rules" in first.stdout
+        written = _run(f"{call} --baseline {known} --write-baseline")
+        assert written.exit_code == 0, written.output
+        quiet = _run(f"{call} --baseline {known} --fail-on note --junit {report} --json")
+        assert quiet.exit_code == 0, quiet.output
+        result = json.loads(quiet.stdout)
+        assert [(each["rule"], each["known"]) for each in result["findings"]] == [("power", True), ("mild", True)]
+        assert (result["failed"], result["gone"], result["messages"]) == (False, [], 2)
+        assert ET.parse(report).getroot()[0].attrib["failures"] == "0"
+        filled.put(message("hq/1/power", b"1"))
+        gone = _run(f"{call} --baseline {known}")
+        assert gone.exit_code == 0, gone.output
+        assert "gone     power  hq/+/power" in gone.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "told"),
+    [
+        ("--write-baseline", 2, "--write-baseline needs --baseline"),
+        ("--baseline x --write-baseline --since 1h", 2, "exclude each other"),
+        ("--baseline none.json", 1, "none.json: there is no such baseline"),
+        ("--baseline .", 1, "cannot be read"),
+        ("--junit .", 1, "is a folder"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, status: int, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text("[rules.a]\ntype = 'unique'\nfilter = 'a'")
+    result = _run(f"check --storage sqlite:///nowhere.db --rules r.toml {more}")
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    assert told in result.stderr
+    assert os.listdir() == ["r.toml"]
+
+
+def test_an_empty_database_has_only_rules_without_topics(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    found: tuple[CheckFinding, ...] = _checked(spark, recorded, tmp_path).findings
+    assert {each.finding.kind for each in found} == {"matches nothing"}
+    assert len(found) == 13
