@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -73,7 +74,7 @@ def test_times_of_examples_are_told_in_words() -> None:
 
 @given(st.lists(_FINDINGS, max_size=8), st.randoms())
 def test_the_order_of_findings_does_not_depend_on_the_order_they_come_in(
-    found: list[CheckFinding], random: object
+    found: list[CheckFinding], random: Random
 ) -> None:
     shuffled = list(found)
     random.shuffle(shuffled)

@@ -35,7 +35,6 @@ def test_every_command_has_json_and_refuses_an_unknown_option(path: tuple[str, .
         ("export --out x", 2),
         ("export --out x --storage nonsense", 2),
         ("export --out x --storage sqlite:///nowhere.db --filter a#", 2),
-        ("check --storage sqlite:///nowhere.db", 2),
         ("check --rules nowhere.toml --storage sqlite:///nowhere.db", 1),
         ("filters --storage sqlite:///nowhere.db", 2),
         ("report --out x --stale never --storage sqlite:///nowhere.db", 2),
