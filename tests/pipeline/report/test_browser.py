@@ -16,7 +16,12 @@ from holdfast.pipeline.report.shape_details import NumberTotals, ShapeDetails, V
 from tests.pipeline.report.browser import CHROMIUM, Browser, browser
 from tests.pipeline.report.figures import DAY, HOSTILE, NOW, empty, figures
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.xdist_group("report-browser"),
+]
+
+AXE = Path(__file__).resolve().parents[2] / "e2e" / "node_modules" / "axe-core" / "axe.min.js"
 
 SHOWN_TEXTS = """
 [...document.querySelectorAll('[data-chart]')].filter(one => one.clientWidth).map(chart => {
@@ -53,6 +58,18 @@ def test_the_page_shows_without_errors_and_runs_no_script_in_a_name(shown: Path,
         assert HOSTILE[0] in window.ask("document.body.innerText")
         assert window.complaints == []
         assert [url for url in window.requests if not url.startswith("data:")] == [shown.as_uri()]
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
+def test_axe_finds_nothing(shown: Path, window: Browser) -> None:
+    """Contrast, labels and landmarks of the report on a wide light screen, of a shape's page on a narrow dark one."""
+    found = "axe.run().then(all => all.violations.map(one => [one.id, one.nodes.map(node => node.html.slice(0, 99))]))"
+    for width, dark, place in ((1280, False, ""), (390, True, anchor(HOSTILE[0]))):
+        window.open(shown, width, dark)
+        window.ask(f"location.hash = '{place}'")
+        window.drawn()
+        window.ask(AXE.read_text("utf-8") + "; 0")
+        assert window.ask(found) == []
 
 
 def test_tooltips_and_labels_of_charts_show_names_as_text(shown: Path, window: Browser) -> None:

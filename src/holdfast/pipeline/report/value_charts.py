@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
+from holdfast.pipeline.formatting import visible
 from holdfast.pipeline.report.chart import CourseChart, DistributionChart
-from holdfast.pipeline.report.shape_details import NumberTotals
+from holdfast.pipeline.report.shape_details import WHOLE, NumberTotals
 
 #: Payloads may hold any double. Near the largest ones, sums and differences overflow: charts take this in their place.
 _MOST = 1e300
+#: Characters of a field's name.
+_LONGEST = 60
 
 
 def distribution(numbers: NumberTotals) -> DistributionChart:
     """Return how many of the retained values lie in each part of their range."""
     return DistributionChart(
-        described="Distribution of the retained values",
+        described=f"Distribution of the retained values{_of(numbers)}",
         low=_drawn(numbers.low),
         high=_drawn(numbers.high),
         bands=numbers.bands,
@@ -36,13 +39,17 @@ def course(numbers: NumberTotals, since: int, until: int) -> CourseChart:
         for values in zip(*((one.least, one.mean, one.most) for one in numbers.course), strict=True)
     )
     return CourseChart(
-        described="Values over time: means, and the area between the least and the highest",
+        described=f"Values{_of(numbers)} over time: means, and the area between the least and the highest",
         since=since // 1000,
         until=until // 1000,
         low=low,
         high=high,
         steps=list(zip([one.at // 1000 for one in numbers.course], least, mean, most, strict=True)),
     )
+
+
+def _of(numbers: NumberTotals) -> str:
+    return "" if numbers.field == WHOLE else f" of {visible(numbers.field[1:], _LONGEST)}"
 
 
 def _drawn(value: float) -> float:
