@@ -186,6 +186,31 @@ def test_charts_of_any_values_are_drawn(tmp_path: Path, window: Browser) -> None
     assert window.complaints == []
 
 
+def test_a_course_is_interrupted_where_nothing_changed_for_long(tmp_path: Path, window: Browser) -> None:
+    """A line across the night would show values that never were. A single value between two nights is a point."""
+    hours = (0, 1, 2, 3, 12, 21, 22, 23)
+    course = tuple(ValueStep(NOW - DAY + hour * 3_600_000, 1.0, 2.0, 3.0) for hour in hours)
+    numbers = NumberTotals("$", 9, 1.0, 1.0, 2.0, 3.0, 3.0, (1,) * 24, course)
+    found = figures()
+    file = tmp_path / "night.html"
+    shape = ShapeDetails(found.details["home"].kinds, (numbers,))
+    file.write_text(page(evolve(found, details={"home": shape})), encoding="utf-8")
+    window.open(file)
+    window.ask(f"location.hash = '{anchor('home')}'")
+    window.drawn()
+    lines = window.ask("[...document.querySelectorAll('[data-chart$=course] path')].map(one => [one.getAttribute('d'),"
+                       " one.getAttribute('fill'), one.getAttribute('stroke-width')])")  # fmt: skip
+    (mean,) = [path for path, fill, width in lines if fill == "none" and width == "2"]
+    assert mean.count("M") == 3  # the evening, the one at noon, the morning
+    points = [path for path, fill, _ in lines if fill == "var(--c0)" and "A" in path]
+    assert len(points) == 1
+    window.point("[data-chart$=course]", 0.35, 0.5)
+    window.point("[data-chart$=course]", 0.5, 0.5)
+    tip = window.ask("document.querySelector('[data-chart$=course] .tip').innerText")
+    assert tip.endswith("mean 2, from 1 to 3")
+    assert window.complaints == []
+
+
 def test_print_is_light_and_without_controls_and_fits_the_paper(shown: Path, window: Browser) -> None:
     """Also from a dark screen. Afterwards the screen is as it was."""
     window.open(shown, 1280, dark=True)

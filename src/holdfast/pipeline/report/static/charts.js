@@ -82,6 +82,15 @@
     const count = high > low ? bands.length : 1;
     return Array.from({ length: count + 1 }, (_, place) => low + ((high - low) / count) * place);
   };
+  // The times of a line, each with its index. Where nothing changed for much longer than usual, the line is interrupted.
+  const pointsOf = (times) => {
+    const apart = times.slice(1).map((time, place) => time - times[place]);
+    const usual = [...apart].sort((one, other) => one - other)[apart.length >> 1];
+    return times.flatMap((time, place) => {
+      const gap = place ? apart[place - 1] : 0;
+      return gap > 4 * usual ? [[time - gap / 2, null], [time, place]] : [[time, place]];
+    });
+  };
   const options = {
     columns: (spec) => bars(spec.labels, spec.series, spec.unit, (at) => told(spec.headings[at], spec.facts[at])),
     distribution: (spec) => {
@@ -91,14 +100,20 @@
     },
     course: (spec) => {
       const inScale = (one) => Math.min(spec.high, Math.max(spec.low, one));
-      const at = (place, less) => spec.steps.map((step) => [step[0] * 1000, inScale(step[place]) - (less ? inScale(step[less]) : 0)]);
+      const points = pointsOf(spec.steps.map((step) => step[0]));
+      const at = (place, less) => points.map(([time, index]) => {
+        const step = spec.steps[index];
+        return [time * 1000, step ? inScale(step[place]) - (less ? inScale(step[less]) : 0) : null, index];
+      });
       const quiet = { type: "line", symbol: "none", silent: true, emphasis: { disabled: true } };
       const area = { ...quiet, stack: "area", stackStrategy: "all", lineStyle: { width: 0 } };
       const rows = figures.course(spec).rows;
       return {
         ...base({ trigger: "axis", axisPointer: { type: "line", lineStyle: { color: soft } },
           formatter: (found) => {
-            const [from, least, mean, most] = rows[found[0].dataIndex].map((one) => one.text);
+            const row = rows[found[0].value[2]];
+            if (!row) return ""; // where the line is interrupted
+            const [from, least, mean, most] = row.map((one) => one.text);
             return told(from, `mean ${mean}, from ${least} to ${most}`);
           } }),
         useUTC: true,
@@ -110,7 +125,11 @@
           { ...area, data: at(1) },
           { ...area, data: at(3, 1), areaStyle: { color: hue(0), opacity: 0.25 } },
           // A line of one point would not be seen.
-          { ...quiet, data: at(2), symbol: spec.steps.length < 2 ? "circle" : "none", itemStyle: { color: hue(0) },
+          { ...quiet, data: at(2), showAllSymbol: true, symbolSize: 5, itemStyle: { color: hue(0) },
+            symbol: (_, { dataIndex }) => {
+              const beside = [points[dataIndex - 1], points[dataIndex + 1]];
+              return beside.some((one) => one && one[1] !== null) ? "none" : "circle";
+            },
             lineStyle: { color: hue(0), width: 2 } },
         ],
       };
