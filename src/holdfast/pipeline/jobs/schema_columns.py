@@ -1,4 +1,9 @@
-"""JSON Schemas as columns: Spark itself judges a VARIANT, without Python."""
+"""JSON Schemas as columns: Spark itself judges a VARIANT, without Python.
+
+How it works. A schema is a condition on a value, and the members of an object are values of their own. Each condition
+names its value several times, so plain expressions would grow by that factor with each level. ``transform`` of an array
+of one element gives a value a name: the condition then grows with the length of the schema only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from holdfast.pipeline.checks.json_schema import JsonSchema
 from holdfast.pipeline.jobs.payload_kinds import json_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import Column
 
@@ -20,7 +25,16 @@ _MAP, _ARRAY = "map<string,variant>", "array<variant>"
 
 def allows(schema: JsonSchema, value: Column) -> Column:
     """Return whether a schema allows a JSON value; false for NULL. JSON's ``null`` is a VARIANT, and not NULL."""
-    return F.coalesce(_every(_conditions(schema, value)), F.lit(False)) & value.isNotNull()
+    return _named(value, lambda named: _named(json_kind(named), lambda kind: _condition(schema, named, kind)))
+
+
+def _named(value: Column, condition: Callable[[Column], Column]) -> Column:
+    """Return a condition on a value that the condition may name often; false for NULL."""
+    return F.coalesce(F.get(F.transform(F.array(value), condition), F.lit(0)), F.lit(False))
+
+
+def _condition(schema: JsonSchema, value: Column, kind: Column) -> Column:
+    return F.coalesce(_every(_conditions(schema, value, kind)), F.lit(False)) & kind.isNotNull()
 
 
 def number_of(value: Column) -> Column:
@@ -28,14 +42,13 @@ def number_of(value: Column) -> Column:
     return F.when(json_kind(value) == "number", F.try_variant_get(value, "$", "double"))
 
 
-def _conditions(schema: JsonSchema, value: Column) -> Iterable[Column]:
+def _conditions(schema: JsonSchema, value: Column, kind: Column) -> Iterable[Column]:
     if schema.nothing:
         yield F.lit(False)
-    kind = json_kind(value)
     if schema.types:
         yield _any(_is_type(each, kind, value) for each in schema.types)
     if schema.values is not None:
-        yield is_one_of(schema.values, value)
+        yield _is_listed(schema.values, value, kind)
     yield from _number_conditions(schema, kind, value)
     yield from _text_conditions(schema, kind, value)
     yield from _object_conditions(schema, kind, value)
@@ -52,7 +65,11 @@ def _conditions(schema: JsonSchema, value: Column) -> Iterable[Column]:
 
 def is_one_of(values: Iterable[str | float | bool | None], value: Column) -> Column:
     """Return whether a JSON value is one of some plain values; 1 and 1.0 are the same, 1 and true are not."""
-    kind, listed = json_kind(value), list(values)
+    return _named(value, lambda named: _named(json_kind(named), lambda kind: _is_listed(values, named, kind)))
+
+
+def _is_listed(values: Iterable[str | float | bool | None], value: Column, kind: Column) -> Column:
+    listed = list(values)
     texts = [each for each in listed if isinstance(each, str)]
     truths = [each for each in listed if isinstance(each, bool)]
     numbers = [float(each) for each in listed if isinstance(each, (int, float)) and not isinstance(each, bool)]
