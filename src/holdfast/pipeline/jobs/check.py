@@ -1,7 +1,7 @@
 """Judge retained messages by rules.
 
-All rules are judged in one pass: each message becomes a row for each rule that matches its topic, and one aggregation
-counts the rows. Three kinds of rules add a pass each, however many rules are of the kind: those that compare values of
+Each message becomes a row for each rule that matches its topic, and one aggregation counts the rows of all rules. Up to
+25 rules share a pass over the messages. Three kinds of rules have passes of their own: those that compare values of
 topics (``unique``), those that look for other topics (``siblings``), and those that count changes in the history.
 """
 
@@ -55,6 +55,8 @@ _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id", "
 #: Characters of a topic and of a value in an example: the driver keeps those of all findings.
 _TOPIC, _VALUE = 1000, 60
 _SET = "set"
+#: Rules of one pass: Spark compiles all of them together.
+_AT_ONCE = 25
 
 
 @frozen
@@ -151,17 +153,25 @@ def _rows(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Seque
     groups: dict[type, list[tuple[int, Rule]]] = {}
     for place, rule in numbered:
         groups.setdefault(_pass_of(rule), []).append((place, rule))
-    tables = []
-    if alone := groups.get(Rule):
-        messages = kept.withColumn("json", json_value(F.col("payload")))
-        tables.append(_cases(messages, ((place, rule, _judged(rule, snapshot.taken_at)) for place, rule in alone)))
-    if unique := groups.get(UniqueRule):
-        tables.append(_unique(kept, unique))
-    if beside := groups.get(SiblingsRule):
-        tables.append(_siblings(kept, beside))
-    if recorded := groups.get(RateRule):
-        tables.append(_recorded(spark, snapshot, kept, recorded))
+    tables = [
+        _table(spark, snapshot, kept, kind, group[begin : begin + _AT_ONCE])
+        for kind, group in groups.items()
+        for begin in range(0, len(group), _AT_ONCE)
+    ]
     return reduce(lambda one, other: one.unionByName(other), tables)
+
+
+def _table(
+    spark: SparkSession, snapshot: Snapshot, kept: DataFrame, kind: type, rules: Sequence[tuple[int, Rule]]
+) -> DataFrame:
+    if kind is UniqueRule:
+        return _unique(kept, rules)
+    if kind is SiblingsRule:
+        return _siblings(kept, rules)
+    if kind is RateRule:
+        return _recorded(spark, snapshot, kept, rules)
+    messages = kept.withColumn("json", json_value(F.col("payload")))
+    return _cases(messages, ((place, rule, _judged(rule, snapshot.taken_at)) for place, rule in rules))
 
 
 def _pass_of(rule: Rule) -> type:
@@ -299,8 +309,9 @@ def _unique(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
         whole = F.base64("payload") if not path else F.lit(None).cast("string")
         shown = F.coalesce(F.substring(F.try_variant_get(value, "$", "string"), 1, _VALUE), _beginning(_payload_text()))
         columns.append((place, rule, {"same": F.sha2(F.coalesce(text, whole).cast("binary"), 256), "shown": shown}))
-    rows = _cases(messages, columns).where(F.col("same").isNotNull())
-    times = rows.groupBy("rule", "part", "same").agg(F.count("*").alias("times")).where(F.col("times") > 1)
+    rows = _cases(messages, columns)
+    known = rows.where(F.col("same").isNotNull())  # a payload without the value shares none
+    times = known.groupBy("rule", "part", "same").agg(F.count("*").alias("times")).where(F.col("times") > 1)
     shared = rows.join(times, ["rule", "part", "same"], "left")
     return shared.select("topic", "rule", "part", F.col("times").isNotNull().alias("fails"), "shown")
 
