@@ -9,14 +9,15 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.config import load
+from holdfast.pipeline.checks.rules import read_rules
 from holdfast.pipeline.cli.root import main as pipeline
 from holdfast.pipeline.rollup.catalog import read_catalog
 from holdfast.tap import Options
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, words_of
 
 PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
-#: Pages whose TOML is a catalogue of values; on all other pages it is a broker's configuration.
-CATALOGUES = ("pipeline/rollup.md",)
+#: Pages whose TOML is a catalogue of values, or rules of check; on all other pages it is a broker's configuration.
+CATALOGUES, RULES = ("pipeline/rollup.md",), ("pipeline/check.md",)
 BY_NAME = {page.relative_to(page.parents[1]).as_posix(): page for page in PAGES}
 
 
@@ -53,6 +54,9 @@ def test_every_configuration_is_correct(name: str, tmp_path: Path) -> None:
             path.write_text(block.text, encoding="utf-8")
             if name in CATALOGUES:
                 read_catalog(path)
+            elif name in RULES:
+                (tmp_path / "climate.schema.json").write_text("{}")
+                read_rules(path)
             else:
                 load(path, allow_anonymous=True)
 

@@ -23,6 +23,7 @@ from holdfast.pipeline.checks.json_schema import parsed_schema
 from holdfast.pipeline.checks.rule_findings import CheckFinding
 from holdfast.pipeline.checks.rules import read_rules
 from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs import check as jobs_check
 from holdfast.pipeline.jobs.check import CheckResult, check
 from holdfast.pipeline.jobs.schema_columns import allows
@@ -366,3 +367,9 @@ def test_an_empty_database_has_only_rules_without_topics(spark: SparkSession, re
     found: tuple[CheckFinding, ...] = _checked(spark, recorded, tmp_path).findings
     assert {each.finding.kind for each in found} == {"matches nothing"}
     assert len(found) == 13
+
+
+def test_a_pattern_that_java_does_not_understand_is_told_with_its_rule(spark: SparkSession, tmp_path: Path) -> None:
+    text = "[rules.r]\ntype = 'schema'\nfilter = 'a'\nschema = '{\"items\": {\"pattern\": \"(?P<a>x)\"}}'\n"
+    with database("sqlite", tmp_path) as filled, pytest.raises(PipelineError, match=r"rules\.r: a pattern"):
+        _checked(spark, filled, tmp_path, text)

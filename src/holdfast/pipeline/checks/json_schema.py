@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -122,6 +122,18 @@ class _Parser:
 
 
 _TYPES_ALLOWED = f"one or more of {', '.join(TYPES)}"
+
+
+def patterns_of(schema: JsonSchema) -> Iterator[str]:
+    """Return all regular expressions in a schema."""
+    if schema.pattern is not None:
+        yield schema.pattern
+    single = (schema.additional, schema.items, schema.excluded)
+    several = (*schema.properties.values(), *schema.all_of, *schema.any_of, *schema.one_of)
+    for below in (*several, *(each for each in single if each is not None)):
+        yield from patterns_of(below)
+
+
 #: The keywords that are checked.
 KEYWORDS = (
     "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",

@@ -12,10 +12,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.archive.states import has_depth
+from holdfast.pipeline.checks.json_schema import patterns_of
 from holdfast.pipeline.checks.rule_findings import (
     EXAMPLES,
     MOST_PARTS,
@@ -39,6 +41,7 @@ from holdfast.pipeline.checks.rule_types import (
 )
 from holdfast.pipeline.checks.rules import Rule
 from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
 from holdfast.pipeline.rollup import json_path
@@ -82,6 +85,7 @@ def check(spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since:
 
     Raises :class:`PipelineError`.
     """
+    _require_patterns(spark, rules)
     judged = [rule for rule in rules if since is None or not rule.needs_everything]
     if since is None:
         read = read_retained(spark, snapshot, columns=_NEEDED)
@@ -104,6 +108,21 @@ def check(spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since:
     return CheckResult(
         snapshot.taken_at, snapshot.token, messages, len(judged), left_out, incomplete, sorted_findings(found)
     )
+
+
+def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:
+    """Raise :class:`PipelineError` for a regular expression that Python understands and Java does not."""
+    for rule in rules:
+        schema = rule.options.schema if isinstance(rule.options, SchemaRule) else None
+        found = list(patterns_of(schema)) if schema is not None else []
+        try:
+            if found:
+                spark.range(1).select(*(F.lit("").rlike(each) for each in found)).collect()
+        except PySparkException as error:
+            said = str(error).strip().splitlines()
+            raise PipelineError(
+                f"rules.{rule.name}: a pattern of its schema is no regular expression of Java: {' '.join(said[:1])}"
+            ) from error
 
 
 def _is_cut(figures: RuleFigures | None) -> bool:
