@@ -12,6 +12,8 @@ from holdfast.pipeline.errors import WrongUsage
 
 #: The key of --verbose in Click's context.
 VERBOSE = "holdfast.pipeline.verbose"
+#: The key of --no-server.
+NO_SERVER = "holdfast.pipeline.no-server"
 _LEAST_SIZE = 1 << 20
 
 Command = Callable[..., Any]
@@ -24,7 +26,11 @@ def database(command: Command) -> Command:
 
 
 def console(command: Command) -> Command:
-    """Add the options for the output on the console."""
+    """Add the options for the output on the console, and for the process that does the work."""
+    command = click.option(
+        "--no-server", is_flag=True, expose_value=False, callback=_set_no_server,
+        help="Start Spark anew, even if a server runs.",
+    )(command)  # fmt: skip
     command = click.option(
         "--verbose", is_flag=True, expose_value=False, callback=_set_verbose,
         help="Show all output of Spark, and the stack trace of a failure.",
@@ -125,6 +131,10 @@ def bytes_of(option: str, text: str) -> int:
     if found < _LEAST_SIZE:
         raise WrongUsage(f"{option}: {text} is too small; the smallest size is 1MB")
     return found
+
+
+def _set_no_server(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    context.meta[NO_SERVER] = value
 
 
 def _set_verbose(context: click.Context, _option: click.Parameter, value: bool) -> None:

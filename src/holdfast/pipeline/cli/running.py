@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from holdfast.exit_status import ExitStatus
-from holdfast.pipeline.cli.options import VERBOSE
+from holdfast.pipeline.cli.options import NO_SERVER, VERBOSE
 from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.terminal_text import printable, printable_json
@@ -28,7 +28,10 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
 
     signals = end_signals()
     verbose = click.get_current_context().meta.get(VERBOSE, False)
-    process = SparkProcess(f"holdfast-pipeline {name}", quiet=not verbose, on_start=signals.listen)
+    uses_server = not click.get_current_context().meta.get(NO_SERVER, False)
+    process = SparkProcess(
+        f"holdfast-pipeline {name}", quiet=not verbose, uses_server=uses_server, on_start=signals.listen
+    )
     try:
         with process:
             yield process.start

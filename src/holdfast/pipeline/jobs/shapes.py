@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
-from pyspark.sql.types import IntegerType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from holdfast.messages import ChangeOrigin
 from holdfast.pipeline.archive.states import of_general_depth
@@ -43,7 +43,8 @@ _BRANCHES = 500
 _DEEPEST_BRANCH = 8
 _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
 _DAY = 86_400_000
-_NUMBERS = pa.schema({"topic": pa.string(), "shape": pa.int32()})
+_NUMBERS = StructType([StructField("topic", StringType()), StructField("shape", IntegerType())])
+_ARROW_NUMBERS = pa.schema({"topic": pa.string(), "shape": pa.int32()})
 
 
 def shapes(
@@ -129,8 +130,8 @@ def with_shape(frame: DataFrame, shapes: Shapes) -> DataFrame:
     if few.num_rows > MOST_ROWS:
         return frame.withColumn("shape", F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic"))
     topics = list(dict.fromkeys(few.column("topic").to_pylist()))
-    numbers = pa.table({"topic": topics, "shape": pa.array(map(shapes.number_of, topics), pa.int32())}, _NUMBERS)
-    return frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers)), "topic")
+    numbers = pa.table({"topic": topics, "shape": [shapes.number_of(topic) for topic in topics]}, _ARROW_NUMBERS)
+    return frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers, _NUMBERS)), "topic")
 
 
 def _part(kept: DataFrame, most: int) -> DataFrame:

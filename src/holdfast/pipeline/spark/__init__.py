@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.process import SparkProcess
+from holdfast.pipeline.spark.server import Server, running_server, start_server, stop_server
 from holdfast.pipeline.spark.session import prepare, register
 from holdfast.pipeline.spark.shared_storage import require_history, require_staging, shared_folder, shared_snapshot
 
 __all__ = [
+    "Server",
     "SparkProcess",
     "java_problem",
     "prepare",
     "register",
     "require_history",
     "require_staging",
+    "running_server",
     "shared_folder",
     "shared_snapshot",
+    "start_server",
+    "stop_server",
 ]

@@ -36,6 +36,10 @@ _MESSAGES = (
         re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
         "another run is adding to the same archive: let it end, then run this again",
     ),
+    (
+        re.compile(r"(StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED)"),
+        "the Spark Connect server does not answer: see holdfast-pipeline server status, or your SPARK_REMOTE",
+    ),
     (_DISK_FULL, _FREE_SPACE),
     (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
 )

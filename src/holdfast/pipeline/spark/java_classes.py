@@ -14,7 +14,6 @@ that, it costs a short command more than it brings; a long job has its hot loops
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import pyspark
 
+from holdfast.pipeline.spark.cache_folder import cache_folder
 from holdfast.pipeline.spark.java import java_in
 
 _LATE_COMPILER = (
@@ -43,7 +43,7 @@ def java_options(environment: Mapping[str, str], process: int) -> str:
 
     A user's own settings come behind these options, and win.
     """
-    folder = None if _has_own_archive(environment) else _folder(environment)
+    folder = None if _has_own_archive(environment) else cache_folder(environment)
     name = _name(environment)
     if folder is None or name is None:
         return _LATE_COMPILER
@@ -54,21 +54,6 @@ def java_options(environment: Mapping[str, str], process: int) -> str:
     )
     # A refused archive would be logged on standard output.
     return f'{_LATE_COMPILER} "-XX:{option}" -Xlog:disable'
-
-
-def _folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the user's folder for archives; None if there is none that only the user can write to."""
-    home = environment.get("HOME", "")
-    folder = Path(environment.get("XDG_CACHE_HOME") or Path(home, ".cache"), "holdfast")
-    if not folder.is_absolute() or '"' in str(folder):
-        return None
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError:
-        return None
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return None if found.st_uid != os.geteuid() or found.st_mode & others else folder
 
 
 def _has_own_archive(environment: Mapping[str, str]) -> bool:

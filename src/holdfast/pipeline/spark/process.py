@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline.spark.console import SparkOutput
 from holdfast.pipeline.spark.failure_text import failure_text
 from holdfast.pipeline.spark.java_classes import java_options
+from holdfast.pipeline.spark.server import give_up_soon, is_used, use_server
 from holdfast.pipeline.spark.session import is_local, prepare
 
 #: Without these, Spark shows its jobs to every host at port 4040, and its driver listens at the host's own address.
@@ -42,12 +43,16 @@ _STOP_TIMEOUT, _END_TIMEOUT = 5.0, 5.0
 class SparkProcess(AbstractContextManager["SparkProcess", None]):
     """Spark for one command. Leaving the context stops the session that :meth:`start` began.
 
+    With ``uses_server``, it is the user's server if that runs (:mod:`.server`), instead of a process of its own.
     With ``quiet``, only the progress of jobs reaches the console. ``on_start`` is called when the session exists: from
     then on PySpark handles SIGINT itself, unless ``on_start`` sets another handler.
     """
 
-    def __init__(self, name: str, *, quiet: bool = True, on_start: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, name: str, *, quiet: bool = True, uses_server: bool = False, on_start: Callable[[], None] = lambda: None
+    ) -> None:
         self._name = name
+        self._uses_server = uses_server
         self._on_start = on_start
         self._output = SparkOutput() if quiet else None
         self._session: SparkSession | None = None
@@ -60,6 +65,8 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = SparkSession.getActiveSession()
         if session is None:
+            if self._uses_server:
+                use_server(os.environ)
             # A user's own options come last, and win.
             options = java_options(os.environ, os.getpid()), os.environ.get("SPARK_SUBMIT_OPTS", "")
             os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
@@ -68,6 +75,8 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
                     _start_java()
                 session = self._session = SparkSession.builder.appName(self._name).getOrCreate()
             self._on_start()
+            if is_used(os.environ):
+                give_up_soon(session)
         prepare(session)
         return session
 

@@ -20,6 +20,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sources.file_check import HEAD, FileCheckSource, head_of
 from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.tables import parallelism
+from holdfast.pipeline.spark.server import is_used
 from holdfast.pipeline.spark.session import is_local
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ _LOCAL = "or run on this host (MASTER='local[*]')"
 
 def uses_other_hosts(master: str, environment: Mapping[str, str]) -> bool:
     """Tell whether a master may run tasks on other hosts; local masters, and servers started here, do not."""
-    remote = environment.get("SPARK_REMOTE", "local") if "SPARK_LOCAL_REMOTE" not in environment else "local"
+    is_here = "SPARK_LOCAL_REMOTE" in environment or is_used(environment)
+    remote = "local" if is_here else environment.get("SPARK_REMOTE", "local")
     return not (remote.startswith("local") and (is_local(master) or master.startswith("local-cluster[")))
 
 
