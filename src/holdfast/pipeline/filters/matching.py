@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 #: Edges that cannot be the level of a topic: a Topic Name has no ``+`` and no ``#``.
 _PLUS, _MULTI, _END, _STAY = "+", "#", "+end", "+stay"
 _ROOT = 0
+_KINDS = (("node", pa.int64()), ("way", pa.string()), ("child", pa.int64()))
+_EDGES = StructType(
+    [StructField("node", LongType()), StructField("way", StringType()), StructField("child", LongType())]
+)
 
 
 def matched(topics: DataFrame, topic_filters: Sequence[str]) -> DataFrame:
@@ -73,10 +78,8 @@ def _edges(spark: SparkSession, topic_filters: Sequence[str]) -> DataFrame:
         matches += [(node, _MULTI if topic_filter.endswith("#") else _END, match), (match, _STAY, match)]
     rows = [(*edge, child) for edge, child in nodes.items()] + matches
     columns = zip(*rows, strict=True) if rows else ([], [], [])
-    kinds = (("node", pa.int64()), ("way", pa.string()), ("child", pa.int64()))
-    return spark.createDataFrame(
-        pa.table({name: pa.array(values, kind) for (name, kind), values in zip(kinds, columns, strict=True)})
-    )
+    table = {name: pa.array(values, kind) for (name, kind), values in zip(_KINDS, columns, strict=True)}
+    return spark.createDataFrame(pa.table(table), _EDGES)
 
 
 def _levels(topic_filter: str) -> list[str]:

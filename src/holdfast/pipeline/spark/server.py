@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from hashlib import sha256
@@ -140,7 +141,8 @@ def give_up_soon(session: SparkSession) -> None:
     """Have a session fail some seconds after the end of the server. PySpark would wait for ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # needs packages of Spark Connect
 
-    client = session.client  # type: ignore[attr-defined]  # a session of Spark Connect has one
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the failure itself tells it
+    client = session.client
     client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 
 

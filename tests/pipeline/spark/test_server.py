@@ -1,0 +1,155 @@
+"""The server is found while it runs, never mistaken for another process, and gives the results of any other Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.pipeline.spark.server import is_used, running_server, stop_server, use_server
+from holdfast.pipeline.spark.shared_storage import uses_other_hosts
+from tests.pipeline.commands import COMMAND, PATIENCE, environment
+from tests.pipeline.stores import Filled, message
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """An environment with a cache of its own."""
+    return {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def server(home: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks and listens like a server, and its file."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        process = subprocess.Popen(["/bin/sh", "-c", "read line", "SparkConnectServer"], stdin=subprocess.PIPE)
+        note(home, pid=process.pid, port=listening.getsockname()[1])
+        yield process
+        process.kill()
+        process.communicate()
+
+
+def note(home: dict[str, str], **fields: int) -> None:
+    """Write the file that tells of a server."""
+    assert running_server(home) is None  # makes the folder's parent
+    folder = Path(home["XDG_CACHE_HOME"], "holdfast", folder_of(home))
+    folder.mkdir()
+    (folder / "server.json").write_text(json.dumps({"token": "secret", "spark_version": "4", "host": "x", **fields}))
+
+
+def folder_of(home: dict[str, str]) -> str:
+    """Return the name of the folder for this environment's server, as the module chooses it."""
+    from holdfast.pipeline.spark import server as module
+
+    found = module._folder(home)
+    assert found is not None
+    return found.name
+
+
+def test_a_running_server_is_used(home: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    found = running_server(home)
+    assert found is not None
+    assert found.pid == server.pid
+    use_server(home)
+    assert home["SPARK_REMOTE"] == f"sc://localhost:{found.port}"
+    assert home["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == "secret"
+    assert is_used(home)
+    assert not uses_other_hosts("local[*]", home)
+    assert "secret" not in repr(home["SPARK_REMOTE"])
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("chosen", ["SPARK_REMOTE", "MASTER", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"])
+def test_a_users_choice_of_another_spark_stays(home: dict[str, str], chosen: str) -> None:
+    home[chosen] = "sc://elsewhere"
+    use_server(home)
+    assert home[chosen] == "sc://elsewhere"
+    assert not is_used(home)
+    assert uses_other_hosts("local[*]", home) == (chosen == "SPARK_REMOTE")
+
+
+def test_a_server_that_has_ended_is_not_used(home: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    server.kill()
+    server.wait(PATIENCE)
+    use_server(home)
+    assert "SPARK_REMOTE" not in home
+
+
+def test_another_process_with_its_number_is_neither_used_nor_stopped(home: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        note(home, pid=os.getpid(), port=listening.getsockname()[1])
+        assert running_server(home) is None
+        assert stop_server(home) is None
+
+
+def test_a_server_that_does_not_listen_is_not_used(home: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    path = Path(home["XDG_CACHE_HOME"], "holdfast", folder_of(home), "server.json")
+    path.write_text(json.dumps({"pid": server.pid, "port": port, "token": "secret"}))
+    assert running_server(home) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"port": "x", "pid": 1, "token": ""}', '{"port": 1'])
+def test_a_broken_file_tells_of_no_server(home: dict[str, str], content: str) -> None:
+    note(home)
+    Path(home["XDG_CACHE_HOME"], "holdfast", folder_of(home), "server.json").write_text(content)
+    assert running_server(home) is None
+
+
+def test_a_server_can_be_stopped(home: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    found = stop_server(home)
+    assert found is not None
+    assert server.wait(PATIENCE) == -signal.SIGTERM
+    assert stop_server(home) is None
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: Path) -> None:
+    """Also from another folder. When the server is killed in the middle, a command fails soon and says why."""
+    filled.put(message("a/b", b"1"), message("a/c", b'{"v": 2}'))
+    lean = environment()
+    settings = {name: value for name, value in lean.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    settings |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def run(*arguments: str, cwd: Path = tmp_path, status: int = 0) -> str:
+        done = subprocess.run(
+            [COMMAND, *arguments], env=settings, cwd=cwd, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    run("server", "status", status=3)
+    run("server", "start")
+    try:
+        told = json.loads(run("server", "status", "--json"))
+        assert "runs already" in run("server", "start")
+        (tmp_path / "elsewhere").mkdir()
+        for command in (("tree",), ("shapes",), ("filters", "--filter", "a/#"), ("audit",)):
+            arguments = (*command, "--storage", filled.url, "--json")
+            warm = run(*arguments, cwd=tmp_path / "elsewhere")
+            assert timeless(warm) == timeless(run(*arguments, "--no-server"))
+        began = subprocess.Popen(
+            [COMMAND, "report", "--storage", filled.url, "--out", str(tmp_path / "page.html")], env=settings,
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        os.kill(told["pid"], signal.SIGKILL)
+        _, explained = began.communicate(timeout=PATIENCE)
+        # It may not have begun to use the server.
+        assert began.returncode == 0 or "server does not answer" in explained
+        run("server", "status", status=3)
+    finally:
+        run("server", "stop")
+
+
+def timeless(line: str) -> str:
+    """Return a result without the times that differ between two runs."""
+    return re.sub(r'"\w*(at|age|newest|oldest)": \d+', "", line)
