@@ -113,6 +113,7 @@ def test_a_server_can_be_stopped(home: dict[str, str], server: subprocess.Popen[
 
 @pytest.mark.spark
 @pytest.mark.nightly
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: Path) -> None:
     """Also from another folder. When the server is killed in the middle, a command fails soon and says why."""
     filled.put(message("a/b", b"1"), message("a/c", b'{"v": 2}'))
@@ -133,7 +134,7 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
         told = json.loads(run("server", "status", "--json"))
         assert "runs already" in run("server", "start")
         (tmp_path / "elsewhere").mkdir()
-        for command in (("tree",), ("shapes",), ("filters", "--filter", "a/#"), ("audit",)):
+        for command in (("tree",), ("shapes",), ("filters", "--filter", "a/#")):
             arguments = (*command, "--storage", filled.url, "--json")
             warm = run(*arguments, cwd=tmp_path / "elsewhere")
             assert timeless(warm) == timeless(run(*arguments, "--no-server"))
