@@ -17,6 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.archive.states import has_depth
+from holdfast.pipeline.checks.discovered import findings_in
+from holdfast.pipeline.checks.finding import Finding
 from holdfast.pipeline.checks.json_schema import patterns_of
 from holdfast.pipeline.checks.rule_findings import (
     EXAMPLES,
@@ -42,9 +44,12 @@ from holdfast.pipeline.checks.rule_types import (
 from holdfast.pipeline.checks.rules import Rule
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
+from holdfast.pipeline.jobs.shapes import shapes_of
 from holdfast.pipeline.rollup import json_path
+from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.sources.tables import read_history, read_retained
 from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.retained.history.periods import read_periods
@@ -80,10 +85,13 @@ class CheckResult:
     findings: tuple[CheckFinding, ...]
 
 
-def check(spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since: str | None = None) -> CheckResult:
+def check(
+    spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since: str | None = None, discovers: bool = False
+) -> CheckResult:
     """Judge the retained messages in a snapshot; with ``since``, a token or a time, those changed since.
 
-    Raises :class:`PipelineError`.
+    With ``discovers``, also look for what needs no rules: all messages are needed, so not with ``since``. Raises
+    :class:`PipelineError`.
     """
     _require_patterns(spark, rules)
     judged = [rule for rule in rules if since is None or not rule.needs_everything]
@@ -96,6 +104,7 @@ def check(spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since:
     try:
         messages = kept.count()
         figures = _figures(_rows(spark, snapshot, kept, judged)) if judged and messages else {}
+        discovered = _discovered(spark, snapshot, kept) if discovers and since is None else []
     finally:
         kept.unpersist()
     found = [
@@ -103,11 +112,17 @@ def check(spark: SparkSession, snapshot: Snapshot, rules: Sequence[Rule], since:
         for place, rule in enumerate(judged)
         for each in findings_of(rule, figures.get(place, RuleFigures()), everything=since is None)
     ]
+    found += [CheckFinding("", each) for each in discovered]
     left_out = tuple(rule.name for rule in rules if rule not in judged)
     incomplete = tuple(rule.name for place, rule in enumerate(judged) if _is_cut(figures.get(place)))
     return CheckResult(
         snapshot.taken_at, snapshot.token, messages, len(judged), left_out, incomplete, sorted_findings(found)
     )
+
+
+def _discovered(spark: SparkSession, snapshot: Snapshot, kept: DataFrame) -> list[Finding]:
+    shapes, known = shapes_of(spark, snapshot, kept, Patterns())
+    return list(findings_in(discover(spark, snapshot, kept, shapes, known)))
 
 
 def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
+from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.shape_details import details_of
@@ -96,6 +97,7 @@ def report(
             flow=flow,
             deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
             history=history,
+            discovered=discover(spark, snapshot, kept, shapes, known),
         )
     finally:
         kept.unpersist()

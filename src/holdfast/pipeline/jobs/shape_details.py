@@ -38,7 +38,7 @@ _FIELDS = 3
 _CANDIDATES = 2000
 _BANDS = 24
 #: Higher values have no place in a distribution: 1e400 is infinite as a double, and means become infinite.
-_HIGHEST = 1e300
+HIGHEST = 1e300
 #: The most changes whose values make the course. With more, whole topics are left out.
 _MOST_CHANGES = 1_000_000
 _MOST_STEPS = 48
@@ -62,7 +62,7 @@ def details_of(
     shaped = shaped.select("shape", "topic", "kind", "size", "stored_at", "payload").persist()
     try:
         kinds = _kinds(shaped)
-        values = _values(shaped.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
+        values = numbers_in(shaped.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
         numbers = _numbers(spark, values)
         if history is not None and numbers:
             numbers = _with_courses(spark, snapshot, shaped.select("topic", "shape"), numbers, history)
@@ -97,7 +97,7 @@ def _example(row: Row) -> ExampleMessage:
     return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row.at)
 
 
-def _values(messages: DataFrame) -> DataFrame:
+def numbers_in(messages: DataFrame) -> DataFrame:
     """Return the numbers in the payloads: ``shape``, ``topic``, ``at``, ``field`` and ``value``."""
     parsed = messages.withColumn("json", json_value(F.col("payload"))).drop("payload")
     whole = parsed.select("shape", "topic", "at", F.lit(WHOLE).alias("field"), F.col("json").alias("part"))
@@ -117,7 +117,7 @@ def _is_number(part: Column) -> Column:
 
 def _numbers(spark: SparkSession, values: DataFrame) -> dict[int, list[NumberTotals]]:
     """Return the fields with the most numbers of each shape, with their distributions."""
-    finite = values.where(F.abs("value") < _HIGHEST).persist()
+    finite = values.where(F.abs("value") < HIGHEST).persist()
     try:
         rows = (
             finite.groupBy("shape", "field")
@@ -178,7 +178,7 @@ def _with_courses(
         entries = entries.where(F.pmod(F.xxhash64("topic"), F.lit(share)) == 0)
     step = F.floor((F.unix_millis("changed_at") - F.lit(begin)) / length)
     shaped = entries.join(topics, "topic").select("shape", "topic", step.alias("at"), "payload")
-    values = _values(shaped).where(F.abs("value") < _HIGHEST)
+    values = numbers_in(shaped).where(F.abs("value") < HIGHEST)
     rows: list[Any] = (
         values.join(_chosen(spark, numbers), ["shape", "field"])
         .groupBy("shape", "field", "at")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from holdfast.pipeline.checks.discovered import NOTHING, Discovered
 from holdfast.pipeline.filters.deliveries import FilterDeliveries
 from holdfast.pipeline.report.shape_details import ShapeDetails
 from holdfast.pipeline.shapes.totals import ShapesFound
@@ -143,7 +144,7 @@ class Figures:
 
     ``details`` has the shapes with pages, by their texts. ``branches`` are the larger prefixes. ``stale`` are prefixes
     with stale messages only. ``deliveries`` is None if no Topic Filters were requested, ``history`` if the database has
-    none.
+    none. ``discovered`` has the figures of findings.
     """
 
     database: str
@@ -163,3 +164,4 @@ class Figures:
     flow: FlowSettings
     deliveries: FilterDeliveries | None
     history: History | None
+    discovered: Discovered = NOTHING

@@ -7,44 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attrs import evolve
+
+from holdfast.pipeline.checks.discovered import Malformed, findings_in
 from holdfast.pipeline.checks.finding import Finding, worst_first
-from holdfast.pipeline.formatting import number, share, size, span
+from holdfast.pipeline.formatting import number, size, span
 from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.figures import Figures
-
-#: Shapes of fewer messages are too few to tell which kind of payload is the wrong one.
-_FEW = 5
-#: From this share on, payloads of another kind are a second kind rather than mistakes.
-_SECOND_KIND = 0.1
-#: Findings of one kind that the page lists. It counts the others.
-_LISTED = 12
-#: Topics that a finding names.
-_EXAMPLES = 3
+from holdfast.pipeline.shapes.totals import ShapeTotals
 
 
 def findings(found: Figures) -> list[Finding]:
     """Return the findings, the worst first; of one severity, those about most messages first."""
     # The sort is stable: advice stays in its own order.
-    return sorted([*_malformed(found), *_stale(found), *_settings(found)], key=worst_first)
+    return sorted([*_discovered(found), *_stale(found), *_settings(found)], key=worst_first)
 
 
-def _malformed(found: Figures) -> Iterator[Finding]:
-    """Give the shapes in which few payloads are of another kind than the others."""
-    mixed = [one for one in found.shapes.shapes if one.unlike and one.messages >= _FEW]
-    mistakes = [one for one in mixed if one.unlike < _SECOND_KIND * one.messages]
-    for one in sorted(mistakes, key=lambda each: (-each.unlike, each.shape))[:_LISTED]:
-        kinds = found.details[one.shape].kinds if one.shape in found.details else ()
-        yield Finding(
-            severity="error",
-            kind="malformed payloads",
-            subject=one.shape,
-            evidence=f"{number(one.unlike)} of {number(one.messages)} payloads"
-            f" ({share(one.unlike, one.messages)}) are of another kind than {one.kind}.",
-            advice="Look at the payloads of the other kind, and mend their publishers. Consumers that decode this"
-            " shape fail on them, or leave them out.",
-            topics=tuple(kind.newest.topic for kind in kinds if kind.kind != one.kind)[:_EXAMPLES],
-            weight=one.unlike,
-        )
+def _discovered(found: Figures) -> Iterator[Finding]:
+    """Give the findings of the discovery. The details of shapes have the newest malformed payloads."""
+    malformed = [
+        Malformed(one.shape, one.messages, one.unlike, one.kind, _unlike(found, one)) for one in found.shapes.shapes
+    ]
+    yield from findings_in(evolve(found.discovered, malformed=malformed))
+
+
+def _unlike(found: Figures, shape: ShapeTotals) -> tuple[str, ...]:
+    kinds = found.details[shape.shape].kinds if shape.shape in found.details else ()
+    return tuple(kind.newest.topic for kind in kinds if kind.kind != shape.kind)
 
 
 def _stale(found: Figures) -> Iterator[Finding]:

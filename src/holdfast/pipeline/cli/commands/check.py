@@ -29,7 +29,8 @@ _LONGEST = 300
 @click.command()
 @options.database
 @options.console
-@click.option("--rules", "file", required=True, help="The TOML file of rules.")
+@click.option("--rules", "file", help="The TOML file of rules.")
+@click.option("--no-discovery", is_flag=True, help="Look for nothing that has no rule.")
 @click.option("--baseline", help="A file of findings that are known: they are counted, and do not fail.")
 @click.option("--write-baseline", is_flag=True, help="Write the present findings to BASELINE.")
 @click.option("--since", help="Judge only what has changed since a token of the last check, or since a time.")
@@ -46,7 +47,8 @@ def check(
     storage: str | None,
     config: str | None,
     as_json: bool,
-    file: str,
+    file: str | None,
+    no_discovery: bool,
     baseline: str | None,
     write_baseline: bool,
     since: str | None,
@@ -54,7 +56,7 @@ def check(
     junit_file: str | None,
     snapshot_dir: str | None,
 ) -> None:
-    """Judge the retained messages by rules.
+    """Judge the retained messages by rules, and look for what is wrong without rules.
 
     The exit status is 3 if there are findings of the severity FAIL_ON or a worse one that BASELINE does not have.
     """  # fmt: skip
@@ -72,15 +74,19 @@ def check(
             raise WrongUsage("--write-baseline needs --baseline, the file to write")
         if write_baseline and since is not None:
             raise WrongUsage("--write-baseline and --since exclude each other: a baseline covers all messages")
-        rules = read_rules(Path(file))
+        if file is None and (no_discovery or since is not None):
+            raise WrongUsage("without --rules there is nothing to judge: --no-discovery and --since need it")
+        rules = () if file is None else read_rules(Path(file))
         known = _known(baseline) if baseline is not None and not write_baseline else frozenset()
         for written in [junit_file, *([baseline] if write_baseline else [])]:
             _require_writable(written)
         options.require_database(storage, config)
         spark = start()
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
-            result = run(spark, snapshot, rules, since)
+            result = run(spark, snapshot, rules, since, discovers=not no_discovery)
         judged = {rule.name for rule in rules} - {*result.left_out, *result.incomplete} if since is None else set()
+        if since is None and not no_discovery:
+            judged.add("")
         said = compared(result.findings, known, judged)
         if write_baseline:
             assert baseline is not None
