@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import frozen
 
 from holdfast.pipeline.checks.finding import Finding
-from holdfast.pipeline.formatting import counted, moment, number, share, short, span, visible
+from holdfast.pipeline.formatting import counted, moment, number, share, span, visible
 
 #: Findings of one kind, and topics that a finding names.
 LISTED, EXAMPLES = 12, 3
@@ -210,13 +210,13 @@ def _publishers(topics: Iterable[Publishers]) -> Iterator[Finding]:
 def _far(fields: Iterable[FarValues]) -> Iterator[Finding]:
     few = [one for one in fields if 0 < one.far < SECOND_KIND * one.values]
     for one in sorted(few, key=lambda each: (-each.far, each.shape, each.field))[:LISTED]:
-        shown = ", ".join(f"{short(value)} in {visible(topic)}" for topic, value in one.examples[:EXAMPLES])
+        shown = ", ".join(f"{value:g} in {visible(topic)}" for topic, value in one.examples[:EXAMPLES])
         yield Finding(
             severity="note",
             kind="unusual values",
             subject=f"{one.shape} {one.field}".rstrip(),
             evidence=f"{number(one.far)} of {counted(one.values, 'value')} are far from the median"
-            f" {short(one.median)}, from which half of all differ by {short(one.deviation)} at most: {shown}.",
+            f" {one.median:g}, from which half of all differ by {one.deviation:g} at most: {shown}.",
             advice="Look whether these sensors are broken, or measure in another unit.",
             topics=tuple(topic for topic, _ in one.examples[:EXAMPLES]),
             weight=one.far,

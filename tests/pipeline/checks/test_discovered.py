@@ -1,0 +1,91 @@
+"""Findings without rules, from figures: what is worth telling, in which words, and how many of a kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.pipeline.checks.discovered import (
+    LISTED,
+    NOTHING,
+    Chatty,
+    Discovered,
+    FarValues,
+    Lost,
+    Malformed,
+    Publishers,
+    Silent,
+    findings_in,
+)
+
+_AT = 1_795_000_000_000
+_HOUR = 3_600_000
+EACH: dict[str, Any] = {
+    "malformed": Malformed("a/{b}", 1000, 3, "object", ("a/1",)),
+    "silent": Silent("a/{b}", 200, 6, 70_000, 6_500, ("a/2",)),
+    "chatty": Chatty("a/3", "a/{b}", 4320, 12, 86_400),
+    "lost": Lost("a/status", "gateway", _AT - 2 * _HOUR, None),
+    "publishers": Publishers("a/4", 7, ("one", "two")),
+    "far": FarValues("a/{b}", ".t", 100, 1, 21.5, 0.5, [("a/5", 900.0)]),
+}
+
+
+def test_each_kind_tells_what_it_has_seen() -> None:
+    """Only malformed payloads are errors: consumers fail on them. Others may be meant so."""
+    found = {one.kind: one for one in findings_in(Discovered(_AT, **{name: [one] for name, one in EACH.items()}))}
+    assert {kind: (one.severity, one.subject) for kind, one in found.items()} == {
+        "malformed payloads": ("error", "a/{b}"),
+        "silent topics": ("warning", "a/{b}"),
+        "lost connection": ("warning", "a/status"),
+        "chatty topic": ("warning", "a/3"),
+        "several publishers": ("warning", "a/4"),
+        "unusual values": ("note", "a/{b} .t"),
+    }
+    for kind, words in {
+        "silent topics": "6 of 200 topics have not changed for 19 h 26 min or longer. Nine of ten",
+        "lost connection": "The client gateway lost its connection on 2026-11-18 09:06 UTC, and has not come back.",
+        "chatty topic": "It changed 4,320 times in 1 d; nine of ten of its siblings changed at most 12 times.",
+        "several publishers": "one, two; 7 turns",
+        "unusual values": "far from the median 21.5, from which half of all differ by 0.5 at most: 900 in a/5.",
+    }.items():
+        assert words in found[kind].evidence
+    assert list(findings_in(NOTHING)) == []
+
+
+def test_a_client_that_came_back_is_told_with_its_absence() -> None:
+    lost = evolve(EACH["lost"], back=_AT)
+    (found,) = findings_in(Discovered(_AT + _HOUR, lost=[lost]))
+    assert "came back after 2 h" in found.evidence
+
+
+def test_a_topic_without_siblings_is_compared_with_all_topics() -> None:
+    (found,) = findings_in(Discovered(_AT, chatty=[evolve(EACH["chatty"], shape="")]))
+    assert "99 of 100 topics changed" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"malformed": [Malformed("mixed/{a}", 1000, 100, "object"), Malformed("few/{a}", 4, 1, "object")]},
+        {"malformed": [Malformed("good/{a}", 1000, 0, "object")]},
+        {"silent": [Silent("a/{b}", 100, 10, 70_000, 10, ())]},
+        {"far": [FarValues("a/{b}", "", 100, 10, 1.0, 1.0, [])]},
+    ],
+)
+def test_a_second_kind_of_topics_is_no_mistake(figures: Any) -> None:
+    assert list(findings_in(Discovered(_AT, **figures))) == []
+
+
+@given(st.sampled_from(sorted(EACH)), st.integers(LISTED, 40), st.randoms())
+def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str, count: int, random: Any) -> None:
+    """A hostile tree cannot fill the page."""
+    field = "shape" if name in ("malformed", "silent", "far") else "topic"
+    some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]
+    told = list(findings_in(Discovered(_AT, **{name: some})))
+    random.shuffle(some)
+    assert list(findings_in(Discovered(_AT, **{name: some}))) == told
+    assert len(told) == LISTED
