@@ -56,7 +56,7 @@ def check(
     junit_file: str | None,
     snapshot_dir: str | None,
 ) -> None:
-    """Judge the retained messages by rules, and look for what is wrong without rules.
+    """Find what is wrong in the retained messages, also by rules.
 
     The exit status is 3 if there are findings of the severity FAIL_ON or a worse one that BASELINE does not have.
     """  # fmt: skip
