@@ -10,6 +10,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.config import load
 from holdfast.pipeline.checks.rules import read_rules
+from holdfast.pipeline.cli.job_file import read_jobs
 from holdfast.pipeline.cli.root import main as pipeline
 from holdfast.pipeline.rollup.catalog import read_catalog
 from holdfast.tap import Options
@@ -17,7 +18,7 @@ from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, word
 
 PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
 #: Pages whose TOML is a catalogue of values, or rules of check; on all other pages it is a broker's configuration.
-CATALOGUES, RULES = ("pipeline/rollup.md",), ("pipeline/check.md",)
+CATALOGUES, RULES, JOBS = ("pipeline/rollup.md",), ("pipeline/check.md",), ("pipeline/run.md",)
 BY_NAME = {page.relative_to(page.parents[1]).as_posix(): page for page in PAGES}
 
 
@@ -57,6 +58,9 @@ def test_every_configuration_is_correct(name: str, tmp_path: Path) -> None:
             elif name in RULES:
                 (tmp_path / "climate.schema.json").write_text("{}")
                 read_rules(path)
+            elif name in JOBS:
+                with click.Context(pipeline) as context:
+                    read_jobs(path, pipeline, context)
             else:
                 load(path, allow_anonymous=True)
 

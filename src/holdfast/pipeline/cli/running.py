@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: The key of the function that starts the Spark of ``run``.
+_SHARED = "holdfast.pipeline.shared"
+
+
 @contextmanager
 def running(name: str) -> Iterator[Callable[[], SparkSession]]:
     """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1 or 2.
@@ -26,6 +30,11 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
     """
     from holdfast.pipeline.spark import SparkProcess
 
+    shared: Callable[[], SparkSession] | None = click.get_current_context().meta.get(_SHARED)
+    if shared is not None:
+        with failing_in_one_line(explained=True):
+            yield shared
+        return
     signals = end_signals()
     verbose = click.get_current_context().meta.get(VERBOSE, False)
     uses_server = not click.get_current_context().meta.get(NO_SERVER, False)
@@ -47,17 +56,35 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
 
 
 @contextmanager
-def failing_in_one_line() -> Iterator[None]:
-    """End a command without Spark with one line and status 1, or 2 for a wrong command line, on its errors."""
+def shared_by_jobs(start: Callable[[], SparkSession]) -> Iterator[None]:
+    """Have all commands that run inside use the Spark that ``start`` starts; it starts when the first one needs it."""
+    meta = click.get_current_context().meta
+    meta[_SHARED] = start
+    try:
+        yield
+    finally:
+        del meta[_SHARED]
+
+
+@contextmanager
+def failing_in_one_line(explained: bool = False) -> Iterator[None]:
+    """End a command with one line and status 1, or 2 for a wrong command line, on its errors.
+
+    Without ``explained``, other exceptions than this package's leave the command: it works without Spark.
+    """
     signals = end_signals()
     try:
         yield
     except Exception as error:
         if signals.interrupted:  # a library has turned the signal's exception into an error of its own
             raise EndedBySignal from error
-        if not isinstance(error, PipelineError) or click.get_current_context().meta.get(VERBOSE, False):
+        known = isinstance(error, PipelineError) or (explained and not isinstance(error, click.ClickException))
+        if not known or click.get_current_context().meta.get(VERBOSE, False):
             raise
-        fail(str(error), ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED)
+        fail(
+            _failure_text(error) if explained else str(error),
+            ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED,
+        )
 
 
 @contextmanager
@@ -67,6 +94,12 @@ def checking_options() -> Iterator[None]:
         yield
     except PipelineError as error:
         raise WrongUsage(str(error)) from error
+
+
+def _failure_text(error: Exception) -> str:
+    from holdfast.pipeline.spark import failure_text
+
+    return failure_text(error)
 
 
 def end_signals() -> EndSignals:
