@@ -97,9 +97,9 @@ def checking_options() -> Iterator[None]:
 
 
 def _failure_text(error: Exception) -> str:
-    from holdfast.pipeline.spark import failure_text
+    from holdfast.pipeline.spark import text_of_failure
 
-    return failure_text(error)
+    return text_of_failure(error)
 
 
 def end_signals() -> EndSignals:

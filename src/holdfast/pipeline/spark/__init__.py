@@ -6,7 +6,7 @@ May import ``sink`` and ``sources`` to register the formats, ``database`` and ``
 
 from __future__ import annotations
 
-from holdfast.pipeline.spark.failure_text import failure_text
+from holdfast.pipeline.spark.failure_text import failure_text as text_of_failure
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.process import SparkProcess
 from holdfast.pipeline.spark.server import Server, running_server, start_server, stop_server
@@ -16,7 +16,6 @@ from holdfast.pipeline.spark.shared_storage import require_history, require_stag
 __all__ = [
     "Server",
     "SparkProcess",
-    "failure_text",
     "java_problem",
     "prepare",
     "register",
@@ -27,4 +26,5 @@ __all__ = [
     "shared_snapshot",
     "start_server",
     "stop_server",
+    "text_of_failure",
 ]
