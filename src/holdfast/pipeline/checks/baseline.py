@@ -1,4 +1,4 @@
-"""Baselines: files with the findings that are known, so that a check tells only what is new.
+"""Baselines: files with the findings that are known, so that a check tells only new ones.
 
 A finding is known by its rule, its kind and its subject. Its figures may change.
 """

@@ -1,4 +1,4 @@
-"""One finding: what is wrong, how bad it is, and what to do."""
+"""A finding: a fault, with its severity, its evidence and advice."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _LISTED_VALUES = 8
 
 @frozen
 class Example:
-    """A topic that fails, and what it has instead of what is required."""
+    """A topic that fails a rule, and its value."""
 
     topic: str
     value: str

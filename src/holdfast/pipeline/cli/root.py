@@ -13,7 +13,7 @@ COMMANDS = {
     "archive": ("archive", "Add new changes in the history to Parquet files."),
     "asof": ("asof", "Write the messages that were retained at a time to Parquet files."),
     "audit": ("audit", "Compare the retained messages with the history."),
-    "check": ("check", "Find what is wrong in the retained messages, also by rules."),
+    "check": ("check", "Find faults in the retained messages, also by rules."),
     "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
     "decode": ("decode", "Decode payloads to typed columns."),
     "export": ("export", "Write the retained messages to Parquet files."),

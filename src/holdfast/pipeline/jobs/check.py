@@ -182,7 +182,7 @@ def _figures(rows: DataFrame) -> dict[int, RuleFigures]:
 
 
 def _rows(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Sequence[Rule]) -> DataFrame:
-    """Return a row for each message and rule: rule, part, topic, fails (NULL: unknown), and what is shown of it."""
+    """Return a row for each message and rule: rule, part, topic, fails (NULL: unknown), and the value to show."""
     numbered = list(enumerate(rules))
     groups: dict[type, list[tuple[int, Rule]]] = {}
     for place, rule in numbered:
@@ -241,7 +241,7 @@ def _level(rule: Rule, name: str) -> Column:
 
 
 def _judged(rule: Rule, taken_at: int) -> dict[str, Column]:
-    """Return whether a message fails a rule about messages alone, and what is shown of it."""
+    """Return whether a message fails a rule about messages alone, and the value to show."""
     payload, json = _payload_text(), F.col("json")
     match rule.options:
         case RangeRule(path=path, at_least=low, at_most=high, optional=optional):

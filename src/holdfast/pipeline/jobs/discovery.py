@@ -1,4 +1,4 @@
-"""Find the figures of findings without rules: topics that differ from their siblings, and what the history shows.
+"""Find the figures of findings without rules: topics that differ from their siblings, and events in the history.
 
 A bounded number of jobs, whatever the number of shapes. The driver gets a few rows for each shape.
 """

@@ -33,7 +33,7 @@ _LONGEST = 300
 @click.option("--no-discovery", is_flag=True, help="Look for nothing that has no rule.")
 @click.option("--baseline", help="A file of findings that are known: they are counted, and do not fail.")
 @click.option("--write-baseline", is_flag=True, help="Write the present findings to BASELINE.")
-@click.option("--since", help="Judge only what has changed since a token of the last check, or since a time.")
+@click.option("--since", help="Judge only messages that have changed since a token of the last check, or since a time.")
 @click.option(
     "--fail-on",
     type=click.Choice(SEVERITY_NAMES),
@@ -56,7 +56,7 @@ def check(
     junit_file: str | None,
     snapshot_dir: str | None,
 ) -> None:
-    """Find what is wrong in the retained messages, also by rules.
+    """Find faults in the retained messages, also by rules.
 
     The exit status is 3 if there are findings of the severity FAIL_ON or a worse one that BASELINE does not have.
     """  # fmt: skip
