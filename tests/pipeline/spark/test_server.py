@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,18 @@ def test_a_server_can_be_stopped(home: dict[str, str], server: subprocess.Popen[
     assert found is not None
     assert server.wait(PATIENCE) == -signal.SIGTERM
     assert stop_server(home) is None
+
+
+def test_commands_need_no_packages_of_spark_connect() -> None:
+    """Only a server does: its start names the packages that are missing."""
+    program = """
+import sys
+for name in ("grpc", "grpc_status", "pandas"):
+    sys.modules[name] = None
+from holdfast.pipeline.spark import SparkProcess, running_server
+running_server({"HOME": "/nowhere"})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 @pytest.mark.spark

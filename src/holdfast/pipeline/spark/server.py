@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 import pyspark
 from attrs import frozen
 from pyspark.errors import PySparkException
-from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.spark.cache_folder import cache_folder
@@ -87,6 +86,8 @@ def start_server(environment: MutableMapping[str, str], memory: str | None = Non
     missing = [package for package in _PACKAGES if find_spec(package) is None]
     if missing:
         raise PipelineError(f"the server needs {', '.join(missing)}: pip install 'holdfast[connect]'")
+    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer  # needs these packages
+
     problem = java_problem(environment)
     if problem is not None:
         raise PipelineError(problem)
@@ -139,7 +140,7 @@ def use_server(environment: MutableMapping[str, str]) -> None:
 
 def give_up_soon(session: SparkSession) -> None:
     """Have a session fail some seconds after the end of the server. PySpark would wait for ten minutes."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # needs packages of Spark Connect
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # needs the packages, too
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the failure itself tells it
     client = session.client
