@@ -150,6 +150,7 @@ def _chatty(changes: DataFrame, taken_at: int, shapes: Shapes, texts: dict[int, 
     by_topic = changes.groupBy("topic").agg(
         F.count("*").alias("changes"), F.unix_millis(F.min("changed_at")).alias("first")
     )
+    by_topic = by_topic.persist()
     topics = with_shape(by_topic, shapes).persist()
     try:
         by_shape = topics.groupBy("shape").agg(
@@ -171,6 +172,7 @@ def _chatty(changes: DataFrame, taken_at: int, shapes: Shapes, texts: dict[int, 
         rows = often.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
     finally:
         topics.unpersist()
+        by_topic.unpersist()
     return [
         Chatty(
             row.topic, "" if row.usual is None else texts[row.shape], row.changes, row.than,

@@ -124,7 +124,8 @@ def learn(kept: DataFrame, patterns: Patterns, most: int = MOST_LEARNED) -> tupl
 def with_shape(frame: DataFrame, shapes: Shapes) -> DataFrame:
     """Add the column ``shape`` to a table with the column ``topic``: the number of its shape, or :data:`NO_SHAPE`.
 
-    The driver looks up the shapes of few topics itself, as a Python worker's start takes seconds.
+    The table is read twice: keep it. The driver looks up the shapes of few topics itself, as the start of a Python
+    worker takes seconds.
     """
     few = frame.select("topic").limit(MOST_ROWS + 1).toArrow()
     if few.num_rows > MOST_ROWS:
@@ -193,11 +194,13 @@ def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Sh
             F.count_if(F.col("origin") != ChangeOrigin.BASELINE.value).alias("changes"),
             F.unix_millis(F.min("changed_at")).alias("first"),
         )
+        .persist()
     )
-    rows = (
-        with_shape(by_topic, found)
-        .groupBy("shape").agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
-    )  # fmt: skip
+    try:
+        by_shape = with_shape(by_topic, found).groupBy("shape")
+        rows = by_shape.agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
+    finally:
+        by_topic.unpersist()
     since = min([row.first for row in rows] + [at for at in begun if at is not None], default=snapshot.taken_at)
     days = max(1, snapshot.taken_at - since) / _DAY
     rates = {row.shape: row.changes / days for row in rows}
