@@ -20,17 +20,18 @@ from benchmarks.pipeline.databases import database, fill
 
 _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().range(1).count()"
 _TIMEOUT = 600
-#: By name, the arguments of each command; {db} is the database, {dir} a folder that each run has for itself.
+#: By name, the arguments of each command; {db} is the database, {dir} a path that each run has for itself.
 COMMANDS: Mapping[str, Sequence[str]] = {
     "tree": ("tree", "--storage", "{db}"),
     "shapes": ("shapes", "--storage", "{db}"),
     "filters": ("filters", "--storage", "{db}", "--filter", "site/+/dev/#", "--filter", "#"),
-    "export": ("export", "--storage", "{db}", "--out", "{dir}/export"),
-    "asof": ("asof", "0s", "--storage", "{db}", "--out", "{dir}/asof"),
+    "export": ("export", "--storage", "{db}", "--out", "{dir}-export"),
+    "asof": ("asof", "0s", "--storage", "{db}", "--out", "{dir}-asof"),
     "audit": ("audit", "--storage", "{db}"),
-    "archive": ("archive", "--storage", "{db}", "--out", "{dir}/archive"),
-    "report": ("report", "--storage", "{db}", "--out", "{dir}/report.html"),
-    "sync": ("sync", "--storage", "{db}", "--to", "{dir}/lake"),
+    "archive": ("archive", "--storage", "{db}", "--out", "{dir}-archive"),
+    "check": ("check", "--storage", "{db}"),
+    "report": ("report", "--storage", "{db}", "--out", "{dir}.html"),
+    "sync": ("sync", "--storage", "{db}", "--to", "{dir}-lake"),
 }
 
 
@@ -49,26 +50,40 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each command (3)")
     parser.add_argument("--postgres", action="store_true", help="Postgres rather than SQLite")
     parser.add_argument("--only", action="append", choices=list(COMMANDS), help="only this command; may be repeated")
+    parser.add_argument("--warm", action="store_true", help="with a server, without bare Spark")
     options = parser.parse_args()
     command = str(Path(sys.executable).with_name("holdfast-pipeline"))
     with TemporaryDirectory(prefix="bench-commands-") as folder, database(options.postgres, Path(folder), "db") as url:
         fill(url, options.rows, changes=2, recorded=True)
         print(f"{options.rows:,} retained messages; seconds are medians")
-        print(f"{'command':10} {'bare Spark':>10} {'command':>8} {'ratio':>6}")
-        for name in options.only or COMMANDS:
-            bare, found = [], []
-            for number in range(options.repeat):
-                place = Path(folder, f"{name}-{number}")
-                place.mkdir()
-                bare.append(seconds([sys.executable, "-c", _BARE]))
-                try:
-                    found.append(seconds([command, *(each.format(db=url, dir=place) for each in COMMANDS[name])]))
-                except subprocess.CalledProcessError as error:
-                    print(f"{name}: {error.stderr.strip()}", file=sys.stderr)
-                    return 1
-            ratio = statistics.median(mine / theirs for mine, theirs in zip(found, bare, strict=True))
-            print(f"{name:10} {statistics.median(bare):10.1f} {statistics.median(found):8.1f} {ratio:6.2f}", flush=True)
+        try:
+            if options.warm:
+                seconds([command, "server", "start"])
+            for name in options.only or COMMANDS:
+                line = [command, *(each.format(db=url, dir=f"{folder}/{{dir}}") for each in COMMANDS[name])]
+                print(_measured(name, line, options.repeat, options.warm), flush=True)
+        except subprocess.CalledProcessError as error:
+            print(f"{error.cmd}: {error.stderr.strip()}", file=sys.stderr)
+            return 1
+        finally:
+            if options.warm:
+                seconds([command, "server", "stop"])
     return 0
+
+
+def _measured(name: str, line: Sequence[str], repeat: int, warm: bool) -> str:
+    """Return the figures of a command. The first run on a server is not counted: its Java compiles."""
+    bare, found = [], []
+    for number in range(repeat + warm):
+        if not warm:
+            bare.append(seconds([sys.executable, "-c", _BARE]))
+        found.append(seconds([each.format(dir=f"{name}-{number}") for each in line]))
+    if warm:
+        return f"{name:10} {statistics.median(found[1:]):6.1f} s"
+    ratio = statistics.median(mine / theirs for mine, theirs in zip(found, bare, strict=True))
+    return (
+        f"{name:10} {statistics.median(found):6.1f} s, bare Spark {statistics.median(bare):6.1f} s, ratio {ratio:.2f}"
+    )
 
 
 if __name__ == "__main__":
