@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_every_command_describes_itself_as_the_list_does(name: str) -> None:
     assert isinstance(main, Subcommands)
     command = main.get_command(click.Context(main), name)
     assert command is not None
-    words = COMMANDS[name][1].rstrip(".").lower().split()
+    words = re.findall(r"[\w-]+", COMMANDS[name][1].lower())
     told = (command.help or "").lower()
     assert [word for word in words if word not in told] == []
 
