@@ -7,14 +7,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
+from holdfast.access import stand_in
 from holdfast.pipeline import Source
 from holdfast.pipeline.jobs.imports import Imported, import_messages
 from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.retained_format import RetainedFormat
+from holdfast.pipeline.sink.writer import OPTIONS, RetainedWriter
+from holdfast.pipeline.sources.options import Options
+from holdfast.pipeline.sources.registration import register_once
 from holdfast.retained.importing.jobs import read_job
 from holdfast.retained.records import line_of
 from tests.pipeline.commands import environment
@@ -107,12 +118,12 @@ def position(url: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("make", "points"),
     [
-        ("sqlite", ("merging",)),
-        pytest.param("sqlite", ("staging", "staged", "merging", "merged"), marks=pytest.mark.nightly),
-        pytest.param("postgresql", ("staging", "staged", "merging", "merged"), marks=pytest.mark.nightly),
+        ("sqlite", ("staging", "staged", "merging", "merged")),
+        ("postgresql", ("staging", "staged", "merging", "merged")),
     ],
 )
 def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
@@ -136,6 +147,51 @@ def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
             assert done == Imported("killed", before, COUNT, 0, 0, 0, 0, 0)
         found = contents(spark, target)
         assert [row[:3] for row in found] == [(one.topic, one.payload, one.qos) for one in expected]
+        assert staged(target) == []
+
+
+def killing(mark: Path) -> type[RetainedFormat]:
+    """Return the format, with a writer that kills its own process after the first chunk, once."""
+
+    class Killing(RetainedWriter):
+        def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+            merge = self._target.merge
+
+            def told(*arguments: Any) -> Iterator[dict[str, Any]]:
+                for said in merge(*arguments):
+                    yield said
+                    if not mark.exists():
+                        mark.touch()
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            stand_in._ROWS = 250  # more than one chunk
+            object.__setattr__(self, "_target", SimpleNamespace(merge=told))
+            super().commit(messages)
+
+    class KillingFormat(RetainedFormat):
+        def writer(self, schema: StructType, overwrite: bool) -> RetainedWriter:
+            return Killing(Options(self.name(), self.options, OPTIONS), schema, overwrite)
+
+    return KillingFormat
+
+
+@pytest.mark.spark
+def test_a_repeated_import_is_complete_after_kill_9_of_the_merging_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Between two chunks. Spark itself goes on."""
+    source = tmp_path / "in.ndjson"
+    expected = [message(f"t/{number:04}", b"%d" % number, qos=number % 3) for number in range(COUNT)]
+    source.write_bytes(b"".join(map(line_of, expected)))
+    with database("sqlite", tmp_path) as target:
+        register_once(spark, killing(tmp_path / "mark"))
+        try:
+            with pytest.raises(Py4JJavaError, match="crashed"):
+                import_messages(spark, str(source), "ndjson", Target(target.url, None), job="killed")
+            assert "t/0000" < position(target.url) < "t/1199"
+            done = import_messages(spark, str(source), "ndjson", Target(target.url, None), job="killed")
+        finally:
+            spark.dataSource.register(RetainedFormat)
+        assert done == Imported("killed", False, COUNT, 0, 0, 0, 0, 0)
+        assert [row[:3] for row in contents(spark, target)] == [(one.topic, one.payload, one.qos) for one in expected]
         assert staged(target) == []
 
 
