@@ -8,9 +8,11 @@ from collections.abc import Generator, Iterator
 from typing import cast
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
+from tests.beginnings import Beginnings
 from tests.processes import COVERAGE, MEASURED
 from tests.scratch import use_memory
 
@@ -44,6 +46,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not session.config.pluginmanager.has_plugin("dsession"):  # the process that hands out the tests to workers
         for name in [name for name in os.environ if name.startswith(COVERAGE)]:
             MEASURED[name] = os.environ.pop(name)
+        coverage = Coverage.current()
+        if coverage is not None:
+            session.config.pluginmanager.register(Beginnings(coverage))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
