@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from coverage import Coverage
 
-#: Seconds of this process's own work from which a test is not measured.
+#: Seconds of this process's own work in a test. What comes later is not measured.
 _MEASURED = 0.2
 
 
 class Beginnings:
-    """A plugin of pytest that stops ``coverage`` in each test after a fifth of a second, and starts it with the next test."""
+    """A plugin of pytest. It stops ``coverage`` in each test after a fifth of a second, and starts it with the next."""
 
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage

@@ -64,10 +64,8 @@ def defaults(folder: Path) -> dict[str, str]:
     ],
     ids=["MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "spark-defaults.conf"],
 )
-def test_spark_s_settings_are_used(
-    said: Callable[[Path], Mapping[str, str]], reachable: bool, tmp_path: Path
-) -> None:
-    """Each way to set the master. Other hosts cannot reach Spark, unless its settings allow it. The console is quiet."""
+def test_spark_s_settings_are_used(said: Callable[[Path], Mapping[str, str]], reachable: bool, tmp_path: Path) -> None:
+    """Each way to set the master. The console is quiet. Other hosts cannot reach Spark unless its settings allow it."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     bare = {name: value for name, value in environment().items() if name not in _LEAN}
