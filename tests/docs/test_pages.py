@@ -15,6 +15,7 @@ from holdfast.pipeline.cli.root import main as pipeline
 from holdfast.pipeline.rollup.catalog import read_catalog
 from holdfast.tap import Options
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, words_of
+from tests.pipeline.rollup.schemas import write_schemas
 
 PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
 #: Pages whose TOML is a catalogue of values, or rules of check; on all other pages it is a broker's configuration.
@@ -54,6 +55,7 @@ def test_every_configuration_is_correct(name: str, tmp_path: Path) -> None:
             path = tmp_path / "holdfast.toml"
             path.write_text(block.text, encoding="utf-8")
             if name in CATALOGUES:
+                write_schemas(tmp_path)
                 read_catalog(path)
             elif name in RULES:
                 (tmp_path / "climate.schema.json").write_text("{}")

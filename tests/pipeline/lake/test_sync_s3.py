@@ -5,15 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import boto3
 import pytest
+from deltalake import DeltaTable
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.jobs.rollup import Rollup
 from holdfast.pipeline.jobs.sync import Sync
 from holdfast.pipeline.lake.upkeep import Upkeep
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.rollup.catalog import read_catalog
 from tests.pipeline.lake.reading import expected, in_tables
 from tests.pipeline.stores import Filled, message
 
@@ -24,6 +28,13 @@ server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1])
 time.sleep(600)
+"""
+_CATALOG = """
+version = 1
+
+[values.number]
+pattern = "a"
+format = "number"
 """
 _ACCOUNT = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -55,12 +66,24 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_the_tables_may_be_in_a_bucket(recorded: Filled, bucket: str) -> None:
-    """Batches, merges, joined files and the vacuum; a foreign object in the folder is refused."""
+def test_the_tables_may_be_in_a_bucket(recorded: Filled, bucket: str, tmp_path: Path) -> None:
+    """Batches, merges, joined files and the vacuum, also of roll-ups; a foreign object in the folder is refused."""
+    (tmp_path / "values.toml").write_text(_CATALOG)
+    catalog = read_catalog(tmp_path / "values.toml")
     for step in range(2):
         recorded.put(message("a", b"%d" % step), message(f"b/{step}"))
         Sync(Source(recorded.url), Folder(f"s3a://{bucket}/house"), rows=2, upkeep=Upkeep(most_small=2, keep=0)).run()
         assert in_tables(f"s3://{bucket}/house") == expected(recorded)
+        for out in ("house", "figures"):
+            job = Rollup(
+                Folder(f"s3://{bucket}/house"),
+                Folder(f"s3a://{bucket}/{out}"),
+                catalog,
+                upkeep=Upkeep(most_small=2, keep=0),
+            )
+            assert job.run().values == 1
+        table = DeltaTable(f"s3://{bucket}/figures/rollup_1d").to_pyarrow_table().to_pylist()
+        assert [(row["topic"], row["count"], row["last"]) for row in table] == [("a", step + 1, float(step))]
     client = boto3.client("s3")
     client.put_object(Bucket=bucket, Key="other/changes/notes.txt", Body=b"")
     with pytest.raises(PipelineError, match=r"contains notes\.txt"):

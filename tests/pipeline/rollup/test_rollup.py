@@ -274,3 +274,23 @@ def test_a_wrong_catalogue_is_told_by_its_key(tmp_path: Path, catalog: str, said
     assert (status, printed, text.count("\n")) == (1, "", 1)
     assert text.startswith(str(tmp_path / "lake.toml"))
     assert said in text
+
+
+def test_a_step_takes_a_bounded_number_of_bytes(lake: tuple[Filled, Path]) -> None:
+    """At least one change, whatever its size."""
+    filled, folder = lake
+    filled.put(*(climate("a", number, number) for number in range(6)))
+    Sync(Source(filled.url), Folder(str(folder))).run()
+    (size,) = {
+        row["size"] for row in DeltaTable(str(folder / "changes")).to_pyarrow_table().to_pylist() if row["topic"]
+    }
+    file = folder.with_suffix(".toml")
+    file.write_text(CATALOG, encoding="utf-8")
+    for most, steps in ((2 * size, 3), (1, 6)):
+        out = Folder(str(folder.with_name(f"out{most}")))
+        job = Rollup(Folder(str(folder)), out, read_catalog(file), size=most)
+        count = 1
+        while job.step():
+            count += 1
+        assert count == steps
+        assert job.run().values == 6

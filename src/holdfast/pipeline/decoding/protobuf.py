@@ -35,16 +35,16 @@ def fields(message: memoryview) -> Iterator[tuple[int, WireType, Value]]:
     """
     place = 0
     while place < len(message):
-        key, place = _varint(message, place)
+        key, place = varint(message, place)
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise BadPayload(f"this is not protobuf: there is no field {number} (byte {place})")
         if wire == WireType.VARINT:
-            value, place = _varint(message, place)
+            value, place = varint(message, place)
             yield number, WireType.VARINT, value
             continue
         if wire == WireType.BYTES:
-            size, place = _varint(message, place)
+            size, place = varint(message, place)
         elif wire in _SIZES:
             size = _SIZES[WireType(wire)]
         else:
@@ -57,7 +57,8 @@ def fields(message: memoryview) -> Iterator[tuple[int, WireType, Value]]:
         place += size
 
 
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
+def varint(message: memoryview, place: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and the place behind it. Raises :class:`BadPayload`."""
     value = 0
     for count, byte in enumerate(message[place : place + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << (7 * count)

@@ -35,8 +35,8 @@ from holdfast.pipeline.rollup.windows import changed_windows
 
 #: The marks of the catalogue with which a table was made.
 VERSION, FINGERPRINT = "holdfast.catalog_version", "holdfast.catalog_fingerprint"
-#: Most changes of a step.
-ROWS = 50_000
+#: Most changes of a step, and most bytes of their payloads: one change may have more.
+ROWS, BYTES = 50_000, 16 << 20
 _COLUMNS = ("op", "topic", "payload", "seq", "revision")
 _MOST_REASONS, _HELD_REASONS = 10, 10_000
 
@@ -66,12 +66,13 @@ class Rollup:
     """
 
     def __init__(
-        self, lake: Folder, out: Folder, catalog: Catalog, rows: int = ROWS, upkeep: Upkeep | None = None
+        self, lake: Folder, out: Folder, catalog: Catalog, rows: int = ROWS, upkeep: Upkeep | None = None,
+        size: int = BYTES,
     ) -> None:  # fmt: skip
         self._out = out
         self._catalog = catalog
         self._decoding = Decoding(catalog)
-        self._rows = rows
+        self._rows, self._bytes = rows, size
         self._upkeep = upkeep or Upkeep()
         self._changes = TableReader(Folder(lake.below(CHANGES)))
         self._layouts = layouts(catalog.levels)
@@ -108,8 +109,7 @@ class Rollup:
             )
         if start >= end:
             return False
-        first = self._changes.first_after("seq", start)
-        upto = end if first is None else min(end, first - 1 + self._rows)
+        upto = self._upto(start, end)
         where = (pc.field("seq") > start) & (pc.field("seq") <= upto)
         changes = self._changes.read(_COLUMNS, where).sort_by("seq")
         values: list[Value] = []
@@ -124,6 +124,23 @@ class Rollup:
         self._append(values, bad, upto)
         self._merge(values, upto)
         return upto < end
+
+    def _upto(self, start: int, end: int) -> int:
+        """Return the last change of a step that begins after ``start``."""
+        first = self._changes.first_after("seq", start)
+        if first is None:
+            return end
+        upto = min(end, first - 1 + self._rows)
+        sizes = self._changes.read(("seq", "size"), (pc.field("seq") > start) & (pc.field("seq") <= upto)).sort_by(
+            "seq"
+        )
+        total, before = 0, None
+        for seq, size in zip(sizes["seq"].to_pylist(), sizes["size"].to_pylist(), strict=True):
+            total += size or 0
+            if total > self._bytes and before is not None:
+                return int(before)
+            before = seq
+        return upto
 
     def _append(self, values: list[Value], bad: list[BadValue], upto: int) -> None:
         """Add what the tables do not have yet."""

@@ -15,7 +15,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -26,10 +26,15 @@ from holdfast.pipeline.decoding.schemas import parsed
 from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.rollup import json_path
+from holdfast.pipeline.rollup.schema_registry import AVRO, FRAMES, PROTOBUF, SchemaRegistry, read_registry
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS: dict[str, type | tuple[type, ...]] = {
-    "pattern": (str, list), "format": str, "path": str, "unit": str, "schema": str, "time": str, "time_unit": str,
+    "pattern": (str, list), "format": str, "path": str, "unit": str, "schema": str, "frame": str, "time": str,
+    "time_unit": str,
 }  # fmt: skip
 _JSON, _NUMBER = "json", "number"
 #: Microseconds of the units in which a payload may tell its time as a number.
@@ -78,13 +83,13 @@ def read_catalog(path: Path) -> Catalog:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise PipelineError(f"{path}: is not TOML ({error})") from error
     try:
-        return _catalog(content)
+        return _catalog(content, path.parent)
     except PipelineError as error:
         raise PipelineError(f"{path}: {error}") from error
 
 
-def _catalog(content: Mapping[str, Any]) -> Catalog:
-    _require_known("", content, ("version", "values"))
+def _catalog(content: Mapping[str, Any], folder: Path) -> Catalog:
+    _require_known("", content, ("version", "values", "registry"))
     version = content.get("version")
     if type(version) is not int or not 1 <= version < 2**31:
         raise PipelineError(
@@ -93,7 +98,8 @@ def _catalog(content: Mapping[str, Any]) -> Catalog:
     values = content.get("values")
     if not isinstance(values, dict) or not 1 <= len(values) <= _MOST_VALUES:
         raise PipelineError(f"values: name 1 to {_MOST_VALUES} kinds of values, each as a table [values.NAME]")
-    kinds = tuple(_kind(name, found) for name, found in values.items())
+    registry = read_registry(folder, content.get("registry", {}))
+    kinds = tuple(_kind(name, found, registry) for name, found in values.items())
     named = {name.lower(): name for kind in kinds for pattern in kind.patterns for name in pattern.levels}
     for kind in kinds:
         for pattern in kind.patterns:
@@ -102,8 +108,10 @@ def _catalog(content: Mapping[str, Any]) -> Catalog:
                     raise PipelineError(
                         f"values.{kind.name}.pattern: {{{level}}} has the name of another column; choose another name"
                     )
-    digest = hashlib.sha256(repr(sorted(_flat(content).items())).encode()).digest()
-    return Catalog(version, int.from_bytes(digest[:7], "big"), kinds)
+    digest = hashlib.sha256(repr(sorted(_flat(content).items())).encode())
+    for file in registry.contents:
+        digest.update(hashlib.sha256(file).digest())
+    return Catalog(version, int.from_bytes(digest.digest()[:7], "big"), kinds)
 
 
 #: The columns of the tables beside the named levels.
@@ -113,7 +121,7 @@ RESERVED = {
 }  # fmt: skip
 
 
-def _kind(name: str, found: Any) -> ValueKind:
+def _kind(name: str, found: Any, registry: SchemaRegistry) -> ValueKind:
     key = f"values.{name}"
     if not _NAME.match(name):
         raise PipelineError(f"{key}: a name has letters, digits and _, and begins with no digit")
@@ -134,8 +142,7 @@ def _kind(name: str, found: Any) -> ValueKind:
     if path is None:
         raise PipelineError(f"{key}.path: name the place of the value in the payload, as in $.temperature")
     try:
-        decoder = decoder_of(form, found.get("schema"))
-        schema = parsed(found["schema"]) if "schema" in found else None
+        decoder, schema = _decoder(form, found, registry)
         return ValueKind(
             name,
             found.get("unit"),
@@ -148,6 +155,19 @@ def _kind(name: str, found: Any) -> ValueKind:
         )
     except PipelineError as error:
         raise PipelineError(f"{key}: {error}") from error
+
+
+def _decoder(form: str, found: Mapping[str, Any], registry: SchemaRegistry) -> tuple[Decoder, StructType | None]:
+    """Return the decoder of a format, and the schema that payloads are compared with."""
+    frame = found.get("frame", FRAMES[0])
+    if form in (AVRO, PROTOBUF):
+        if frame not in FRAMES:
+            raise PipelineError(f"frame: found {frame!r}; allowed: {', '.join(FRAMES)}")
+        return registry.decoder(form, found.get("schema"), frame), None
+    if "frame" in found:
+        raise PipelineError(f"frame: the format {form} has no frame; only {AVRO} and {PROTOBUF} have one")
+    schema = parsed(found["schema"]) if form == _JSON and "schema" in found else None
+    return decoder_of(form, found.get("schema")), schema
 
 
 def _require_known(prefix: str, found: Mapping[str, Any], allowed: tuple[str, ...]) -> None:

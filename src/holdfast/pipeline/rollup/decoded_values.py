@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from attrs import field, frozen
@@ -113,11 +114,11 @@ def _found(kind: ValueKind, topic: str, payload: bytes) -> list[tuple[int | None
 
 
 def _number(value: Any) -> float:
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, Decimal)):
         raise BadPayload(f"the value is '{visible(str(value), 60)}', which is no number")
     try:
         number = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):  # a Decimal may be no number
         number = math.inf
     if not math.isfinite(number):
         raise BadPayload(f"the number {visible(str(value), 60)} does not fit into 64 bits")
