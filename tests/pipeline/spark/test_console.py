@@ -1,4 +1,4 @@
-"""The output of Spark's processes does not reach the console, except the progress of jobs."""
+"""The output of Spark's processes does not reach the console."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.pipeline.spark.console import SparkOutput, progress_in
-
-BAR = b"\r[Stage 0:>                                                          (0 + 2) / 2]"
-TWO = b"\r[Stage 0:====>      (1 + 1) / 2][Stage 2:>          (0 + 1) / 12]"
-WIPED = b"\r" + b" " * 80 + b"\r"
+from holdfast.pipeline.spark.console import SparkOutput
 
 
 def test_the_output_of_a_process_is_kept_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
@@ -27,17 +23,3 @@ def test_the_output_of_a_process_is_kept_and_not_shown(capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("shown\n", "")
     assert output.lines[-2:] == ["300", "last"]
     assert "said" not in output.lines
-
-
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        (BAR, [BAR]),
-        (TWO + WIPED, [TWO, b"\r" + b" " * 80, b"\r"]),
-        (BAR + b"26/11/21 14:26:52 WARN NativeCodeLoader: Unable\n", [BAR]),
-        (b"26/11/21 14:26:52 WARN NativeCodeLoader: [Stage 0:>\n\tat x\n", []),
-    ],
-)
-def test_progress_bars_are_found_in_the_output(written: bytes, shown: list[bytes]) -> None:
-    """Bars and the blanks that remove them, but no log lines."""
-    assert progress_in(written) == shown

@@ -14,6 +14,8 @@ from holdfast.pipeline.errors import WrongUsage
 VERBOSE = "holdfast.pipeline.verbose"
 #: The key of --no-server.
 NO_SERVER = "holdfast.pipeline.no-server"
+#: The key of the contexts with --quiet: those of a file of jobs share their keys.
+QUIET = "holdfast.pipeline.quiet"
 _LEAST_SIZE = 1 << 20
 
 Command = Callable[..., Any]
@@ -35,7 +37,12 @@ def console(command: Command) -> Command:
         "--verbose", is_flag=True, expose_value=False, callback=_set_verbose,
         help="Show all output of Spark, and the stack trace of a failure.",
     )(command)  # fmt: skip
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON.")(command)
+    command = click.option(
+        "--quiet", is_flag=True, expose_value=False, callback=_set_quiet, help="Show no progress.",
+    )(command)  # fmt: skip
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print the result, and the progress, as lines of JSON."
+    )(command)
 
 
 def flow_control(command: Command) -> Command:
@@ -77,6 +84,15 @@ partitions = click.option(
 snapshot_dir = click.option(
     "--snapshot-dir", help="The folder for the copy of an SQLite database.  [default: the system's temporary folder]"
 )
+
+
+def is_quiet(context: click.Context) -> bool:
+    """Tell whether a command, or the one that runs it as a job, has --quiet."""
+    quiet = context.meta.get(QUIET, [])
+    found: click.Context | None = context
+    while found is not None and found not in quiet:
+        found = found.parent
+    return found is not None
 
 
 def require_database(storage: str | None, config: str | None) -> None:
@@ -135,6 +151,11 @@ def bytes_of(option: str, text: str) -> int:
 
 def _set_no_server(context: click.Context, _option: click.Parameter, value: bool) -> None:
     context.meta[NO_SERVER] = value
+
+
+def _set_quiet(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta.setdefault(QUIET, []).append(context)
 
 
 def _set_verbose(context: click.Context, _option: click.Parameter, value: bool) -> None:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from holdfast.exit_status import ExitStatus
-from holdfast.pipeline.cli.options import NO_SERVER, VERBOSE
+from holdfast.pipeline.cli.options import NO_SERVER, VERBOSE, is_quiet
 from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 from holdfast.pipeline.errors import PipelineError, WrongUsage
+from holdfast.pipeline.progress.display import shown
 from holdfast.terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: The key of the function that starts the Spark of ``run``.
+#: The keys of the function that starts the Spark of ``run``, and of the name of its present job.
 _SHARED = "holdfast.pipeline.shared"
+_JOB = "holdfast.pipeline.job"
 
 
 @contextmanager
-def running(name: str) -> Iterator[Callable[[], SparkSession]]:
+def running(name: str, has_jobs: bool = False) -> Iterator[Callable[[], SparkSession]]:
     """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1 or 2.
+
+    The progress of the command is shown, unless it ``has_jobs``, whose progress is.
 
     A command first makes all checks that need no Spark, because Spark takes seconds to start.
     """
@@ -32,7 +36,7 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
 
     shared: Callable[[], SparkSession] | None = click.get_current_context().meta.get(_SHARED)
     if shared is not None:
-        with failing_in_one_line(explained=True):
+        with failing_in_one_line(name, explained=True):
             yield shared
         return
     signals = end_signals()
@@ -42,7 +46,7 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
         f"holdfast-pipeline {name}", quiet=not verbose, uses_server=uses_server, on_start=signals.listen
     )
     try:
-        with process:
+        with process, nullcontext() if has_jobs else _progress(name):
             yield process.start
     except (Exception, EndedBySignal, KeyboardInterrupt) as error:
         # After a signal, any other exception is a result of the signal. While Spark starts, it handles SIGINT itself
@@ -53,6 +57,26 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
         if verbose or isinstance(error, (click.ClickException, ModuleNotFoundError)):
             raise
         fail(process.failure_text(error), ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED)
+
+
+def _progress(name: str) -> AbstractContextManager[None]:
+    """Show the progress of a command as its options say. All output of Spark would tear a bar."""
+    context = click.get_current_context()
+    if not name or is_quiet(context):
+        return nullcontext()
+    as_json = bool(context.params.get("as_json"))
+    return shown(context.meta.get(_JOB, name), as_json=as_json, bar=not context.meta.get(VERBOSE, False))
+
+
+@contextmanager
+def named_job(name: str) -> Iterator[None]:
+    """Have the progress of the command that runs inside tell the name of a job."""
+    meta = click.get_current_context().meta
+    meta[_JOB] = name
+    try:
+        yield
+    finally:
+        del meta[_JOB]
 
 
 @contextmanager
@@ -67,14 +91,17 @@ def shared_by_jobs(start: Callable[[], SparkSession]) -> Iterator[None]:
 
 
 @contextmanager
-def failing_in_one_line(explained: bool = False) -> Iterator[None]:
+def failing_in_one_line(name: str = "", explained: bool = False) -> Iterator[None]:
     """End a command with one line and status 1, or 2 for a wrong command line, on its errors.
+
+    With the ``name`` of the command, its progress is shown.
 
     Without ``explained``, other exceptions than this package's leave the command: it works without Spark.
     """
     signals = end_signals()
     try:
-        yield
+        with _progress(name):
+            yield
     except Exception as error:
         if signals.interrupted:  # a library has turned the signal's exception into an error of its own
             raise EndedBySignal from error

@@ -19,16 +19,23 @@ from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.database.temporary_folder import temporary_folder
 from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.progress.phases import phase
+from holdfast.pipeline.progress.texts import BYTES
 from holdfast.retained.since.stored import last_horizon
 from holdfast.retained.since.turns import turns_of
 
 #: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
 _STEPS = 100_000
+_AMOUNTS = (
+    "SELECT last_seq, (SELECT CAST(coalesce(sum(retained_count), 0) AS bigint) FROM nodes) FROM retained_history_state"
+)
 
 
 @frozen
 class Snapshot:
     """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``.
+
+    It has about so many retained ``messages``: expired ones may be among them.
 
     ``token`` is for the option ``since`` of a later read, which then brings everything that is not in this snapshot. It
     is None if the broker does not store which topics change.
@@ -38,6 +45,7 @@ class Snapshot:
     taken_at: int
     last_seq: int
     token: str | None
+    messages: int
 
     @property
     def options(self) -> dict[str, str]:
@@ -58,9 +66,9 @@ def snapshot_of(storage: str | None = None, config: str | None = None, folder: s
     source = Source(url)
     with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
         with kept.transaction() as transaction:
-            (last_seq,) = transaction.rows("SELECT last_seq FROM retained_history_state")[0]
+            last_seq, messages = transaction.rows(_AMOUNTS)[0]
             known = last_horizon(transaction.connection.cursor(), turns_of(transaction.dialect))
-        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.token)
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.token, messages)
 
 
 @contextmanager
@@ -78,8 +86,10 @@ def _copied(source: Source, parent: str | None) -> Iterator[Source]:
             transaction.connection.execute("COMMIT")  # VACUUM begins a transaction itself
             # Python handles signals only while Python code runs. An exception in this function interrupts the copy.
             transaction.connection.set_progress_handler(lambda: 0, _STEPS)
+            (size,) = transaction.rows("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0]
             try:
-                transaction.connection.execute("VACUUM INTO ?", (str(target),))
+                with phase("copying the database", size, BYTES, lambda: (target.stat().st_size, size)):
+                    transaction.connection.execute("VACUUM INTO ?", (str(target),))
             except sqlite3.OperationalError as error:
                 raise PipelineError(
                     f"{target}: the copy of {source.url} failed ({error}); it needs as much space as the database: "

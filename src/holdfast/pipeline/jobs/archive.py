@@ -25,6 +25,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import CHECKPOINT, DATA
 from holdfast.pipeline.output.overwriting import require_archive_target
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.history import HistorySource
 from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.tables import parallelism
@@ -76,10 +77,12 @@ def archive(
         triggered = writer.trigger(processingTime=f"{round(1000 * follow)} milliseconds")
     query = triggered.start(out.below(DATA))
     try:
-        while not query.awaitTermination(_LOOK):
-            progress.tell()
-            if stopped():
-                break
+        with phase("archiving", None if follow is not None else progress.missing, "changes") as archiving:
+            while not query.awaitTermination(_LOOK):
+                progress.tell()
+                archiving.at(progress.told - before)
+                if stopped():
+                    break
     finally:
         query.stop()
     progress.tell()
@@ -114,11 +117,17 @@ class _Progress:
                 "database has been replaced, perhaps by a backup; name another folder"
             )
         self.told = 0
+        self._last_seq = last_seq
         if reached is None:
             require_archive_target(out)
             confirm(0)  # from now on the database prunes only archived entries
         else:
             self.tell()
+
+    @property
+    def missing(self) -> int:
+        """The changes that the archive did not have when it was opened."""
+        return self._last_seq - self.told
 
     def tell(self) -> None:
         """Note and confirm the last finished batch, unless it was confirmed before."""

@@ -15,6 +15,7 @@ from holdfast.pipeline.output.checksum import fingerprint
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import require_replaceable
 from holdfast.pipeline.output.table_files import write_files
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.history.moments import HistoryUnavailable, Moment, present_moment
 
@@ -64,8 +65,10 @@ def audit(
     )
     if out is not None:
         require_replaceable(out, DIFFERENCES)
-        write_files(compared.where("verdict NOT IN ('same', 'not_recorded')"), out, DIFFERENCES, "json")
-    counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
+        with phase("writing the differences"):
+            write_files(compared.where("verdict NOT IN ('same', 'not_recorded')"), out, DIFFERENCES, "json")
+    with phase("comparing", None if topic_filter else snapshot.messages):
+        counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
     return AuditResult(**{row.verdict: row.topics for row in counts})
 
 

@@ -48,6 +48,7 @@ from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
 from holdfast.pipeline.jobs.shapes import shapes_of
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.rollup import json_path
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.sources.tables import read_history, read_retained
@@ -102,8 +103,10 @@ def check(
         read = changed.where(F.col("op") == _SET).drop("op")
     kept = read.withColumn("kind", kind_of(F.col("payload"))).persist()
     try:
-        messages = kept.count()
-        figures = _figures(_rows(spark, snapshot, kept, judged)) if judged and messages else {}
+        with phase("reading", snapshot.messages if since is None else None):
+            messages = kept.count()
+        with phase("judging"):
+            figures = _figures(_rows(spark, snapshot, kept, judged)) if judged and messages else {}
         discovered = _discovered(spark, snapshot, kept) if discovers and since is None else []
     finally:
         kept.unpersist()

@@ -20,6 +20,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA
 from holdfast.pipeline.output.overwriting import UNFINISHED, require_compaction_target
+from holdfast.pipeline.progress.phases import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,13 +56,16 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
     upto = F.col("date") <= last_day if unfinished else F.col("date") < last_day
     entries = read_archive(spark, archive).where(upto & (F.col("seq") <= there.last_seq))
     missing = entries.where(~F.col("date").isin(done.days)) if done.days else entries
-    expected = _counted(missing)
+    with phase("counting"):
+        expected = _counted(missing)
     if expected:
         _withdraw(out, done, expected)
         _sweep(out)
         sorted_days = missing.repartition("date").sortWithinPartitions("date", "topic", "seq")
         writer = sorted_days.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("date")
-        writer.parquet(out.below(DATA))
+        total = sum(count for count, _, _, _ in expected.values())
+        with phase("writing", total, "changes"):
+            writer.parquet(out.below(DATA))
         written = _counted(read_archive(spark, out).where(F.col("date").isin(list(expected))))
         if written != expected:
             raise PipelineError(

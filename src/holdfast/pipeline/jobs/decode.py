@@ -27,6 +27,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA, MANIFEST
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_files
+from holdfast.pipeline.progress.phases import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,18 +88,22 @@ def decode(
     # Only bad payloads are written: the others need no memory.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
     try:
-        count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
-        reasons = _reasons(found)
+        with phase("decoding"):
+            count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
+            reasons = _reasons(found)
         rows = _named(found.where("decoded.reason is null"), fixed, schema)
         rows = decoder.complete(rows, messages.order)
-        write_files(rows, out, DATA)
+        with phase("writing"):
+            write_files(rows, out, DATA)
         rest = found.where("decoded.reason is not null").select(
             *fixed, F.col("decoded.reason").alias("reason"), "payload"
         )
-        write_files(rest, out, BAD, "json")
+        with phase("writing bad payloads"):
+            write_files(rest, out, BAD, "json")
     finally:
         found.unpersist()
-    written, total = _described(spark, out, relaxed(rows.schema))
+    with phase("reading the files again"):
+        written, total = _described(spark, out, relaxed(rows.schema))
     result = Decoded(
         tuple(pattern.text for pattern in wanted), count, bad, written, reasons,
         ddl(rows.schema), messages.taken_at, messages.last_seq, total,

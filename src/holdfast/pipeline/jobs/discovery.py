@@ -34,6 +34,7 @@ from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.shape_details import HIGHEST, numbers_in
 from holdfast.pipeline.jobs.shapes import with_shape
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound
@@ -58,12 +59,14 @@ def discover(
     shaped = with_shape(kept, shapes).where(F.col("shape") != NO_SHAPE)
     shaped = shaped.select("shape", "topic", "kind", "stored_at", "payload").persist()
     try:
-        malformed = _malformed(shaped, found, texts)
-        silent = _silent(shaped, snapshot.taken_at, texts)
-        far = _far(shaped, texts)
+        with phase("comparing messages"):
+            malformed = _malformed(shaped, found, texts)
+            silent = _silent(shaped, snapshot.taken_at, texts)
+            far = _far(shaped, texts)
     finally:
         shaped.unpersist()
-    chatty, lost, publishers = _of_history(spark, snapshot, shapes, texts)
+    with phase("comparing changes"):
+        chatty, lost, publishers = _of_history(spark, snapshot, shapes, texts)
     return Discovered(snapshot.taken_at, malformed, silent, chatty, lost, publishers, far)
 
 

@@ -14,6 +14,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA, MANIFEST
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_files
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.columns import RETAINED, struct_of
 from holdfast.pipeline.sources.tables import read_retained
 
@@ -48,8 +49,10 @@ def export(
     overwrite: bool = False,
 ) -> Manifest:
     """Write a snapshot to ``out``. Raises :class:`PipelineError`."""
-    frame = read_retained(spark, snapshot, topic_filter, None, partitions)
-    return write(spark, frame, out, snapshot.taken_at, snapshot.last_seq, topic_filter, overwrite)
+    total = None if topic_filter else snapshot.messages
+    with phase("reading", total):
+        frame = read_retained(spark, snapshot, topic_filter, None, partitions)
+    return write(spark, frame, out, snapshot.taken_at, snapshot.last_seq, topic_filter, overwrite, total=total)
 
 
 def write(
@@ -62,17 +65,21 @@ def write(
     overwrite: bool,
     verify: Callable[[], None] = lambda: None,
     left_out: Sequence[str] = (),
+    total: int | None = None,
 ) -> Manifest:
     """Write the messages retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest.
 
     The manifest is written last. Without it an export is incomplete, and the next export starts again. Its figures are
-    read back from the files, and ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a
+    read back from the files, and ``verify`` is called before it is written. ``total`` is the number
+    of messages, if it is known. Raises :class:`PipelineError`, also for a
     complete export without ``overwrite``.
     """
     begin_overwriting(out, overwrite, "export")
-    write_files(frame, out, DATA)
+    with phase("writing", total):
+        write_files(frame, out, DATA)
     verify()
-    found = describe(spark, out)
+    with phase("reading the files again", total):
+        found = describe(spark, out)
     manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum, list(left_out))
     out.write_json(MANIFEST, asdict(manifest))
     return manifest

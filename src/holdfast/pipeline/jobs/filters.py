@@ -16,6 +16,7 @@ from holdfast.pipeline.filters.requested_filters import Replayed, RequestedFilte
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.replay.flow_settings import FlowSettings
 
@@ -41,7 +42,8 @@ def filters(
     """
     if out is not None:
         begin_overwriting(out, overwrite)
-    result = delivered(read_retained(spark, snapshot, columns=NEEDED), requested, flow, snapshot.taken_at)
+    with phase("matching", snapshot.messages):
+        result = delivered(read_retained(spark, snapshot, columns=NEEDED), requested, flow, snapshot.taken_at)
     if out is not None:
         about = {"taken_at": result.taken_at, "filters": len(result.deliveries), "flow": asdict(flow)}
         write_table(_frame(spark, result.deliveries), out, form, about)

@@ -15,6 +15,7 @@ from holdfast.pipeline.choices import IMPORT_MAX_REJECTS
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
+from holdfast.pipeline.progress.phases import Amount, phase
 from holdfast.pipeline.sink.merging import Target, staging_explained
 from holdfast.pipeline.sink.retained_format import RetainedFormat
 from holdfast.pipeline.sink.rows import FIELDS
@@ -69,7 +70,13 @@ def import_messages(
     given = {name: value for name, value in options.items() if value is not None}
     frame = read_messages(spark, source, kind)
     register_once(spark, RetainedFormat)
-    frame.write.format(RetainedFormat.name()).mode("append").options(**given).save()
+
+    def merged() -> Amount | None:
+        found = _job(target, job)
+        return None if found is None else (sum(found.counts.values()), None)
+
+    with phase("reading and merging", unit="messages", look=merged):
+        frame.write.format(RetainedFormat.name()).mode("append").options(**given).save()
     done = _job(target, job)
     if done is None:
         raise PipelineError(f"the job {job!r} is not in the database it was written to")

@@ -19,6 +19,7 @@ from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.shape_details import details_of
 from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
 from holdfast.pipeline.jobs.tree import branches
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
@@ -66,22 +67,28 @@ def report(
     left = F.floor((F.unix_millis("expires_at") - F.lit(taken_at)) / 1000).alias("left")
     kept = read_shaped(spark, snapshot).select("*", age, left).persist()
     try:
-        totals = _totals(kept, stale_after)
+        with phase("reading", snapshot.messages):
+            totals = _totals(kept, stale_after)
         tree = branches(kept, depth, taken_at).persist()
         try:
-            drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
+            with phase("counting prefixes"):
+                drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
         shapes, known = shapes_of(spark, snapshot, kept, Patterns())
-        history = history_of(spark, snapshot)
+        with phase("counting changes"):
+            history = history_of(spark, snapshot)
         with_pages = [one.shape for one in shapes.shapes[:pages]]
+        with phase("looking at values"):
+            details = details_of(spark, snapshot, kept, known, with_pages, history)
+        discovered = discover(spark, snapshot, kept, shapes, known)
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
             stale_after=stale_after,
             totals=totals,
             shapes=shapes,
-            details=details_of(spark, snapshot, kept, known, with_pages, history),
+            details=details,
             branches=drawn,
             stale=stale,
             # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
@@ -97,7 +104,7 @@ def report(
             flow=flow,
             deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
             history=history,
-            discovered=discover(spark, snapshot, kept, shapes, known),
+            discovered=discovered,
         )
     finally:
         kept.unpersist()

@@ -27,6 +27,7 @@ from holdfast.pipeline.lake.layouts import CHANGES, SEQ
 from holdfast.pipeline.lake.table_reader import TableReader
 from holdfast.pipeline.lake.upkeep import Upkeep
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.progress.phases import progressed
 from holdfast.pipeline.rollup.catalog import Catalog
 from holdfast.pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from holdfast.pipeline.rollup.layouts import BAD, DAY, HOUR, LENGTHS, MINUTE, VALUES, layouts
@@ -123,6 +124,7 @@ class Rollup:
                         bad.append(found)
         self._append(values, bad, upto)
         self._merge(values, upto)
+        progressed(upto - self._done.before, end - self._done.before)
         return upto < end
 
     def _upto(self, start: int, end: int) -> int:

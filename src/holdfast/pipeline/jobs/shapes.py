@@ -22,6 +22,7 @@ from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.shapes.learning import Learner
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
@@ -95,9 +96,12 @@ def shapes_of(
 
     The number of changes is that of the topics that match ``topic_filter``.
     """
-    learned, found = learn(kept, patterns)
-    rows = _totals(kept, found)
-    rates = _rates(spark, snapshot, topic_filter, found)
+    with phase("learning shapes", None if topic_filter else snapshot.messages):
+        learned, found = learn(kept, patterns)
+    with phase("counting the messages of shapes"):
+        rows = _totals(kept, found)
+    with phase("counting the changes of shapes"):
+        rates = _rates(spark, snapshot, topic_filter, found)
     totals = tuple(sorted(_merged(rows, found, rates), key=lambda each: (-each.messages, each.shape)))
     result = ShapesFound(
         snapshot.taken_at,

@@ -32,6 +32,7 @@ from holdfast.pipeline.lake.growing_table import GrowingTable
 from holdfast.pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CURRENT_LAYOUT, SEQ
 from holdfast.pipeline.lake.upkeep import Upkeep
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.progress.phases import phase, progressed
 from holdfast.retained.history.periods import read_periods
 from holdfast.storage.url import shown
 
@@ -122,13 +123,15 @@ class Sync:
                 and (merged is None or _missing(transaction, merged, entries.upto))
             ):
                 marks = {SEQ: there.last, PERIOD: period.first_seq}
-                self.current.replace(newest_entries(transaction, period.first_seq), marks)
+                with phase("writing the retained messages"):
+                    self.current.replace(newest_entries(transaction, period.first_seq), marks)
                 merged = there.last
             at = time_of_entry(transaction, entries.upto) or 0
         if first or entries.upto > after:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:
             self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
+        progressed(entries.upto - self._done.before, there.last - self._done.before)
         return entries.upto < there.last
 
     def result(self) -> Synced:

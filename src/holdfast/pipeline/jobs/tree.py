@@ -15,6 +15,7 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
+from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import PrefixTotals
 from holdfast.pipeline.sources.tables import read_retained
 
@@ -59,16 +60,18 @@ def tree(
     try:
         # A message has exactly one prefix of one level.
         first = F.col("depth") == 1
-        totals = found.agg(
-            F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
-        ).collect()[0]
+        with phase("counting", snapshot.messages):
+            totals = found.agg(
+                F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
+            ).collect()[0]
         leading = found.orderBy(F.desc(TREE_ORDERS[order]), "depth", "prefix").limit(top).collect()
         result = Tree(
             snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
             tuple(PrefixTotals(**row.asDict()) for row in leading),
         )  # fmt: skip
         if out is not None:
-            write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
+            with phase("writing"):
+                write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
         return result
     finally:
         found.unpersist()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.pipeline.lake.growing_table import GrowingTable
 from holdfast.pipeline.lake.upkeep import Upkeep, join_files
+from holdfast.pipeline.progress.phases import phase
 
 #: Seconds between two vacuums, and between two looks whether the job shall end.
 _VACUUM, _LOOK = 3600.0, 0.2
@@ -24,14 +25,17 @@ def follow(
     tended = time.monotonic() - _VACUUM
     while True:
         began = time.monotonic()
-        while not stopped() and step():
-            pass
+        with phase("reading changes", unit="changes"):
+            while not stopped() and step():
+                pass
         for table in tables:
             if not stopped():
-                join_files(table, upkeep)
+                with phase("joining small files"):
+                    join_files(table, upkeep)
         if not stopped() and time.monotonic() - tended >= _VACUUM:
             for table in tables:
-                table.vacuum(upkeep.keep)
+                with phase("deleting old files"):
+                    table.vacuum(upkeep.keep)
             tended = time.monotonic()
         if every is None or stopped():
             return

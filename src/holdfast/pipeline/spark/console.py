@@ -1,4 +1,4 @@
-"""The output of Spark's processes: kept away from the console, except for the progress of jobs.
+"""The output of Spark's processes: kept away from the console.
 
 Warnings, logs and stack traces are for people who examine Spark itself. The last lines are kept, because they may
 explain a failed start. A log4j2.properties of the user still configures Spark's log files.
@@ -7,7 +7,6 @@ explain a failed start. A log4j2.properties of the user still configures Spark's
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -16,22 +15,13 @@ from threading import Thread
 
 _KEPT_LINES = 200
 _READ_SIZE = 1 << 16
-#: Spark's progress bars of the running stages, or the blanks with which it removes them.
-_PROGRESS = re.compile(rb"\r(?:(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+| *)")
-_CLEAR_LINE = b"\r\x1b[K"
 
 
 class SparkOutput:
-    """The output of the processes that start inside :meth:`captured`.
-
-    If standard error is a terminal, the progress of jobs is shown there.
-    """
+    """The output of the processes that start inside :meth:`captured`."""
 
     def __init__(self) -> None:
-        # A copy of the descriptor: standard error itself is redirected while Spark starts.
-        self._terminal = os.dup(2) if os.isatty(2) else None
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._progress_shown = False
 
     @property
     def lines(self) -> list[str]:
@@ -44,7 +34,6 @@ class SparkOutput:
 
         This process must not write anything meanwhile. A thread reads the pipe until the last process ends.
         """
-        self._show(_CLEAR_LINE + b"starting Spark")
         sys.stdout.flush()
         sys.stderr.flush()
         reading_end, writing_end = os.pipe()
@@ -60,27 +49,9 @@ class SparkOutput:
                 os.dup2(original, number)
                 os.close(original)
 
-    def clear_progress(self) -> None:
-        """Remove the progress from the terminal, so that something else can be written there."""
-        if self._progress_shown:
-            self._show(_CLEAR_LINE)
-            self._progress_shown = False
-
     def _read(self, reading_end: int) -> None:
         rest = b""
         with open(reading_end, "rb", buffering=0) as pipe:
             while piece := pipe.read(_READ_SIZE):
-                for bar in progress_in(piece):
-                    self._show(bar)
                 *lines, rest = (rest + piece)[-_READ_SIZE:].split(b"\n")
                 self._kept.extend(line.decode(errors="replace") for line in lines if not line.startswith(b"\r"))
-
-    def _show(self, text: bytes) -> None:
-        if self._terminal is not None:
-            os.write(self._terminal, text)
-            self._progress_shown = bool(text.strip())
-
-
-def progress_in(piece: bytes) -> list[bytes]:
-    """Return the progress bars in a piece of Spark's output."""
-    return _PROGRESS.findall(piece)

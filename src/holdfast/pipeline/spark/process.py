@@ -28,11 +28,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline.progress.phases import follow_tasks, phase
 from holdfast.pipeline.spark.console import SparkOutput
 from holdfast.pipeline.spark.failure_text import failure_text
 from holdfast.pipeline.spark.java_classes import java_options
 from holdfast.pipeline.spark.server import give_up_soon, is_used, use_server
 from holdfast.pipeline.spark.session import is_local, prepare
+from holdfast.pipeline.spark.tasks import tasks_of
 
 #: Without these, Spark shows its jobs to every host at port 4040, and its driver listens at the host's own address.
 _LOCAL_SETTINGS = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
@@ -44,7 +46,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
     """Spark for one command. Leaving the context stops the session that :meth:`start` began.
 
     With ``uses_server``, it is the user's server if that runs (:mod:`.server`), instead of a process of its own.
-    With ``quiet``, only the progress of jobs reaches the console. ``on_start`` is called when the session exists: from
+    With ``quiet``, nothing of its output reaches the console. ``on_start`` is called when the session exists: from
     then on PySpark handles SIGINT itself, unless ``on_start`` sets another handler.
     """
 
@@ -70,7 +72,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             # A user's own options come last, and win.
             options = java_options(os.environ, os.getpid()), os.environ.get("SPARK_SUBMIT_OPTS", "")
             os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
-            with self._output.captured() if self._output else nullcontext():
+            with phase("starting Spark"), self._output.captured() if self._output else nullcontext():
                 if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own
                     _start_java()
                 session = self._session = SparkSession.builder.appName(self._name).getOrCreate()
@@ -78,16 +80,15 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             if is_used(os.environ):
                 give_up_soon(session)
         prepare(session)
+        follow_tasks(tasks_of(session))
         return session
 
     def __exit__(self, *_error: object) -> None:
-        """Stop the session, and remove the progress from the terminal."""
+        """Stop the session."""
         if self._session is not None:
             stopping = Thread(target=_stop, args=(self._session,), daemon=True)
             stopping.start()
             stopping.join(_STOP_TIMEOUT)
-        if self._output is not None:
-            self._output.clear_progress()
 
     def kill(self, error: BaseException) -> None:
         """End the Java process now; ``error`` is the exception that interrupted the start or a call."""

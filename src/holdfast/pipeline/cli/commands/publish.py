@@ -26,7 +26,7 @@ def publish(source: str, as_json: bool, delta: bool, table: str | None) -> None:
 
     if not delta:
         raise click.UsageError("name the format: --delta")
-    with failing_in_one_line():
+    with failing_in_one_line("publish"):
         done = publish_in_place(Folder(source)) if table is None else publish_to(Folder(source), Folder(table))
     print_result(
         asdict(done),

@@ -49,7 +49,7 @@ def rollup(
     signals = end_signals()
     if every is not None:
         signals.finish_first()
-    with failing_in_one_line():
+    with failing_in_one_line("rollup"):
         upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
         pause = options.interval(once, every)
         kinds = read_catalog(Path(catalog))

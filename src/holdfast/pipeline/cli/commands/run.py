@@ -10,7 +10,7 @@ import click
 
 from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import print_result, running, say, shared_by_jobs
+from holdfast.pipeline.cli.running import named_job, print_result, running, say, shared_by_jobs
 from holdfast.pipeline.errors import WrongUsage
 from holdfast.pipeline.formatting import counted
 
@@ -38,7 +38,7 @@ def run(context: click.Context, file: str, only: tuple[str, ...], dry_run: bool,
     parent = context.parent
     assert parent is not None
     assert isinstance(parent.command, click.Group)
-    with running("run") as start:
+    with running("run", has_jobs=True) as start:
         jobs = read_jobs(Path(file), parent.command, context)
         unknown = set(only) - {job.name for job in jobs}
         if unknown:
@@ -52,7 +52,8 @@ def run(context: click.Context, file: str, only: tuple[str, ...], dry_run: bool,
         with shared_by_jobs(start):
             for job in jobs:
                 begun = time.monotonic()
-                status = _status(context, job, as_json)
+                with named_job(job.name):
+                    status = _status(context, job, as_json)
                 seconds = time.monotonic() - begun
                 results.append({"name": job.name, "status": int(status), "seconds": round(seconds, 1)})
                 say(f"{job.name}: {_WORDS.get(status, 'failed')} after {seconds:.1f} s")

@@ -43,7 +43,7 @@ def sync(
     signals = end_signals()
     if every is not None:
         signals.finish_first()
-    with failing_in_one_line():
+    with failing_in_one_line("sync"):
         upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
         pause = options.interval(once, every)
         source = Source(url_of(storage, config))
