@@ -106,7 +106,10 @@ def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signa
     with database("sqlite", tmp_path) as filled:
         filled.put(message("a/b"))
         process = subprocess.Popen(
-            [COMMAND, "export", "--quiet", "--storage", filled.url, "--out", tmp_path / "out", "--snapshot-dir", copies],
+            [
+                COMMAND, "export", "--quiet", "--storage", filled.url, "--out", tmp_path / "out",
+                "--snapshot-dir", copies,
+            ],
             env=environment(PYSPARK_SUBMIT_ARGS=lean_arguments(), MASTER="local[1]"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -12,7 +12,6 @@ from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.options import NO_SERVER, VERBOSE, is_quiet
 from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 from holdfast.pipeline.errors import PipelineError, WrongUsage
-from holdfast.pipeline.progress.display import shown
 from holdfast.terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ def _progress(name: str) -> AbstractContextManager[None]:
     context = click.get_current_context()
     if not name or is_quiet(context):
         return nullcontext()
+    from holdfast.pipeline.progress.display import shown
+
     as_json = bool(context.params.get("as_json"))
     return shown(context.meta.get(_JOB, name), as_json=as_json, bar=not context.meta.get(VERBOSE, False))
 
