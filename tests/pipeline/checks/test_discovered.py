@@ -15,6 +15,7 @@ from holdfast.pipeline.checks.discovered import (
     Chatty,
     Discovered,
     FarValues,
+    Gone,
     Lost,
     Malformed,
     Publishers,
@@ -30,6 +31,7 @@ EACH: dict[str, Any] = {
     "chatty": Chatty("a/3", "a/{b}", 4320, 12, 86_400),
     "lost": Lost("a/status", "gateway", _AT - 2 * _HOUR, None),
     "publishers": Publishers("a/4", 7, ("one", "two")),
+    "gone": Gone("old-device", 12, 40 * 86_400, ("a/6", "a/7")),
     "far": FarValues("a/{b}", ".t", 100, 1, 21.5, 0.5, [("a/5", 900.0)]),
 }
 
@@ -44,12 +46,14 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "chatty topic": ("warning", "a/3"),
         "several publishers": ("warning", "a/4"),
         "unusual values": ("note", "a/{b} .t"),
+        "orphans": ("note", "old-device"),
     }
     for kind, words in {
         "silent topics": "6 of 200 topics have not changed for 19 h 26 min or longer. Nine of ten",
         "lost connection": "The client gateway lost its connection on 2026-11-18 09:06 UTC, and has not come back.",
         "chatty topic": "It changed 4,320 times in 1 d; nine of ten of its siblings changed at most 12 times.",
         "several publishers": "one, two; 7 turns",
+        "orphans": "This client has set 12 retained messages, and none for 40 d.",
         "unusual values": "far from the median 21.5, from which half of all differ by 0.5 at most: 900 in a/5.",
     }.items():
         assert words in found[kind].evidence
@@ -83,7 +87,7 @@ def test_a_second_kind_of_topics_is_no_mistake(figures: Any) -> None:
 @given(st.sampled_from(sorted(EACH)), st.integers(LISTED, 40), st.randoms())
 def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str, count: int, random: Any) -> None:
     """A hostile tree cannot fill the page."""
-    field = "shape" if name in ("malformed", "silent", "far") else "topic"
+    field = {"malformed": "shape", "silent": "shape", "far": "shape", "gone": "client_id"}.get(name, "topic")
     some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]
     told = list(findings_in(Discovered(_AT, **{name: some})))
     random.shuffle(some)

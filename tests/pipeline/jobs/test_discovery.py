@@ -23,7 +23,7 @@ _ROOMS = 30
 
 
 def build(filled: Filled) -> None:
-    """Fill a building of 30 rooms with six faults."""
+    """Fill a building of 30 rooms with seven faults."""
 
     def put(
         topic: str, payload: bytes, at: int, client_id: str = "c", origin: ChangeOrigin = ChangeOrigin.PUBLISH
@@ -40,6 +40,8 @@ def build(filled: Filled) -> None:
             put(f"hq/r{room}/temperature", json.dumps({"t": value}).encode(), at)
             put(f"hq/r{room}/light", b"{" if room == 5 else b'{"on": true}', NOW - room * _MINUTE)
             put(f"hq/r{room}/window", b"open", NOW - room * _MINUTE)
+        put("hq/old/config", b"{}", NOW - 31 * 24 * 60 * _MINUTE, "old-device")
+        put("hq/older/config", b"{}", NOW - 400 * 24 * 60 * _MINUTE, "old-device")
         for turn in range(6):
             put("hq/r7/window", b"shut", NOW - 10 * _MINUTE, f"gateway-{turn % 2}")
         for change in range(150):
@@ -61,6 +63,7 @@ def test_each_planted_fault_is_found_and_no_other(spark: SparkSession, tmp_path:
         ("chatty topic", "hq/r8/window", ("hq/r8/window",)),
         ("lost connection", "hq/gateway/status", ("hq/gateway/status",)),
         ("malformed payloads", "hq/{name}/light", ("hq/r5/light",)),
+        ("orphans", "old-device", ("hq/old/config", "hq/older/config")),
         ("several publishers", "hq/r7/window", ("hq/r7/window",)),
         ("silent topics", "hq/{name}/temperature", ("hq/r3/temperature",)),
         ("unusual values", "hq/{name}/temperature .t", ("hq/r4/temperature",)),
@@ -75,7 +78,9 @@ def test_without_a_history_the_messages_alone_are_judged(spark: SparkSession, tm
         build(filled)
         with snapshot_of(filled.url) as snapshot:
             result = check(spark, evolve(snapshot, taken_at=NOW), (), discovers=True)
-    assert {each.finding.kind for each in result.findings} == {"malformed payloads", "silent topics", "unusual values"}
+    assert {each.finding.kind for each in result.findings} == {
+        "malformed payloads", "silent topics", "unusual values", "orphans",
+    }  # fmt: skip
 
 
 def test_the_command_needs_no_rules(spark: SparkSession, tmp_path: Path) -> None:

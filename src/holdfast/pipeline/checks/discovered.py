@@ -30,6 +30,8 @@ TIMES_MORE, LEAST_CHANGES = 20, 100
 LEAST_TURNS = 3
 #: A value is far from the others if its robust z-score is beyond this, among so many values at least.
 Z_SCORE, LEAST_VALUES = 10.0, 20
+#: A client is gone if its newest message is older than so many seconds, and this share of all messages is of others.
+GONE_AFTER, STILL_THERE = 30 * 86_400, 0.5
 
 
 @frozen
@@ -102,6 +104,16 @@ class FarValues:
 
 
 @frozen
+class Gone:
+    """A client that has set so many retained ``messages``, the newest of them ``age`` seconds ago, with some topics."""
+
+    client_id: str
+    messages: int
+    age: int
+    topics: Sequence[str]
+
+
+@frozen
 class Discovered:
     """The figures of a discovery at ``taken_at``, in milliseconds since the epoch."""
 
@@ -112,6 +124,7 @@ class Discovered:
     lost: Sequence[Lost] = ()
     publishers: Sequence[Publishers] = ()
     far: Sequence[FarValues] = ()
+    gone: Sequence[Gone] = ()
 
 
 NOTHING = Discovered(0)
@@ -125,6 +138,7 @@ def findings_in(found: Discovered) -> Iterator[Finding]:
     yield from _chatty(found.chatty)
     yield from _publishers(found.publishers)
     yield from _far(found.far)
+    yield from _gone(found.gone)
 
 
 def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
@@ -220,4 +234,18 @@ def _far(fields: Iterable[FarValues]) -> Iterator[Finding]:
             advice="Look whether these sensors are broken, or measure in another unit.",
             topics=tuple(topic for topic, _ in one.examples[:EXAMPLES]),
             weight=one.far,
+        )
+
+
+def _gone(clients: Iterable[Gone]) -> Iterator[Finding]:
+    for one in sorted(clients, key=lambda each: (-each.messages, each.client_id))[:LISTED]:
+        yield Finding(
+            severity="note",
+            kind="orphans",
+            subject=one.client_id,
+            evidence=f"This client has set {counted(one.messages, 'retained message')}, and none for {span(one.age)}.",
+            advice="If the device is gone, clear its messages: holdfast retainer clean '#' --publisher CLIENT"
+            " --older-than 30d --dry-run.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.messages,
         )

@@ -13,18 +13,21 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.checks.discovered import (
     EXAMPLES,
+    GONE_AFTER,
     LEAST_CHANGES,
     LEAST_SILENCE,
     LEAST_TURNS,
     LEAST_VALUES,
     LISTED,
     SIBLINGS,
+    STILL_THERE,
     TIMES_MORE,
     TIMES_OLDER,
     Z_SCORE,
     Chatty,
     Discovered,
     FarValues,
+    Gone,
     Lost,
     Malformed,
     Publishers,
@@ -63,11 +66,12 @@ def discover(
             malformed = _malformed(shaped, found, texts)
             silent = _silent(shaped, snapshot.taken_at, texts)
             far = _far(shaped, texts)
+            gone = _gone(kept, snapshot.taken_at)
     finally:
         shaped.unpersist()
     with phase("comparing changes"):
         chatty, lost, publishers = _of_history(spark, snapshot, shapes, texts)
-    return Discovered(snapshot.taken_at, malformed, silent, chatty, lost, publishers, far)
+    return Discovered(snapshot.taken_at, malformed, silent, chatty, lost, publishers, far, gone)
 
 
 def _malformed(shaped: DataFrame, found: ShapesFound, texts: dict[int, str]) -> list[Malformed]:
@@ -132,6 +136,18 @@ def _far(shaped: DataFrame, texts: dict[int, str]) -> list[FarValues]:
         ]  # fmt: skip
     finally:
         values.unpersist()
+
+
+def _gone(kept: DataFrame, taken_at: int) -> list[Gone]:
+    age = F.floor((F.lit(taken_at) - F.unix_millis(F.max("stored_at"))) / 1000)
+    clients = kept.groupBy("client_id").agg(
+        F.count("*").alias("messages"), age.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
+    )
+    present = F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages")))
+    whole = clients.agg(F.coalesce(present >= STILL_THERE * F.sum("messages"), F.lit(False)).alias("lives"))
+    gone = clients.where(F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)).crossJoin(F.broadcast(whole))
+    rows = gone.where("lives").orderBy(F.desc("messages"), "client_id").limit(LISTED).collect()
+    return [Gone(row.client_id, row.messages, row.age, row.topics) for row in rows]
 
 
 def _of_history(
