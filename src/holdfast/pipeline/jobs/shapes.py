@@ -143,12 +143,10 @@ def _part(kept: DataFrame, most: int) -> DataFrame:
     """Return whole branches of the tree with about as many topics: a level has to have its siblings beside it."""
     depths = range(1, _DEEPEST_BRANCH + 1)
     branches = {depth: F.substring_index("topic", "/", depth) for depth in depths}
-    total, *counts = kept.agg(F.count("*"), *(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()[
-        0
-    ]
-    share = -(-total // most)
+    share = -(-kept.count() // most)
     if share <= 1:
         return kept
+    (counts,) = kept.agg(*(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()
     depth = next((at for at, count in zip(depths, counts, strict=True) if count >= _BRANCHES * share), depths[-1])
     return kept.where(F.pmod(F.xxhash64(branches[depth]), F.lit(share)) == 0).limit(2 * most)
 
