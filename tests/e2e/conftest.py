@@ -8,19 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import drop, empty_database
-from tests.processes import MEASURED, BrokerProcess
+from tests.processes import BrokerProcess
 
 
 @pytest.fixture
 def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Prepare brokers in the folder of this test. Brokers that still run after it are killed.
-
-    Coverage measures these brokers; a killed one leaves no figures.
-    """
+    """Prepare brokers in the folder of this test. Brokers that still run after it are killed."""
     brokers: list[BrokerProcess] = []
 
     def prepare(*options: str, listen: bool = True) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path, *options, listen=listen, environment=MEASURED)
+        broker = BrokerProcess(tmp_path, *options, listen=listen)
         brokers.append(broker)
         return broker
 
