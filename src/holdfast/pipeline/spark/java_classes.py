@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyspark
 
-from holdfast.pipeline.spark.cache_folder import cache_folder
+from holdfast.pipeline.cache_folder import cache_folder
 from holdfast.pipeline.spark.java import java_in
 
 _LATE_COMPILER = (

@@ -1,12 +1,7 @@
 """The server: a Spark process that stays, so that the commands of its user answer at once.
 
-PySpark starts it and notes it in a file: a Spark Connect server at 127.0.0.1, which asks for a token. The file is in a
-folder of this Python environment, since the server's workers are processes of that environment::
-
-    ~/.cache/holdfast/server-5d1c0a9e/server.json    {"port": 15002, "token": "...", "pid": 731, ...}
-    ~/.cache/holdfast/server-5d1c0a9e/logs/          what Spark logs
-
-A command uses the server if its process lives and listens. Otherwise it starts Spark for itself, as without a server.
+PySpark starts it and notes it in a file (:mod:`holdfast.pipeline.server_files`): a Spark Connect server at 127.0.0.1,
+which asks for a token. A command uses the server if its process lives and listens. Otherwise it starts Spark for itself, as without a server.
 """
 
 from __future__ import annotations
@@ -20,26 +15,21 @@ import time
 import warnings
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from hashlib import sha256
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
 from attrs import frozen
 from pyspark.errors import PySparkException
 
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.spark.cache_folder import cache_folder
+from holdfast.pipeline.server_files import chooses_another_spark, server_folder
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.java_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Variables with which a user chooses another Spark.
-_CHOICES = ("SPARK_REMOTE", "MASTER", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
 #: Set while a command uses the server: the value that SPARK_REMOTE has then.
 _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
@@ -67,7 +57,7 @@ class Server:
 
 def running_server(environment: Mapping[str, str]) -> Server | None:
     """Return the running server of this user and this Python environment, None if there is none."""
-    folder = _folder(environment)
+    folder = server_folder(environment)
     if folder is None:
         return None
     try:
@@ -91,7 +81,7 @@ def start_server(environment: MutableMapping[str, str], memory: str | None = Non
     problem = java_problem(environment)
     if problem is not None:
         raise PipelineError(problem)
-    folder = _folder(environment)
+    folder = server_folder(environment)
     if folder is None:
         raise PipelineError("there is no folder for the server's files: set HOME or XDG_CACHE_HOME to one of your own")
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -130,7 +120,7 @@ def stop_server(environment: Mapping[str, str]) -> Server | None:
 
 def use_server(environment: MutableMapping[str, str]) -> None:
     """Have PySpark use the server, if one runs and the user has not chosen another Spark."""
-    if any(environment.get(name) for name in _CHOICES):
+    if chooses_another_spark(environment):
         return
     server = running_server(environment)
     if server is not None:
@@ -150,12 +140,6 @@ def give_up_soon(session: SparkSession) -> None:
 def is_used(environment: Mapping[str, str]) -> bool:
     """Tell whether PySpark uses the server."""
     return _USED in environment and environment.get("SPARK_REMOTE") == environment[_USED]
-
-
-def _folder(environment: Mapping[str, str]) -> Path | None:
-    folder = cache_folder(environment)
-    own = f"{sys.executable} {version('holdfast')} {pyspark.__version__}"
-    return None if folder is None else folder / f"server-{sha256(own.encode()).hexdigest()[:8]}"
 
 
 def _is_server(pid: int) -> bool:

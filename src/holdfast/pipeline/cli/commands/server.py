@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.exit_status import ExitStatus
-from holdfast.pipeline.cli.running import failing_in_one_line, print_result
+from holdfast.pipeline.cli.running import failing_in_one_line, print_result, say
 from holdfast.pipeline.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.spark import Server
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON.")
 
@@ -27,14 +32,19 @@ def server() -> None:
 @_JSON
 def start(memory: str | None, as_json: bool) -> None:
     """Start the server, unless it runs."""
+    from holdfast.pipeline.cli.standby.starting import start_standby
     from holdfast.pipeline.spark import running_server, start_server
 
     with failing_in_one_line():
         if memory is not None and not re.fullmatch(r"[1-9][0-9]{0,8}[mg]", memory):
             raise WrongUsage(f'--memory: {memory!r} is not a size of memory; write it as in "512m" or "2g"')
         ran = running_server(os.environ) is not None
+        environment = dict(os.environ)
         found = start_server(os.environ, memory)
-    fields = {"running": True, "started": not ran, "pid": found.pid, "port": found.port, "logs": found.logs}
+        standby = start_standby(environment, Path(found.logs).parent, found.pid)
+    if standby is None:
+        say(f"the standby did not start: commands take some seconds longer; its log is in {found.logs}")
+    fields = {"running": True, "started": not ran, **_fields(found), "standby": standby}
     verb = "runs already" if ran else "runs"
     print_result(
         fields, as_json, f"the server {verb}: process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}"
@@ -45,6 +55,7 @@ def start(memory: str | None, as_json: bool) -> None:
 @_JSON
 def status(as_json: bool) -> None:
     """Tell whether the server runs: the exit status is 0 if it does, and 3 if not."""
+    from holdfast.pipeline.cli.standby.starting import standby_process
     from holdfast.pipeline.spark import running_server
 
     with failing_in_one_line():
@@ -52,7 +63,7 @@ def status(as_json: bool) -> None:
     if found is None:
         print_result({"running": False}, as_json, "no server runs")
         raise SystemExit(ExitStatus.FOUND)
-    fields = {"running": True, "pid": found.pid, "port": found.port, "logs": found.logs}
+    fields = {"running": True, **_fields(found), "standby": standby_process(os.environ)}
     print_result(fields, as_json, f"the server runs: process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}")
 
 
@@ -66,3 +77,7 @@ def stop(as_json: bool) -> None:
         found = stop_server(os.environ)
     sentence = "no server ran" if found is None else f"the server has ended: process {found.pid}"
     print_result({"running": False, "stopped": found is not None}, as_json, sentence)
+
+
+def _fields(server: Server) -> dict[str, Any]:
+    return {"pid": server.pid, "port": server.port, "logs": server.logs}

@@ -1,0 +1,11 @@
+"""``python -m holdfast.pipeline.cli.standby FOLDER PROCESS``: started by ``holdfast-pipeline server start``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from holdfast.pipeline.cli.standby.listener import listen
+
+if __name__ == "__main__":
+    listen(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,192 @@
+"""The process that waits for commands, and runs each in a fork of itself.
+
+It has one thread, and has opened no connection: so a fork has nothing that it shares with others but what it has
+imported. It ends with the Spark server. When the installed package has changed, it declines: its forks would run what
+was there before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.cli.process import run_here
+from holdfast.pipeline.cli.root import COMMANDS
+from holdfast.pipeline.cli.standby.place import listening_in, peer
+from holdfast.pipeline.cli.standby.request import BEGUN, PASSED_ON, Request, send_number
+
+#: Imported when a command begins to use the server; the commands' modules import the rest.
+_USED = (
+    "pandas",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "pyspark.sql.connect.functions",
+    "pyspark.sql.connect.session",
+    "pyspark.sql.connect.udf",
+    "pyspark.sql.streaming",
+    "holdfast.pipeline.spark",
+    "holdfast.pipeline.spark.session",
+    "holdfast.storage.connecting",
+)
+#: Seconds that a client may take to send its request.
+_SENDS = 5.0
+#: What a shell says of a process that a signal has ended: this, and the signal's number.
+_SIGNAL_STATUS = 128
+
+
+def listen(folder: Path, server: int) -> None:
+    """Run commands until the process ``server`` ends. Raises :class:`OSError`."""
+    _import_all()
+    Listener(listening_in(folder), os.pidfd_open(server)).run()
+
+
+def _import_all() -> None:
+    for module, _ in COMMANDS.values():
+        import_module(f"holdfast.pipeline.cli.commands.{module}")
+    for name in _USED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # the forks share these objects: a collection must not touch them
+
+
+class Listener:
+    """Accepts connections, forks for each, and tells each client the exit status of its command."""
+
+    def __init__(self, listening: socket.socket, server: int) -> None:
+        self._listening = listening
+        self._server = server
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listening, select.POLLIN)
+        self._selector.register(server, select.POLLIN)
+        self._files = _installed_files()
+        self._ends = False
+
+    def run(self) -> None:
+        """Serve until the server ends, or the installed package changes, and the last command has ended."""
+        while self._running or not self._ends:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listening:
+                    self._accept()
+                elif key.fileobj == self._server:
+                    self._end()
+                else:
+                    self._report(key.fd)
+
+    def _end(self) -> None:
+        if not self._ends:
+            self._ends = True
+            self._selector.unregister(self._listening)
+            self._selector.unregister(self._server)
+            self._listening.close()
+
+    def _accept(self) -> None:
+        connection, _ = self._listening.accept()
+        if peer(connection)[1] != os.geteuid():
+            connection.close()
+            return
+        if self._files != _installed_files(self._files):
+            connection.close()
+            self._end()
+            return
+        process = os.fork()
+        if not process:
+            self._run(connection)
+        ended = os.pidfd_open(process)
+        self._running[ended] = process, connection
+        self._selector.register(ended, select.POLLIN)
+
+    def _report(self, ended: int) -> None:
+        self._selector.unregister(ended)
+        os.close(ended)
+        process, connection = self._running.pop(ended)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with connection:
+            try:
+                send_number(connection, status if status >= 0 else _SIGNAL_STATUS - status)
+            except OSError:
+                pass  # nobody waits any more
+
+    def _run(self, connection: socket.socket) -> NoReturn:
+        """Run one command, in the fork."""
+        try:
+            self._forget_all()
+            connection.settimeout(_SENDS)
+            request, files = Request.receive(connection)
+            request.take_place(files)
+            send_number(connection, BEGUN)
+            connection.settimeout(None)
+        except (OSError, ValueError):  # nobody waits any more; nothing has been done
+            os._exit(ExitStatus.FAILED)
+        threading.Thread(target=_raise_signals, args=(connection,), daemon=True).start()
+        os._exit(_status_of_command())
+
+    def _forget_all(self) -> None:
+        self._selector.close()
+        self._listening.close()
+        os.close(self._server)
+        for ended, (_, connection) in self._running.items():
+            os.close(ended)
+            connection.close()
+
+
+def _raise_signals(connection: socket.socket) -> None:
+    """Raise the signals that the client passes on. When it is gone, the command ends, too."""
+    while True:
+        try:
+            received = connection.recv(1)
+        except OSError:
+            received = b""
+        number = received[0] if received else signal.SIGTERM
+        if number in PASSED_ON:
+            os.kill(os.getpid(), number)
+        if not received:
+            return
+
+
+def _status_of_command() -> int:
+    """Run the command to its end, as Python runs a program."""
+    try:
+        run_here()
+        status: object = None
+    except SystemExit as error:
+        status = error.code
+    except BaseException:  # noqa: BLE001 - as at the end of any program
+        sys.excepthook(*sys.exc_info())
+        status = ExitStatus.FAILED
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = ExitStatus.FAILED
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            status = status or ExitStatus.FAILED
+    return (status or 0) & 0xFF
+
+
+def _installed_files(paths: Iterable[str] | None = None) -> dict[str, int]:
+    """Return the times at which files of this package changed: those of paths, by default of all imported modules."""
+    if paths is None:
+        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "holdfast"]
+        paths = [module.__file__ for module in modules if module.__file__]
+    found = {}
+    for path in paths:
+        try:
+            found[path] = os.stat(path).st_mtime_ns
+        except OSError:
+            found[path] = 0
+    return found
