@@ -25,7 +25,7 @@ def server_folder(environment: Mapping[str, str]) -> Path | None:
     """Return the folder of the server, which may not be there yet; None if there can be none."""
     folder = cache_folder(environment)
     try:
-        own = f"{sys.executable} {version('holdfast')} {version('pyspark')}"
+        own = f"{sys.prefix} {version('holdfast')} {version('pyspark')}"
     except PackageNotFoundError:
         return None
     return None if folder is None else folder / f"server-{sha256(own.encode()).hexdigest()[:8]}"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.pipeline.server_files import server_folder
 from holdfast.pipeline.spark.server import is_used, running_server, stop_server, use_server
 from holdfast.pipeline.spark.shared_storage import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, environment
@@ -50,9 +51,7 @@ def note(home: dict[str, str], **fields: int) -> None:
 
 def folder_of(home: dict[str, str]) -> str:
     """Return the name of the folder for this environment's server, as the module chooses it."""
-    from holdfast.pipeline.spark import server as module
-
-    found = module._folder(home)
+    found = server_folder(home)
     assert found is not None
     return found.name
 

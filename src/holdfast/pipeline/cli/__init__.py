@@ -1,7 +1,7 @@
 """The command ``holdfast-pipeline``: ``root`` lists the subcommands, and ``commands`` has a module for each.
 
-``python -m`` and spark-submit start :func:`main` too. It imports Spark only when a subcommand runs. Beside a Spark server,
-a ``standby`` that has imported everything runs the subcommands.
+``python -m`` and spark-submit start :func:`main` too. It imports Spark only when a subcommand runs. Beside a
+Spark server, a ``standby`` that has imported everything runs the subcommands.
 May import everything in the pipeline.
 """
 

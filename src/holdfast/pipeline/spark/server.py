@@ -1,7 +1,8 @@
 """The server: a Spark process that stays, so that the commands of its user answer at once.
 
 PySpark starts it and notes it in a file (:mod:`holdfast.pipeline.server_files`): a Spark Connect server at 127.0.0.1,
-which asks for a token. A command uses the server if its process lives and listens. Otherwise it starts Spark for itself, as without a server.
+which asks for a token. A command uses the server if its process lives and listens. Otherwise it starts Spark for
+itself, as without a server.
 """
 
 from __future__ import annotations

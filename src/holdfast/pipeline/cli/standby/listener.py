@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -38,7 +39,6 @@ _USED = (
     "pyspark.sql.streaming",
     "holdfast.pipeline.spark",
     "holdfast.pipeline.spark.session",
-    "holdfast.storage.connecting",
 )
 #: Seconds that a client may take to send its request.
 _SENDS = 5.0
@@ -113,11 +113,8 @@ class Listener:
         os.close(ended)
         process, connection = self._running.pop(ended)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        with connection:
-            try:
-                send_number(connection, status if status >= 0 else _SIGNAL_STATUS - status)
-            except OSError:
-                pass  # nobody waits any more
+        with connection, suppress(OSError):  # nobody waits any more
+            send_number(connection, status if status >= 0 else _SIGNAL_STATUS - status)
 
     def _run(self, connection: socket.socket) -> NoReturn:
         """Run one command, in the fork."""

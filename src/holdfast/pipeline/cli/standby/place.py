@@ -26,7 +26,7 @@ def listening_in(folder: Path) -> socket.socket:
 
 
 def connected(environment: Mapping[str, str], patience: float) -> socket.socket | None:
-    """Return a connection to the user's standby, None if there is none. It waits ``patience`` seconds for each reply."""
+    """Return a connection to the user's standby, None if there is none. It waits ``patience`` seconds at a time."""
     folder = server_folder(environment)
     if folder is None:
         return None

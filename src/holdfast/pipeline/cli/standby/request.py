@@ -23,6 +23,7 @@ _LENGTH = struct.Struct("!I")
 _MOST = 16 << 20
 #: Open files: the folder, standard input, output and error.
 _FILES = 4
+_STREAMS = ("stdin", "stdout", "stderr")
 #: Signals that the client passes on.
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -49,7 +50,7 @@ class Request:
             umask,
             os.getpriority(os.PRIO_PROCESS, 0),
             [number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN],
-            [each and (each.encoding, each.errors or "strict") for each in _streams()],
+            [each and (each.encoding, each.errors or "strict") for each in (getattr(sys, name) for name in _STREAMS)],
         )
 
     def send(self, connection: socket.socket) -> None:
@@ -100,16 +101,17 @@ class Request:
         with suppress(PermissionError):  # only root can raise a priority
             os.setpriority(os.PRIO_PROCESS, 0, self.priority)
         for number in PASSED_ON:
-            signal.signal(number, signal.SIG_IGN if number in self.ignored_signals else signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN if signal.SIGINT in self.ignored_signals else signal.default_int_handler)
-        for number, (stream, names) in enumerate(zip(_streams(), self.streams, strict=True)):
+            usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if number in self.ignored_signals else usual)
+        for number, names in enumerate(self.streams):
             if names is not None:
-                stream.reconfigure(encoding=names[0], errors=names[1], line_buffering=number == 2 or os.isatty(number))
+                # The streams of before keep what they know of their own files.
+                lines = number == 2 or os.isatty(number)
+                stream = open(  # noqa: SIM115 - until the end of the process
+                    number, "w" if number else "r", 1 if lines else -1, names[0], names[1], closefd=False
+                )
+                setattr(sys, _STREAMS[number], stream)
         sys.argv[1:] = self.arguments
-
-
-def _streams() -> tuple[Any, Any, Any]:
-    return sys.stdin, sys.stdout, sys.stderr
 
 
 def send_number(connection: socket.socket, number: int) -> None:

@@ -25,7 +25,7 @@ def start_standby(environment: Mapping[str, str], folder: Path, server: int) -> 
         return found
     arguments = [sys.executable, "-m", "holdfast.pipeline.cli.standby", str(folder), str(server)]
     with open(folder / "logs" / "standby.log", "ab") as log:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - this Python, with the user's own folder
             arguments, env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
