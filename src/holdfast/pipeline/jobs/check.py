@@ -48,6 +48,7 @@ from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
 from holdfast.pipeline.jobs.shapes import shapes_of
+from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.rollup import json_path
 from holdfast.pipeline.shapes.patterns import Patterns
@@ -107,7 +108,7 @@ def check(
             messages = kept.count()
         with phase("judging"):
             figures = _figures(_rows(spark, snapshot, kept, judged)) if judged and messages else {}
-        discovered = _discovered(spark, snapshot, kept) if discovers and since is None else []
+        discovered = _discovered(spark, snapshot, kept, messages) if discovers and since is None else []
     finally:
         kept.unpersist()
     found = [
@@ -123,9 +124,10 @@ def check(
     )
 
 
-def _discovered(spark: SparkSession, snapshot: Snapshot, kept: DataFrame) -> list[Finding]:
-    shapes, known = shapes_of(spark, snapshot, kept, Patterns())
-    return list(findings_in(discover(spark, snapshot, kept, shapes, known)))
+def _discovered(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, messages: int) -> list[Finding]:
+    with topic_changes(spark, snapshot) as history:
+        shapes, known = shapes_of(snapshot, kept, Patterns(), history, messages)
+        return list(findings_in(discover(snapshot, kept, shapes, known, history)))
 
 
 def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:

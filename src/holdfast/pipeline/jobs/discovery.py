@@ -33,31 +33,26 @@ from holdfast.pipeline.checks.discovered import (
     Publishers,
     Silent,
 )
-from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.shape_details import HIGHEST, numbers_in
 from holdfast.pipeline.jobs.shapes import with_shape
+from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound
-from holdfast.pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 #: The normal distribution's share of a standard deviation that is a median deviation.
 _NORMAL = 0.6745
-_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at")
 
 
 def discover(
-    spark: SparkSession, snapshot: Snapshot, kept: DataFrame, found: ShapesFound, shapes: Shapes
+    snapshot: Snapshot, kept: DataFrame, found: ShapesFound, shapes: Shapes, history: TopicChanges | None
 ) -> Discovered:
-    """Return the figures. ``kept`` is a table of ``read_shaped``; ``found`` and ``shapes`` are of ``shapes_of``.
-
-    Raises :class:`PipelineError`.
-    """
+    """Return the figures. ``kept`` is a table of ``read_shaped``; ``found`` and ``shapes`` are of ``shapes_of``."""
     texts = {one.number: one.text for one in shapes.shapes}
     shaped = with_shape(kept, shapes).where(F.col("shape") != NO_SHAPE)
     shaped = shaped.select("shape", "topic", "kind", "stored_at", "payload").persist()
@@ -69,8 +64,16 @@ def discover(
             gone = _gone(kept, snapshot.taken_at)
     finally:
         shaped.unpersist()
-    with phase("comparing changes"):
-        chatty, lost, publishers = _of_history(spark, snapshot, shapes, texts)
+    chatty: list[Chatty] = []
+    lost: list[Lost] = []
+    publishers: list[Publishers] = []
+    if history is not None:
+        with phase("comparing changes"):
+            chatty, lost, publishers = (
+                _chatty(history, shapes, texts, snapshot.taken_at),
+                _lost(history),
+                _publishers(history),
+            )
     return Discovered(snapshot.taken_at, malformed, silent, chatty, lost, publishers, far, gone)
 
 
@@ -150,34 +153,18 @@ def _gone(kept: DataFrame, taken_at: int) -> list[Gone]:
     return [Gone(row.client_id, row.messages, row.age, row.topics) for row in rows]
 
 
-def _of_history(
-    spark: SparkSession, snapshot: Snapshot, shapes: Shapes, texts: dict[int, str]
-) -> tuple[list[Chatty], list[Lost], list[Publishers]]:
-    with snapshot.source.transaction() as transaction:
-        there = history_range(transaction)
-    if there.before >= there.last:
-        return [], [], []
-    entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()
-    try:
-        changes = entries.where(F.col("origin") != ChangeOrigin.BASELINE.value)
-        return _chatty(changes, snapshot.taken_at, shapes, texts), _lost(changes), _publishers(changes)
-    finally:
-        entries.unpersist()
-
-
-def _chatty(changes: DataFrame, taken_at: int, shapes: Shapes, texts: dict[int, str]) -> list[Chatty]:
-    by_topic = changes.groupBy("topic").agg(
-        F.count("*").alias("changes"), F.unix_millis(F.min("changed_at")).alias("first")
-    )
-    by_topic = by_topic.persist()
-    topics = with_shape(by_topic, shapes).persist()
+def _chatty(history: TopicChanges, shapes: Shapes, texts: dict[int, str], taken_at: int) -> list[Chatty]:
+    changed = history.by_topic.where(F.col("changes") > 0).select("topic", "changes", "first_change")
+    topics = with_shape(changed, shapes).persist()
     try:
         by_shape = topics.groupBy("shape").agg(
             F.count("*").alias("topics"), F.percentile_approx("changes", 0.9).alias("usual")
         )
         compared = by_shape.where((F.col("shape") != NO_SHAPE) & (F.col("topics") >= SIBLINGS))
         whole = topics.agg(
-            F.count("*").alias("all"), F.percentile_approx("changes", 0.99).alias("most"), F.min("first").alias("since")
+            F.count("*").alias("all"),
+            F.percentile_approx("changes", 0.99).alias("most"),
+            F.min("first_change").alias("since"),
         )
         joined = topics.join(F.broadcast(compared), "shape", "left").crossJoin(F.broadcast(whole))
         # Without siblings, a topic is compared with all others, if they are ten times as many.
@@ -191,7 +178,6 @@ def _chatty(changes: DataFrame, taken_at: int, shapes: Shapes, texts: dict[int, 
         rows = often.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
     finally:
         topics.unpersist()
-        by_topic.unpersist()
     return [
         Chatty(
             row.topic, "" if row.usual is None else texts[row.shape], row.changes, row.than,
@@ -201,11 +187,11 @@ def _chatty(changes: DataFrame, taken_at: int, shapes: Shapes, texts: dict[int, 
     ]  # fmt: skip
 
 
-def _lost(changes: DataFrame) -> list[Lost]:
+def _lost(history: TopicChanges) -> list[Lost]:
     wills = F.col("origin") == ChangeOrigin.WILL.value
-    topics = changes.where(wills).select("topic").distinct()
+    topics = history.by_topic.where("has_will").select("topic")
     order = Window.partitionBy("topic").orderBy("seq")
-    told = changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
+    told = history.changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
     away = told.where(wills & (F.col("op") == ChangeKind.SET.value))
     longest = F.desc(F.coalesce("back", F.current_timestamp()) - F.col("changed_at"))
     rows = away.orderBy(longest, "topic", "seq").limit(LISTED).select(
@@ -214,11 +200,10 @@ def _lost(changes: DataFrame) -> list[Lost]:
     return [Lost(row.topic, row.client_id or "", row["at"], row.back) for row in rows.collect()]
 
 
-def _publishers(changes: DataFrame) -> list[Publishers]:
+def _publishers(history: TopicChanges) -> list[Publishers]:
     order = Window.partitionBy("topic").orderBy("seq")
-    published = changes.where((F.col("op") != ChangeKind.EXPIRE.value) & F.col("client_id").isNotNull())
-    several = published.groupBy("topic").agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
-    several = several.where(F.col("one") != F.col("other")).select("topic")
+    published = history.changes.where((F.col("op") != ChangeKind.EXPIRE.value) & F.col("client_id").isNotNull())
+    several = history.by_topic.where(F.col("one") != F.col("other")).select("topic")
     turns: Any = published.join(several, "topic", "left_semi").withColumn("before", F.lag("client_id").over(order))
     rows = (
         turns.groupBy("topic")

@@ -18,6 +18,7 @@ from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.shape_details import details_of
 from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
+from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.jobs.tree import branches
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import (
@@ -37,7 +38,9 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 #: A prefix is drawn when it has this share of all messages or of all bytes. So each level has at most 800 of them.
 _DRAWN = 1 / 400
@@ -75,13 +78,18 @@ def report(
                 drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
-        shapes, known = shapes_of(spark, snapshot, kept, Patterns())
+        with topic_changes(spark, snapshot) as changes:
+            shapes, known = shapes_of(snapshot, kept, Patterns(), changes, totals.messages)
+            discovered = discover(snapshot, kept, shapes, known, changes)
         with phase("counting changes"):
             history = history_of(spark, snapshot)
         with_pages = [one.shape for one in shapes.shapes[:pages]]
         with phase("looking at values"):
             details = details_of(spark, snapshot, kept, known, with_pages, history)
-        discovered = discover(spark, snapshot, kept, shapes, known)
+        with phase("counting sizes and ages"):
+            sizes, ages, expiry = _bands(kept)
+            largest, oldest = _ends(kept)
+            clients = _clients(kept)
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
@@ -91,16 +99,12 @@ def report(
             details=details,
             branches=drawn,
             stale=stale,
-            # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
-            sizes=_parts(kept, F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1))))),
-            # The number of the last band whose age has been reached.
-            ages=_parts(
-                kept, F.size(F.filter(F.array(*(F.lit(at) for at, _ in AGE_BANDS)), lambda at: at <= F.col("age"))) - 1
-            ),
-            largest=_ones(kept, F.desc("size")),
-            oldest=_ones(kept, F.asc("stored_at")),
-            clients=_clients(kept),
-            expiry=_expiry(kept),
+            sizes=sizes,
+            ages=ages,
+            largest=largest,
+            oldest=oldest,
+            clients=clients,
+            expiry=expiry,
             flow=flow,
             deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
             history=history,
@@ -142,16 +146,55 @@ def _stale(tree: DataFrame, stale_after: int) -> tuple[PrefixTotals, ...]:
     return tuple(PrefixTotals(**row.asDict()) for row in highest[:_LISTED])
 
 
-def _parts(kept: DataFrame, key: Column) -> tuple[BandTotals, ...]:
-    found = kept.groupBy(key.cast("int").alias("key")).agg(F.count("*").alias("messages"), _sum("size").alias("bytes"))
-    return tuple(BandTotals(**row.asDict()) for row in found.orderBy("key").collect())
+def _bands(kept: DataFrame) -> tuple[tuple[BandTotals, ...], tuple[BandTotals, ...], Expiry]:
+    """Count the messages of each size and of each age, and those that expire in each of the next hours, on each of the
+    next days, later, and never: all in one pass, since the driver can add some thousands of rows.
+    """
+    # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
+    size = F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1)))).cast("int").alias("size_key")
+    # The number of the last band whose age has been reached.
+    age = F.size(F.filter(F.array(*(F.lit(at) for at, _ in AGE_BANDS)), lambda at: at <= F.col("age"))) - 1
+    hour, day = F.floor(F.col("left") / _HOUR), F.floor(F.col("left") / (24 * _HOUR))
+    found = kept.groupBy(
+        size,
+        age.cast("int").alias("age_key"),
+        F.when(hour < HOURS, hour).cast("int").alias("hour"),
+        F.when(day >= DAYS, F.lit(DAYS)).otherwise(day).cast("int").alias("day"),
+    ).agg(F.count("*").alias("messages"), _sum("size").alias("bytes"))
+    rows = found.collect()
+    hours, days, never = [0] * HOURS, [0] * (DAYS + 1), 0
+    for row in rows:
+        if row.day is None:
+            never += row.messages
+        else:
+            days[row.day] += row.messages
+        if row.hour is not None:
+            hours[row.hour] += row.messages
+    return (
+        _added(rows, "size_key"),
+        _added(rows, "age_key"),
+        Expiry(tuple(hours), tuple(days[:DAYS]), days[DAYS], never),
+    )
 
 
-def _ones(kept: DataFrame, order: Column) -> tuple[ReportedMessage, ...]:
-    stored = F.unix_millis("stored_at").alias("at")
-    found = kept.select("topic", "client_id", F.col("size").alias("bytes"), stored, "stored_at", "size")
-    rows = found.orderBy(order, "topic").limit(_LISTED).select("topic", "client_id", "bytes", "at").collect()
-    return tuple(ReportedMessage(**row.asDict()) for row in rows)
+def _added(rows: Iterable[Row], key: str) -> tuple[BandTotals, ...]:
+    """Add the rows of each key, in its order."""
+    found: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        messages, bytes_ = found.get(row[key], (0, 0))
+        found[row[key]] = messages + row.messages, bytes_ + row.bytes
+    return tuple(BandTotals(place, *found[place]) for place in sorted(found))
+
+
+def _ends(kept: DataFrame) -> tuple[tuple[ReportedMessage, ...], tuple[ReportedMessage, ...]]:
+    """Return the largest messages, and the oldest ones."""
+    one = F.struct("topic", "client_id", F.col("size").alias("bytes"), F.unix_millis("stored_at").alias("at"))
+    row = kept.agg(
+        F.min_by(one, F.struct(-F.col("size"), "topic"), _LISTED).alias("largest"),
+        F.min_by(one, F.struct("stored_at", "topic"), _LISTED).alias("oldest"),
+    ).collect()[0]
+    largest, oldest = (tuple(ReportedMessage(**each.asDict()) for each in found or ()) for found in row)
+    return largest, oldest
 
 
 def _clients(kept: DataFrame) -> tuple[NamedTotals, ...]:
@@ -160,24 +203,6 @@ def _clients(kept: DataFrame) -> tuple[NamedTotals, ...]:
     )
     rows = found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
     return tuple(NamedTotals(**row.asDict()) for row in rows)
-
-
-def _expiry(kept: DataFrame) -> Expiry:
-    """Count the messages that expire in each of the next hours, on each of the next days, later, and never."""
-    hour, day = F.floor(F.col("left") / _HOUR), F.floor(F.col("left") / (24 * _HOUR))
-    near = F.when(hour < HOURS, hour).cast("int").alias("hour")
-    found = kept.groupBy(near, F.when(day >= DAYS, F.lit(DAYS)).otherwise(day).cast("int").alias("day")).agg(
-        F.count("*").alias("messages")
-    )
-    hours, days, never = [0] * HOURS, [0] * (DAYS + 1), 0
-    for row in found.collect():
-        if row.day is None:
-            never += row.messages
-        else:
-            days[row.day] += row.messages
-        if row.hour is not None:
-            hours[row.hour] += row.messages
-    return Expiry(tuple(hours), tuple(days[:DAYS]), days[DAYS], never)
 
 
 def _sum(column: Any) -> Column:

@@ -14,11 +14,10 @@ from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from holdfast.messages import ChangeOrigin
 from holdfast.pipeline.archive.states import of_general_depth
-from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
+from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
@@ -28,8 +27,7 @@ from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
-from holdfast.pipeline.sources.tables import read_history, read_retained
-from holdfast.retained.history.periods import read_periods
+from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.history.rules import GENERAL, Depth
 
 if TYPE_CHECKING:
@@ -66,7 +64,8 @@ def shapes(
         begin_overwriting(out, overwrite)
     kept = read_shaped(spark, snapshot, topic_filter).persist()
     try:
-        result, _ = shapes_of(spark, snapshot, kept, given, topic_filter)
+        with topic_changes(spark, snapshot, topic_filter) as history:
+            result, _ = shapes_of(snapshot, kept, given, history)
     finally:
         kept.unpersist()
     if out is not None:
@@ -90,18 +89,25 @@ def read_shaped(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "")
 
 
 def shapes_of(
-    spark: SparkSession, snapshot: Snapshot, kept: DataFrame, patterns: Patterns, topic_filter: str = ""
+    snapshot: Snapshot,
+    kept: DataFrame,
+    patterns: Patterns,
+    history: TopicChanges | None,
+    messages: int | None = None,
 ) -> tuple[ShapesFound, Shapes]:
     """Return the figures of the shapes in a table of :func:`read_shaped`, and the shapes themselves.
 
-    The number of changes is that of the topics that match ``topic_filter``.
+    ``history`` has the changes of the same topics. ``messages`` is the length of the table, if it is known.
     """
-    with phase("learning shapes", None if topic_filter else snapshot.messages):
-        learned, found = learn(kept, patterns)
+    if messages is None:
+        with phase("reading"):
+            messages = kept.count()
+    with phase("learning shapes", messages):
+        learned, found = learn(kept, patterns, messages)
     with phase("counting the messages of shapes"):
         rows = _totals(kept, found)
     with phase("counting the changes of shapes"):
-        rates = _rates(spark, snapshot, topic_filter, found)
+        rates = _rates(history, snapshot.taken_at, found)
     totals = tuple(sorted(_merged(rows, found, rates), key=lambda each: (-each.messages, each.shape)))
     result = ShapesFound(
         snapshot.taken_at,
@@ -114,10 +120,13 @@ def shapes_of(
     return result, found
 
 
-def learn(kept: DataFrame, patterns: Patterns, most: int = MOST_LEARNED) -> tuple[int, Shapes]:
-    """Learn shapes from a table with the columns ``topic`` and ``kind``. Return the number of topics learned from."""
+def learn(kept: DataFrame, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[int, Shapes]:
+    """Learn shapes from a table of ``messages`` rows with the columns ``topic`` and ``kind``.
+
+    Return the number of topics learned from, too.
+    """
     learner, learned = Learner(), 0
-    for batch in _part(kept, most).select("topic", "kind").toArrow().to_batches():
+    for batch in _part(kept, messages, most).select("topic", "kind").toArrow().to_batches():
         for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             learned += 1
             if not patterns.learn(topic):
@@ -139,11 +148,11 @@ def with_shape(frame: DataFrame, shapes: Shapes) -> DataFrame:
     return frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers, _NUMBERS)), "topic")
 
 
-def _part(kept: DataFrame, most: int) -> DataFrame:
+def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
     """Return whole branches of the tree with about as many topics: a level has to have its siblings beside it."""
     depths = range(1, _DEEPEST_BRANCH + 1)
     branches = {depth: F.substring_index("topic", "/", depth) for depth in depths}
-    share = -(-kept.count() // most)
+    share = -(-messages // most)
     if share <= 1:
         return kept
     (counts,) = kept.agg(*(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()
@@ -170,41 +179,20 @@ def _totals(kept: DataFrame, found: Shapes) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows.collect()]
 
 
-def _rates(spark: SparkSession, snapshot: Snapshot, topic_filter: str, found: Shapes) -> dict[int, float] | None:
+def _rates(history: TopicChanges | None, taken_at: int, found: Shapes) -> dict[int, float] | None:
     """Return the changes of each shape in a day of the history, None without a history.
 
     Shapes whose topics may have rules of their own in the history are left out: they were recorded for another time.
     """
-    with snapshot.source.transaction() as transaction:
-        there = history_range(transaction)
-        periods = read_periods(transaction.connection.cursor())
-    if there.before >= there.last:
+    if history is None:
         return None
-    begun = [period.complete_since for period in periods]
-    rules = {period.parsed for period in periods}
-    entries = read_history(
-        spark,
-        snapshot.source,
-        to_seq=snapshot.last_seq,
-        topic_filter=topic_filter,
-        columns=("topic", "origin", "changed_at"),
-    )
-    by_topic = (
-        of_general_depth(entries, rules)
-        .groupBy("topic")
-        .agg(
-            F.count_if(F.col("origin") != ChangeOrigin.BASELINE.value).alias("changes"),
-            F.unix_millis(F.min("changed_at")).alias("first"),
-        )
-        .persist()
-    )
-    try:
-        by_shape = with_shape(by_topic, found).groupBy("shape")
-        rows = by_shape.agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
-    finally:
-        by_topic.unpersist()
-    since = min([row.first for row in rows] + [at for at in begun if at is not None], default=snapshot.taken_at)
-    days = max(1, snapshot.taken_at - since) / _DAY
+    begun = [period.complete_since for period in history.periods]
+    rules = {period.parsed for period in history.periods}
+    by_topic = of_general_depth(history.by_topic.select("topic", "changes", "first"), rules)
+    by_shape = with_shape(by_topic, found).groupBy("shape")
+    rows = by_shape.agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
+    since = min([row.first for row in rows] + [at for at in begun if at is not None], default=taken_at)
+    days = max(1, taken_at - since) / _DAY
     rates = {row.shape: row.changes / days for row in rows}
     return {
         number: rates.get(number, 0.0)

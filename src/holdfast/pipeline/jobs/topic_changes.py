@@ -1,0 +1,68 @@
+"""Count the changes of each topic in the history: once for all that shapes and findings need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.database.history_range import history_range
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.sources.tables import read_history
+from holdfast.retained.history.periods import Period, read_periods
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at")
+
+
+@frozen
+class TopicChanges:
+    """The history of a snapshot: its entries without those of baselines, its periods, and a row for each topic.
+
+    A topic has its number of ``changes``, its ``first`` entry (milliseconds since the epoch) and its ``first_change``,
+    whether a Will was published (``has_will``), and two of its publishers, ``one`` and ``other``, which may be the
+    same. A topic with a baseline alone has no changes.
+    """
+
+    changes: DataFrame
+    by_topic: DataFrame
+    periods: tuple[Period, ...]
+
+
+@contextmanager
+def topic_changes(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "") -> Iterator[TopicChanges | None]:
+    """Give the history of the topics that match a Topic Filter; None if there is none.
+
+    Raises :class:`PipelineError`.
+    """
+    with snapshot.source.transaction() as transaction:
+        there = history_range(transaction)
+        periods = read_periods(transaction.connection.cursor())
+    if there.before >= there.last:
+        yield None
+        return
+    entries = read_history(
+        spark, snapshot.source, to_seq=snapshot.last_seq, topic_filter=topic_filter, columns=_NEEDED
+    ).persist()
+    is_change = F.col("origin") != ChangeOrigin.BASELINE.value
+    published = is_change & (F.col("op") != ChangeKind.EXPIRE.value)
+    by_topic = entries.groupBy("topic").agg(
+        F.count_if(is_change).alias("changes"),
+        F.unix_millis(F.min("changed_at")).alias("first"),
+        F.unix_millis(F.min(F.when(is_change, F.col("changed_at")))).alias("first_change"),
+        F.bool_or(F.col("origin") == ChangeOrigin.WILL.value).alias("has_will"),
+        F.min(F.when(published, F.col("client_id"))).alias("one"),
+        F.max(F.when(published, F.col("client_id"))).alias("other"),
+    )
+    by_topic = by_topic.persist()
+    try:
+        yield TopicChanges(entries.where(is_change), by_topic, tuple(periods))
+    finally:
+        by_topic.unpersist()
+        entries.unpersist()
