@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: The signals that end a command.
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Shells add this to the number of the signal.
 _SIGNAL_STATUS = 128
 
@@ -54,7 +55,7 @@ class EndSignals:
     @contextmanager
     def handled(self) -> Iterator[None]:
         """Handle the signals that are not ignored; restore their handlers at the end."""
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        before = {number: signal.getsignal(number) for number in END_SIGNALS}
         self.listen()
         try:
             yield
@@ -65,7 +66,7 @@ class EndSignals:
 
     def listen(self) -> None:
         """Set the handlers, also where another library has replaced them."""
-        for number in _SIGNALS:
+        for number in END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._receive)
 

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
 _PACKAGES = ("grpc", "grpc_status", "pandas")
+#: Nothing listens for other hosts. All commands load the same classes: without isolation, Java compiles them once.
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
 #: Seconds for the server to answer a connection, and to end after SIGTERM.
 _ANSWERS, _ENDS = 0.5, 20.0
 #: Attempts to reach a server that does not answer any more: 4 s together.
@@ -87,7 +93,7 @@ def start_server(environment: MutableMapping[str, str], memory: str | None = Non
         raise PipelineError("there is no folder for the server's files: set HOME or XDG_CACHE_HOME to one of your own")
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     # Properties of Java, so that a user's own settings win.
-    properties = "-Dspark.ui.enabled=false -Dspark.driver.host=127.0.0.1"
+    properties = " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
     options = (java_options(environment, os.getpid()), properties, environment.get("SPARK_SUBMIT_OPTS", ""))
     environment["SPARK_SUBMIT_OPTS"] = " ".join(options)
     if memory is not None:

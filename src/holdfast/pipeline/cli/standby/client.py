@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.cli.signals import END_SIGNALS
 from holdfast.pipeline.cli.standby.place import connected
-from holdfast.pipeline.cli.standby.request import BEGUN, PASSED_ON, Request, receive_number
 from holdfast.pipeline.server_files import chooses_another_spark
 
 #: Seconds that a standby may take to begin.
@@ -28,6 +28,8 @@ def run_by_standby(arguments: Sequence[str]) -> int | None:
     connection = None if chooses_another_spark(os.environ) else connected(os.environ, _BEGINS)
     if connection is None:
         return None
+    from holdfast.pipeline.cli.standby.request import BEGUN, Request, receive_number  # costs more than the above
+
     with connection, _passing_on(connection):
         try:
             with _holding_back():
@@ -52,7 +54,7 @@ def run_by_standby(arguments: Sequence[str]) -> int | None:
 @contextmanager
 def _holding_back() -> Iterator[None]:
     """Hold signals back, which would be passed on in the middle of a request."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     try:
         yield
     finally:
@@ -67,7 +69,7 @@ def _passing_on(connection: socket.socket) -> Iterator[None]:
         with suppress(OSError):  # it has ended, or does not answer
             connection.send(bytes([number]))
 
-    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, receive)

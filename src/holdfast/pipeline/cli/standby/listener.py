@@ -20,26 +20,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import NoReturn
 
+import holdfast.pipeline
 from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.process import run_here
-from holdfast.pipeline.cli.root import COMMANDS
+from holdfast.pipeline.cli.signals import END_SIGNALS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
-from holdfast.pipeline.cli.standby.request import BEGUN, PASSED_ON, Request, send_number
+from holdfast.pipeline.cli.standby.request import BEGUN, Request, send_number
 
-#: Imported when a command begins to use the server; the commands' modules import the rest.
-_USED = (
-    "pandas",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "pyspark.sql.connect.functions",
-    "pyspark.sql.connect.session",
-    "pyspark.sql.connect.udf",
-    "pyspark.sql.streaming",
-    "holdfast.pipeline.spark",
-    "holdfast.pipeline.spark.session",
-)
+#: What PySpark imports when a command begins to use the server.
+_USED_BY_PYSPARK = ("grpc._channel", "ipykernel", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.tvf")
 #: Seconds that a client may take to send its request.
 _SENDS = 5.0
 #: What a shell says of a process that a signal has ended: this, and the signal's number.
@@ -53,10 +45,10 @@ def listen(folder: Path, server: int) -> None:
 
 
 def _import_all() -> None:
-    for module, _ in COMMANDS.values():
-        import_module(f"holdfast.pipeline.cli.commands.{module}")
-    for name in _USED:
-        import_module(name)
+    own = (each.name for each in walk_packages(holdfast.pipeline.__path__, "holdfast.pipeline."))
+    for name in (*own, *_USED_BY_PYSPARK):
+        with suppress(ModuleNotFoundError):  # of an optional package
+            import_module(name)
     gc.collect()
     gc.freeze()  # the forks share these objects: a collection must not touch them
 
@@ -147,7 +139,7 @@ def _raise_signals(connection: socket.socket) -> None:
         except OSError:
             received = b""
         number = received[0] if received else signal.SIGTERM
-        if number in PASSED_ON:
+        if number in END_SIGNALS:
             os.kill(os.getpid(), number)
         if not received:
             return

@@ -15,6 +15,8 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from holdfast.pipeline.cli.signals import END_SIGNALS
+
 #: The reply before the command begins. If none comes, nothing has been done.
 BEGUN = -1
 _NUMBER = struct.Struct("!i")
@@ -24,8 +26,6 @@ _MOST = 16 << 20
 #: Open files: the folder, standard input, output and error.
 _FILES = 4
 _STREAMS = ("stdin", "stdout", "stderr")
-#: Signals that the client passes on.
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @frozen
@@ -49,7 +49,7 @@ class Request:
             dict(os.environ),
             umask,
             os.getpriority(os.PRIO_PROCESS, 0),
-            [number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN],
+            [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
             [each and (each.encoding, each.errors or "strict") for each in (getattr(sys, name) for name in _STREAMS)],
         )
 
@@ -100,7 +100,7 @@ class Request:
         os.umask(self.umask)
         with suppress(PermissionError):  # only root can raise a priority
             os.setpriority(os.PRIO_PROCESS, 0, self.priority)
-        for number in PASSED_ON:
+        for number in END_SIGNALS:
             usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, signal.SIG_IGN if number in self.ignored_signals else usual)
         for number, names in enumerate(self.streams):
