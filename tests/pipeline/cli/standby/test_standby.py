@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from attrs import frozen
@@ -167,21 +169,38 @@ def test_without_a_standby_commands_run_as_usual(settings: dict[str, str], tmp_p
     assert run(gone, "tree", "--depth", "x", cwd=tmp_path)[0] == 2
 
 
+def test_other_systems_have_no_standby(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening_in(folder_in(settings)):
+        monkeypatch.setattr("sys.platform", "darwin")
+        assert connected(settings, PATIENCE) is None
+
+
+def no_room() -> int:
+    raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("_installed_files", lambda _=None: {"a.py": 2}), ("peer", lambda _: (1, os.geteuid() + 1))]
+    ("name", "value"),
+    [
+        ("_installed_files", lambda _=None: {"a.py": 2}),
+        ("peer", lambda _: (1, os.geteuid() + 1)),
+        ("os.fork", no_room),
+    ],
 )
 def test_a_standby_declines(
     settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
-    """If the installed package has changed, or another user asks."""
-    listening = listening_in(folder_in(settings))
+    """If the installed package has changed, another user asks, or there is no room for a process."""
     reading, writing = os.pipe()
-    standby = Listener(listening, reading)
+    standby = Listener(listening_in(folder_in(settings)), reading)
     client = connected(settings, PATIENCE)
     assert client is not None
-    monkeypatch.setattr(module, name, value)
-    os.close(writing)  # as if the server had ended
-    standby.run()
+    monkeypatch.setattr(f"{module.__name__}.{name}", value)
+    running = Thread(target=standby.run)
+    running.start()
     with client:
         assert receive_number(client) is None
+    os.close(writing)  # as if the server had ended
+    running.join(PATIENCE)
+    assert not running.is_alive()
     os.close(reading)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import select
 import selectors
 import signal
 import socket
@@ -61,8 +60,8 @@ class Listener:
         self._server = server
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._selector = selectors.DefaultSelector()
-        self._selector.register(listening, select.POLLIN)
-        self._selector.register(server, select.POLLIN)
+        self._selector.register(listening, selectors.EVENT_READ)
+        self._selector.register(server, selectors.EVENT_READ)
         self._files = _installed_files()
         self._ends = False
 
@@ -73,13 +72,14 @@ class Listener:
                 if key.fileobj is self._listening:
                     self._accept()
                 elif key.fileobj == self._server:
-                    self._end()
+                    self._ends = True
                 else:
                     self._report(key.fd)
+            if self._ends:
+                self._stop_listening()
 
-    def _end(self) -> None:
-        if not self._ends:
-            self._ends = True
+    def _stop_listening(self) -> None:
+        if self._listening.fileno() >= 0:
             self._selector.unregister(self._listening)
             self._selector.unregister(self._server)
             self._listening.close()
@@ -91,14 +91,18 @@ class Listener:
             return
         if self._files != _installed_files(self._files):
             connection.close()
-            self._end()
+            self._ends = True
             return
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:  # no memory, or too many processes: the client runs the command itself
+            connection.close()
+            return
         if not process:
             self._run(connection)
         ended = os.pidfd_open(process)
         self._running[ended] = process, connection
-        self._selector.register(ended, select.POLLIN)
+        self._selector.register(ended, selectors.EVENT_READ)
 
     def _report(self, ended: int) -> None:
         self._selector.unregister(ended)

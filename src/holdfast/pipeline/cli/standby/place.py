@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,8 @@ def listening_in(folder: Path) -> socket.socket:
 
 def connected(environment: Mapping[str, str], patience: float) -> socket.socket | None:
     """Return a connection to the user's standby, None if there is none. It waits ``patience`` seconds at a time."""
-    folder = server_folder(environment)
+    # A server needs Linux, too.
+    folder = server_folder(environment) if sys.platform == "linux" else None
     if folder is None:
         return None
     found = socket.socket(socket.AF_UNIX)
