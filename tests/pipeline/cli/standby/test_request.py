@@ -75,3 +75,10 @@ def test_a_process_takes_the_place_of_another_one(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [
         ["tree", "--json"], "input", str(tmp_path), 0o027, "2", False, priority, [signal.SIGHUP], "ascii", "XYZ",
     ]  # fmt: skip
+
+
+def test_a_process_with_libraries_of_its_own_is_not_replaced() -> None:
+    """Python has read PYTHONPATH at its start."""
+    request = Request([], {**os.environ, "PYTHONPATH": "/elsewhere"}, 0o022, 0, [], [None, None, None])
+    with pytest.raises(ValueError, match="new process"):
+        request.take_place([])

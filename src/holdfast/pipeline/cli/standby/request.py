@@ -25,6 +25,8 @@ _LENGTH = struct.Struct("!I")
 _MOST = 16 << 20
 #: Open files: the folder, standard input, output and error.
 _FILES = 4
+#: Variables that only a new process obeys.
+_READ_AT_START = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "LD_LIBRARY_PATH", "LD_PRELOAD")
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -88,7 +90,9 @@ class Request:
         return cls(**fields), files
 
     def take_place(self, files: Sequence[int]) -> None:
-        """Give this process what the request has. Raises :class:`OSError`."""
+        """Give this process what the request has. Raises :class:`OSError`; :class:`ValueError` if it cannot have it."""
+        if any(self.environment.get(name) != os.environ.get(name) for name in _READ_AT_START):
+            raise ValueError("only a new process obeys these variables")
         os.fchdir(files[0])
         for number, file in enumerate(files[1:]):
             os.dup2(file, number)
