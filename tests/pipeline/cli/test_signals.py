@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 
-from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from holdfast.pipeline.cli.signals import END_SIGNALS, EndedBySignal, EndSignals
 
 
-@pytest.fixture(autouse=True)
-def not_ignored() -> Iterator[None]:
-    """Make sure that no signal is ignored, as it would be under nohup."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", END_SIGNALS)
 def test_the_first_signal_ends_the_running_work(number: signal.Signals) -> None:
     """With the status that shells expect; the earlier handlers are restored."""
     before = signal.getsignal(number)

@@ -141,7 +141,7 @@ def opening(pids: set[int]) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command(waiting: subprocess.Popen[str], number: signal.Signals) -> None:
     waiting.send_signal(number)
-    _, explained = waiting.communicate(timeout=PATIENCE)
+    _, explained = waiting.communicate(timeout=60)
     assert (waiting.returncode, explained) == (128 + number, f"ended by {number.name}\n")
 
 
