@@ -64,7 +64,7 @@ def shapes(
         begin_overwriting(out, overwrite)
     kept = read_shaped(spark, snapshot, topic_filter).persist()
     try:
-        with topic_changes(spark, snapshot, topic_filter) as history:
+        with topic_changes(spark, snapshot, topic_filter, reads_changes=False) as history:
             result, _ = shapes_of(snapshot, kept, given, history)
     finally:
         kept.unpersist()

@@ -36,8 +36,12 @@ class TopicChanges:
 
 
 @contextmanager
-def topic_changes(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "") -> Iterator[TopicChanges | None]:
+def topic_changes(
+    spark: SparkSession, snapshot: Snapshot, topic_filter: str = "", reads_changes: bool = True
+) -> Iterator[TopicChanges | None]:
     """Give the history of the topics that match a Topic Filter; None if there is none.
+
+    Spark keeps the entries if the caller ``reads_changes``, and not only the row of each topic.
 
     Raises :class:`PipelineError`.
     """
@@ -47,9 +51,9 @@ def topic_changes(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "
     if there.before >= there.last:
         yield None
         return
-    entries = read_history(
-        spark, snapshot.source, to_seq=snapshot.last_seq, topic_filter=topic_filter, columns=_NEEDED
-    ).persist()
+    entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, topic_filter=topic_filter, columns=_NEEDED)
+    if reads_changes:
+        entries = entries.persist()
     is_change = F.col("origin") != ChangeOrigin.BASELINE.value
     published = is_change & (F.col("op") != ChangeKind.EXPIRE.value)
     by_topic = entries.groupBy("topic").agg(
@@ -65,4 +69,5 @@ def topic_changes(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "
         yield TopicChanges(entries.where(is_change), by_topic, tuple(periods))
     finally:
         by_topic.unpersist()
-        entries.unpersist()
+        if reads_changes:
+            entries.unpersist()
