@@ -4,7 +4,7 @@ A server belongs to a Python environment, since its workers are processes of tha
 
     ~/.cache/holdfast/server-5d1c0a9e/server.json    {"port": 15002, "token": "...", "pid": 731, ...}
     ~/.cache/holdfast/server-5d1c0a9e/commands       the socket of the process that runs commands
-    ~/.cache/holdfast/server-5d1c0a9e/logs/          what Spark logs
+    ~/.cache/holdfast/server-5d1c0a9e/logs/          the log of Spark
 """
 
 from __future__ import annotations

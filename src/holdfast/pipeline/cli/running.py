@@ -72,23 +72,26 @@ def _progress(name: str) -> AbstractContextManager[None]:
 @contextmanager
 def named_job(name: str) -> Iterator[None]:
     """Have the progress of the command that runs inside tell the name of a job."""
-    meta = click.get_current_context().meta
-    meta[_JOB] = name
-    try:
+    with _kept(_JOB, name):
         yield
-    finally:
-        del meta[_JOB]
 
 
 @contextmanager
 def shared_by_jobs(start: Callable[[], SparkSession]) -> Iterator[None]:
     """Have all commands that run inside use the Spark that ``start`` starts; it starts when the first one needs it."""
+    with _kept(_SHARED, start):
+        yield
+
+
+@contextmanager
+def _kept(key: str, value: object) -> Iterator[None]:
+    """Have the commands that run inside find a value in Click's context."""
     meta = click.get_current_context().meta
-    meta[_SHARED] = start
+    meta[key] = value
     try:
         yield
     finally:
-        del meta[_SHARED]
+        del meta[key]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from types import FrameType
 #: The signals that end a command.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Shells add this to the number of the signal.
-_SIGNAL_STATUS = 128
+SIGNAL_STATUS = 128
 
 
 class EndedBySignal(BaseException):
@@ -41,7 +41,7 @@ class EndSignals:
     @property
     def status(self) -> int:
         """The exit status after a signal."""
-        return _SIGNAL_STATUS + self._first
+        return SIGNAL_STATUS + self._first
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Phases of a job: what it does now, and how much of that is done.
+"""Phases of a job, each with its progress.
 
     with phase("merging", total=20_000) as merging:
         for chunk in chunks:
@@ -58,7 +58,7 @@ class Figures:
 
 @define(eq=False)
 class Phase:
-    """What a job does now; ``unit`` is a plural. Other threads may read it."""
+    """A part of a job; ``unit`` is a plural. Other threads may read it."""
 
     name: str
     unit: str
@@ -82,18 +82,18 @@ class Phase:
             self.total = total
 
     def figures(self) -> Figures:
-        """Return what is known now."""
+        """Return the present figures."""
         found = None
         if self._look is not None:
             try:
                 found = self._look()
-            except Exception:  # noqa: BLE001 - figures are a courtesy: what they need may end at any moment
+            except Exception:  # noqa: BLE001 - figures are a courtesy: Spark or the database may end at any moment
                 self._look = None
         done, total = found if found is not None else (self._done, self.total)
         return Figures(self.name, self.unit, done, total, self._clock() - self._begun)
 
     def figures_with(self, tasks: Tasks | None) -> Figures:
-        """Return what is known now, from Spark's ``tasks`` if the job itself knows nothing."""
+        """Return the present figures: those of Spark's ``tasks`` if the job itself has none."""
         own = self.figures()
         if own.done or tasks is None:
             return own
@@ -113,7 +113,7 @@ class Phases:
         self._open: list[Phase] = []
 
     def figures(self) -> Figures | None:
-        """Return what is known of the innermost phase; None outside of all."""
+        """Return the figures of the innermost phase; None outside of all phases."""
         phases = tuple(self._open)
         if not phases:
             return None

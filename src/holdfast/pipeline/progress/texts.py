@@ -12,7 +12,7 @@ BYTES = "bytes"
 
 
 def amount_text(figures: Figures) -> str:
-    """Return what is done, and of how much: "120,000 of 400,000 rows (30 %)". Empty if nothing is known."""
+    """Return the amount: "120,000 of 400,000 rows (30 %)". Empty if it is unknown."""
     if figures.total is None:
         return _counted(figures.done, figures.unit) if figures.done else ""
     done = size(figures.done) if figures.unit == BYTES else number(figures.done)
@@ -37,7 +37,7 @@ def line(job: str, figures: Figures) -> str:
 
 
 def json_line(job: str, figures: Figures) -> str:
-    """Return the same for programs. What is unknown is null."""
+    """Return the same for programs. An unknown figure is null."""
     rate, left = figures.rate, figures.seconds_left
     content = {
         "job": job, "phase": figures.name, "unit": figures.unit, "done": figures.done, "total": figures.total,

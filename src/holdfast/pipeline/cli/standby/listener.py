@@ -1,8 +1,7 @@
 """The process that waits for commands, and runs each in a fork of itself.
 
-It has one thread, and has opened no connection: so a fork has nothing that it shares with others but what it has
-imported. It ends with the Spark server. When the installed package has changed, it declines: its forks would run what
-was there before.
+It has one thread, and has opened no connection: its forks share the imported modules only. It ends with the Spark
+server. When the installed package has changed, it declines: its forks would run the old code.
 """
 
 from __future__ import annotations
@@ -25,16 +24,14 @@ from typing import NoReturn
 import holdfast.pipeline
 from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.process import run_here
-from holdfast.pipeline.cli.signals import END_SIGNALS
+from holdfast.pipeline.cli.signals import END_SIGNALS, SIGNAL_STATUS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
 from holdfast.pipeline.cli.standby.request import BEGUN, Request, send_number
 
-#: What PySpark imports when a command begins to use the server.
+#: PySpark imports these modules when a command begins to use the server.
 _USED_BY_PYSPARK = ("grpc._channel", "ipykernel", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.tvf")
 #: Seconds that a client may take to send its request.
 _SENDS = 5.0
-#: What a shell says of a process that a signal has ended: this, and the signal's number.
-_SIGNAL_STATUS = 128
 
 
 def listen(folder: Path, server: int) -> None:
@@ -110,7 +107,7 @@ class Listener:
         process, connection = self._running.pop(ended)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         with connection, suppress(OSError):  # nobody waits any more
-            send_number(connection, status if status >= 0 else _SIGNAL_STATUS - status)
+            send_number(connection, status if status >= 0 else SIGNAL_STATUS - status)
 
     def _run(self, connection: socket.socket) -> NoReturn:
         """Run one command, in the fork."""

@@ -1,4 +1,4 @@
-"""What the standby needs to run a command as if its user's shell had started it; and its reply."""
+"""A command for the standby, with all that its user's shell gave it; and the reply."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Request:
         return cls(**fields), files
 
     def take_place(self, files: Sequence[int]) -> None:
-        """Give this process what the request has. Raises :class:`OSError`; :class:`ValueError` if it cannot have it."""
+        """Give this process the place of the client. Raises :class:`OSError` or :class:`ValueError`."""
         if any(self.environment.get(name) != os.environ.get(name) for name in _READ_AT_START):
             raise ValueError("only a new process obeys these variables")
         os.fchdir(files[0])
@@ -109,7 +109,7 @@ class Request:
             signal.signal(number, signal.SIG_IGN if number in self.ignored_signals else usual)
         for number, names in enumerate(self.streams):
             if names is not None:
-                # The streams of before keep what they know of their own files.
+                # A stream remembers the position in its file: a new file needs a new stream.
                 lines = number == 2 or os.isatty(number)
                 stream = open(  # noqa: SIM115 - until the end of the process
                     number, "w" if number else "r", 1 if lines else -1, names[0], names[1], closefd=False
