@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 #: The signals that end a command.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Shells add this to the number of the signal.
 SIGNAL_STATUS = 128
+#: Seconds until a signal's exception is raised again, after it was lost where Python ignores exceptions.
+_AGAIN = 0.01
 
 
 class EndedBySignal(BaseException):
@@ -22,11 +29,15 @@ class EndSignals:
 
     The first signal raises :class:`EndedBySignal` wherever the process is. After :meth:`finish_first` it is only noted,
     so that the job can finish, and the second signal raises. Later signals raise again.
+
+    Python ignores exceptions in destructors and in callbacks of weak references and of C. An exception of a signal that
+    is lost there is raised again a moment later, by SIGALRM. A command that ends before that moment is interrupted too.
     """
 
     def __init__(self) -> None:
         self._received: list[int] = []
         self._ignored_at_first = 0
+        self._report_ignored = sys.unraisablehook
 
     @property
     def received(self) -> bool:
@@ -55,11 +66,21 @@ class EndSignals:
     @contextmanager
     def handled(self) -> Iterator[None]:
         """Handle the signals that are not ignored; restore their handlers at the end."""
-        before = {number: signal.getsignal(number) for number in END_SIGNALS}
+        before = {number: signal.getsignal(number) for number in (*END_SIGNALS, signal.SIGALRM)}
         self.listen()
+        signal.signal(signal.SIGALRM, self._raise_again)
+        self._report_ignored, sys.unraisablehook = sys.unraisablehook, self._ignored
         try:
             yield
+            if self.interrupted:
+                raise EndedBySignal
+        except SystemExit:  # Click ends each command with this
+            if self.interrupted:
+                raise EndedBySignal from None
+            raise
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = self._report_ignored
             for number, handler in before.items():
                 if handler is not None:  # Python cannot restore a handler that it did not set
                     signal.signal(number, handler)
@@ -78,3 +99,12 @@ class EndSignals:
         self._received.append(number)
         if self.interrupted:
             raise EndedBySignal
+
+    def _ignored(self, ignored: UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, EndedBySignal):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        else:
+            self._report_ignored(ignored)
+
+    def _raise_again(self, _number: int, _frame: FrameType | None) -> None:
+        raise EndedBySignal
