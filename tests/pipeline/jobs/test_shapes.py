@@ -15,6 +15,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.payload_kinds import kind_of
 from holdfast.pipeline.jobs.shapes import learn, shapes
+from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
@@ -104,9 +105,10 @@ def test_changes_a_day_are_unknown_for_topics_with_rules_of_their_own(spark: Spa
         past.close()
         with snapshot_of(filled.url) as snapshot:
             found = shapes(spark, snapshot, patterns=[f"{name}/{{n}}/a" for name in ("noise", "long", "plain")])
-            history = history_of(spark, snapshot)
+            with topic_changes(spark, snapshot) as changes:
+                assert changes is not None
+                history = history_of(snapshot, changes)
     rates = {each.topic_filter: each.changes_a_day for each in found.shapes}
     assert [name for name, rate in sorted(rates.items()) if rate is None] == ["long/+/a", "noise/+/a"]
     assert rates["plain/+/a"]
-    assert history is not None
     assert (history.retained, history.untouched, history.apart) == (3, 3, ("long/#", "noise/#"))

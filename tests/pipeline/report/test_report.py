@@ -14,6 +14,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
 from holdfast.pipeline.jobs.history_figures import busiest, history_of, step_of
 from holdfast.pipeline.jobs.report import report
+from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, database, message
@@ -100,7 +101,6 @@ def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouc
     with recorded.store() as store:
         store.cap_expiry(20 * 365 * 24 * HOUR, True, "", 100)
     history = _history(spark, recorded)
-    assert history is not None
     assert (history.retained, history.untouched, history.untouched_topics) == (1, 1, ("kept",))
 
 
@@ -166,5 +166,5 @@ def _prepared(filled: Filled) -> Filled:
 
 
 def _history(spark: SparkSession, filled: Filled) -> History | None:
-    with snapshot_of(filled.url) as snapshot:
-        return history_of(spark, snapshot)
+    with snapshot_of(filled.url) as snapshot, topic_changes(spark, snapshot) as changes:
+        return None if changes is None else history_of(snapshot, changes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -37,12 +39,9 @@ def has_depth(rules: Rules, wanted: Callable[[Depth], bool]) -> Column:
     return found
 
 
-def of_general_depth(entries: DataFrame, rules: Iterable[Rules]) -> DataFrame:
-    """Return the entries of topics that none of the rules keeps for a time of their own, or leaves out."""
-    for each in rules:
-        if each.rules:
-            entries = entries.where(has_depth(each, _is_general))
-    return entries
+def has_general_depth(rules: Iterable[Rules]) -> Column:
+    """Return whether none of the rules keeps the topic of a row for a time of its own, or leaves it out."""
+    return reduce(and_, (has_depth(each, _is_general) for each in rules if each.rules), F.lit(True))
 
 
 def _is_general(depth: Depth) -> bool:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.pipeline.archive.states import newest_of, of_general_depth
-from holdfast.pipeline.database.history_range import history_range
+from holdfast.messages import ChangeKind
+from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.jobs.tree import prefixes
 from holdfast.pipeline.report.figures import ChangeStep, History, NamedTotals
-from holdfast.pipeline.sources.tables import read_history
-from holdfast.retained.history.entry_rules import retained_sql
-from holdfast.retained.history.periods import read_periods
 from holdfast.retained.history.rules import GENERAL
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
 
-_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "expires_at", "size")
 _LISTED = 12
 #: Lengths of a step of time, in seconds. The report uses the first length that needs at most ``_MOST_STEPS`` steps.
 _STEPS = (60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -29,53 +25,38 @@ _MOST_STEPS = 72
 #: Changes are counted for prefixes of up to so many levels, and listed for those with this share of all changes.
 _PREFIX_LEVELS = 5
 _LEAST_SHARE = 1 / 400
+#: No kind has more rows: a level has at most 400 prefixes with that share.
+_MOST_ROWS = _PREFIX_LEVELS * 400
+_STEP, _CLIENT, _PREFIX = "step", "client", "prefix"
+_PLACES = "array<struct<kind: string, at: bigint, name: string>>"
+_KINDS = ((ChangeKind.SET, "sets"), (ChangeKind.CLEAR, "clears"), (ChangeKind.EXPIRE, "expires"))
 
 
-def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
-    """Return the figures of a snapshot's history; None for a history without entries."""
-    with snapshot.source.transaction() as transaction:
-        there = history_range(transaction)
-        periods = read_periods(transaction.connection.cursor())
-    if there.before >= there.last:
-        return None
-    entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()
-    try:
-        # A baseline describes messages that were retained before: its entries are no changes.
-        is_change = F.col("origin") != ChangeOrigin.BASELINE.value
-        changes = entries.where(is_change)
-        changed_at = F.when(is_change, F.col("changed_at"))
-        first, last, count, first_change, last_change = entries.agg(
-            F.unix_millis(F.min("changed_at")),
-            F.unix_millis(F.max("changed_at")),
-            F.count_if(is_change),
-            F.unix_millis(F.min(changed_at)),
-            F.unix_millis(F.max(changed_at)),
-        ).collect()[0]
-        since = min([first, *(period.since for period in periods if period.since is not None)])
-        until = max(last, snapshot.taken_at)
-        step = step_of((until - since) // 1000)
-        rules = {period.parsed for period in periods if period.rules}
-        retained, untouched, names = _untouched(of_general_depth(entries, rules), snapshot.taken_at)
-        apart = {rule.topic_filter for each in rules for rule in each.rules if rule.depth is not GENERAL}
-        return History(
-            since=since,
-            until=until,
-            first_change=since if first_change is None else first_change,
-            last_change=until if last_change is None else last_change,
-            step=step,
-            changes=count,
-            churn=_churn(changes, step),
-            # An expiry has no publisher.
-            clients=_most(changes.where(F.col("op") != ChangeKind.EXPIRE.value), F.col("client_id")),
-            prefixes=_prefixes(changes, count),
-            topics=_most(changes, F.col("topic")),
-            retained=retained,
-            untouched=untouched,
-            untouched_topics=names,
-            apart=tuple(sorted(apart)[:_LISTED]),
-        )
-    finally:
-        entries.unpersist()
+def history_of(snapshot: Snapshot, history: TopicChanges) -> History:
+    """Return the figures of a snapshot's history, in two passes."""
+    rules = {period.parsed for period in history.periods if period.rules}
+    row = _whole(history.by_topic, has_general_depth(rules))
+    since = min([row.first, *(period.since for period in history.periods if period.since is not None)])
+    until = max(row.last, snapshot.taken_at)
+    step = step_of((until - since) // 1000)
+    counted = _counted(history.changes, step, row.changes)
+    apart = {rule.topic_filter for each in rules for rule in each.rules if rule.depth is not GENERAL}
+    return History(
+        since=since,
+        until=until,
+        first_change=since if row.first_change is None else row.first_change,
+        last_change=until if row.last_change is None else row.last_change,
+        step=step,
+        changes=row.changes,
+        churn=tuple(ChangeStep(each.at, each.sets, each.clears, each.expires, each.bytes) for each in counted(_STEP)),
+        clients=tuple(_named(each) for each in counted(_CLIENT)[:_LISTED]),
+        prefixes=busiest([_named(each) for each in counted(_PREFIX)], row.changes),
+        topics=tuple(_named(each) for each in row.most or ()),
+        retained=row.retained,
+        untouched=row.untouched,
+        untouched_topics=tuple(row.untouched_topics or ()),
+        apart=tuple(sorted(apart)[:_LISTED]),
+    )
 
 
 def step_of(seconds: int) -> int:
@@ -84,28 +65,63 @@ def step_of(seconds: int) -> int:
     return next(fitting, -(-seconds // _MOST_STEPS // 86_400) * 86_400)
 
 
-def _churn(changes: DataFrame, step: int) -> tuple[ChangeStep, ...]:
+def _whole(by_topic: DataFrame, is_general: Column) -> Row:
+    """Return the figures of all topics in one row. Topics with rules of their own do not count as retained."""
+    once = F.col("kept") & (F.col("times") == 1)
+    topics = by_topic.withColumn("kept", F.col("retained") & is_general).withColumn("once", once)
+    topics = topics.withColumn(
+        "totals", F.struct(F.col("topic").alias("name"), F.col("changes").alias("messages"), "bytes")
+    )
+    return topics.agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.sum("changes").alias("changes"),
+        F.min("first_change").alias("first_change"),
+        F.max("last_change").alias("last_change"),
+        F.count_if("kept").alias("retained"),
+        F.count_if("once").alias("untouched"),
+        F.expr(f"min_by(topic, first_seq, {_LISTED}) FILTER (WHERE once)").alias("untouched_topics"),
+        F.expr(f"min_by(totals, struct(-changes, topic), {_LISTED}) FILTER (WHERE changes > 0)").alias("most"),
+    ).collect()[0]
+
+
+def _counted(changes: DataFrame, step: int, whole: int) -> Callable[[str], list[Row]]:
+    """Count the changes of each step, of each publisher, and below each prefix, in one pass.
+
+    Return a function of these kinds. Steps are in the order of time, the others in that of their changes.
+    """
     length = step * 1000
     at = (F.floor(F.unix_millis("changed_at") / length) * length).cast("long")
-    kinds = ((ChangeKind.SET, "sets"), (ChangeKind.CLEAR, "clears"), (ChangeKind.EXPIRE, "expires"))
-    found = changes.groupBy(at.alias("at")).agg(
-        *(F.count_if(F.col("op") == kind.value).alias(name) for kind, name in kinds), F.sum("size").alias("bytes")
+    no_time, no_name = F.lit(None).cast("long").alias("at"), F.lit(None).cast("string").alias("name")
+    # An expiry has no publisher.
+    publisher = F.array(F.struct(F.lit(_CLIENT).alias("kind"), no_time, F.col("client_id").alias("name")))
+    counted = F.concat(
+        F.array(F.struct(F.lit(_STEP).alias("kind"), at.alias("at"), no_name)),
+        F.when(F.col("op") == ChangeKind.EXPIRE.value, F.array().cast(_PLACES)).otherwise(publisher),
+        F.transform(
+            prefixes(F.col("topic"), _PREFIX_LEVELS),
+            lambda name: F.struct(F.lit(_PREFIX).alias("kind"), no_time, name.alias("name")),
+        ),
     )
-    return tuple(ChangeStep(**row.asDict()) for row in found.orderBy("at").collect())
-
-
-def _most(changes: DataFrame, name: Column) -> tuple[NamedTotals, ...]:
-    found = changes.groupBy(name.alias("name")).agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
-    return tuple(
-        NamedTotals(**row.asDict()) for row in found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
+    found = (
+        changes.select("op", "size", F.inline(counted))
+        .groupBy("kind", "at", "name")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            *(F.count_if(F.col("op") == kind.value).alias(name) for kind, name in _KINDS),
+        )
     )
+    found = found.where((F.col("kind") != _PREFIX) | (F.col("messages") >= whole * _LEAST_SHARE))
+    one = F.struct("at", "name", "messages", "bytes", *(name for _, name in _KINDS))
+    order = F.struct("at", -F.col("messages"), "name")
+    rows = found.groupBy("kind").agg(F.min_by(one, order, _MOST_ROWS).alias("rows")).collect()
+    by_kind = {row.kind: row.rows for row in rows}
+    return lambda kind: by_kind.get(kind, [])
 
 
-def _prefixes(changes: DataFrame, whole: int) -> tuple[NamedTotals, ...]:
-    exploded = changes.select(F.explode(prefixes(F.col("topic"), _PREFIX_LEVELS)).alias("name"), "size")
-    found = exploded.groupBy("name").agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
-    rows = found.where(F.col("messages") >= whole * _LEAST_SHARE).collect()
-    return busiest([NamedTotals(**row.asDict()) for row in rows], whole)
+def _named(row: Row) -> NamedTotals:
+    return NamedTotals(row.name, row.messages, row.bytes)
 
 
 def busiest(found: Sequence[NamedTotals], whole: int) -> tuple[NamedTotals, ...]:
@@ -129,19 +145,3 @@ def busiest(found: Sequence[NamedTotals], whole: int) -> tuple[NamedTotals, ...]
         else:
             chosen.append(one)
     return tuple(sorted(chosen, key=lambda one: (-one.messages, one.name or ""))[:_LISTED])
-
-
-def _untouched(entries: DataFrame, taken_at: int) -> tuple[int, int, tuple[str, ...]]:
-    """Return the number of retained topics, the number of those stored only once, and the first of these topics."""
-    # An override moves the expiry of a stored message. The message is not stored again.
-    stored = (F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.OVERRIDE.value)
-    times = entries.groupBy("topic").agg(F.count_if(stored).alias("times"), F.min("seq").alias("first"))
-    retained = newest_of(entries).where(retained_sql(f"timestamp_millis({taken_at})")).select("topic")
-    kept = times.join(retained, "topic", "left_semi").persist()
-    try:
-        once = F.col("times") == 1
-        count, untouched = kept.agg(F.count("*"), F.count_if(once)).collect()[0]
-        names = kept.where(once).orderBy("first").limit(_LISTED).select("topic").collect()
-        return count, untouched, tuple(row.topic for row in names)
-    finally:
-        kept.unpersist()

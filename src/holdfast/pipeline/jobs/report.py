@@ -81,8 +81,8 @@ def report(
         with topic_changes(spark, snapshot) as changes:
             shapes, known = shapes_of(snapshot, kept, Patterns(), changes, totals.messages)
             discovered = discover(snapshot, kept, shapes, known, changes)
-        with phase("counting changes"):
-            history = history_of(spark, snapshot)
+            with phase("counting changes"):
+                history = None if changes is None else history_of(snapshot, changes)
         with_pages = [one.shape for one in shapes.shapes[:pages]]
         with phase("looking at values"):
             details = details_of(spark, snapshot, kept, known, with_pages, history)

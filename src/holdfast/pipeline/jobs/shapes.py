@@ -14,7 +14,7 @@ from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from holdfast.pipeline.archive.states import of_general_depth
+from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
@@ -188,7 +188,7 @@ def _rates(history: TopicChanges | None, taken_at: int, found: Shapes) -> dict[i
         return None
     begun = [period.complete_since for period in history.periods]
     rules = {period.parsed for period in history.periods}
-    by_topic = of_general_depth(history.by_topic.select("topic", "changes", "first"), rules)
+    by_topic = history.by_topic.where(has_general_depth(rules)).select("topic", "changes", "first")
     by_shape = with_shape(by_topic, found).groupBy("shape")
     rows = by_shape.agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
     since = min([row.first for row in rows] + [at for at in begun if at is not None], default=taken_at)

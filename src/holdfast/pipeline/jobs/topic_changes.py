@@ -1,4 +1,4 @@
-"""Count the changes of each topic in the history: once for all that shapes and findings need."""
+"""Count the changes of each topic in the history: once for shapes, findings and the figures of changes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.sources.tables import read_history
+from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import Period, read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at")
+_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "expires_at", "size")
 
 
 @frozen
 class TopicChanges:
     """The history of a snapshot: its entries without those of baselines, its periods, and a row for each topic.
 
-    A topic has its number of ``changes``, its ``first`` entry (milliseconds since the epoch) and its ``first_change``,
-    whether a Will was published (``has_will``), and two of its publishers, ``one`` and ``other``, which may be the
-    same. A topic with a baseline alone has no changes.
+    A topic has the number of its ``changes`` and their ``bytes``, the times of its ``first`` and ``last`` entry and of
+    its ``first_change`` and ``last_change`` (milliseconds since the epoch), the ``times`` that its message was stored,
+    the position of its first entry (``first_seq``), whether it is ``retained`` when the snapshot is taken, whether a
+    Will was published (``has_will``), and two of its publishers, ``one`` and ``other``, which may be the same. A topic
+    with a baseline alone has no changes.
     """
 
     changes: DataFrame
@@ -54,12 +57,22 @@ def topic_changes(
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, topic_filter=topic_filter, columns=_NEEDED)
     if reads_changes:
         entries = entries.persist()
+    # A baseline describes messages that were retained before: its entries are no changes.
     is_change = F.col("origin") != ChangeOrigin.BASELINE.value
     published = is_change & (F.col("op") != ChangeKind.EXPIRE.value)
+    # An override moves the expiry of a stored message. The message is not stored again.
+    stored = (F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.OVERRIDE.value)
+    changed_at = F.when(is_change, F.col("changed_at"))
     by_topic = entries.groupBy("topic").agg(
         F.count_if(is_change).alias("changes"),
+        F.sum(F.when(is_change, F.col("size"))).alias("bytes"),
         F.unix_millis(F.min("changed_at")).alias("first"),
-        F.unix_millis(F.min(F.when(is_change, F.col("changed_at")))).alias("first_change"),
+        F.unix_millis(F.max("changed_at")).alias("last"),
+        F.unix_millis(F.min(changed_at)).alias("first_change"),
+        F.unix_millis(F.max(changed_at)).alias("last_change"),
+        F.count_if(stored).alias("times"),
+        F.min("seq").alias("first_seq"),
+        F.max_by(F.expr(retained_sql(f"timestamp_millis({snapshot.taken_at})")), "seq").alias("retained"),
         F.bool_or(F.col("origin") == ChangeOrigin.WILL.value).alias("has_will"),
         F.min(F.when(published, F.col("client_id"))).alias("one"),
         F.max(F.when(published, F.col("client_id"))).alias("other"),
