@@ -101,6 +101,7 @@ def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouc
     with recorded.store() as store:
         store.cap_expiry(20 * 365 * 24 * HOUR, True, "", 100)
     history = _history(spark, recorded)
+    assert history is not None
     assert (history.retained, history.untouched, history.untouched_topics) == (1, 1, ("kept",))
 
 

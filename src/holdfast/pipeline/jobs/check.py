@@ -47,6 +47,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
+from holdfast.pipeline.jobs.shape_numbers import shape_numbers
 from holdfast.pipeline.jobs.shapes import shapes_of
 from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.progress.phases import phase
@@ -125,9 +126,12 @@ def check(
 
 
 def _discovered(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, messages: int) -> list[Finding]:
-    with topic_changes(spark, snapshot) as history:
-        shapes, known = shapes_of(snapshot, kept, Patterns(), history, messages)
-        return list(findings_in(discover(snapshot, kept, shapes, known, history)))
+    with (
+        topic_changes(spark, snapshot) as history,
+        shapes_of(snapshot, kept, Patterns(), history, messages) as shaped,
+        shape_numbers(shaped.messages) as numbers,
+    ):
+        return list(findings_in(discover(shaped, numbers)))
 
 
 def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:

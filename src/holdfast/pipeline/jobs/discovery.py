@@ -1,6 +1,7 @@
 """Find the figures of findings without rules: topics that differ from their siblings, and events in the history.
 
-A bounded number of jobs, whatever the number of shapes. The driver gets a few rows for each shape.
+Most figures of shapes cannot have a finding, which their totals tell: Spark looks only at the topics of the others. So
+there is a bounded number of jobs, whatever the number of shapes. The driver gets a few rows for each shape.
 """
 
 from __future__ import annotations
@@ -33,57 +34,62 @@ from holdfast.pipeline.checks.discovered import (
     Publishers,
     Silent,
 )
-from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.shape_details import HIGHEST, numbers_in
-from holdfast.pipeline.jobs.shapes import with_shape
+from holdfast.pipeline.jobs.shape_changes import ShapeChanges
+from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers
+from holdfast.pipeline.jobs.shapes import Shaped
 from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
-from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
-from holdfast.pipeline.shapes.totals import ShapesFound
+from holdfast.pipeline.shapes.shapes import NO_SHAPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, Row
 
 #: The normal distribution's share of a standard deviation that is a median deviation.
 _NORMAL = 0.6745
+#: Quantiles are approximate: fields whose score may be so much of the limit are looked at.
+_ALMOST = 0.9
+_MEDIANS = "shape int, field string, median double"
 
 
-def discover(
-    snapshot: Snapshot, kept: DataFrame, found: ShapesFound, shapes: Shapes, history: TopicChanges | None
-) -> Discovered:
-    """Return the figures. ``kept`` is a table of ``read_shaped``; ``found`` and ``shapes`` are of ``shapes_of``."""
-    texts = {one.number: one.text for one in shapes.shapes}
-    shaped = with_shape(kept, shapes).where(F.col("shape") != NO_SHAPE)
-    shaped = shaped.select("shape", "topic", "kind", "stored_at", "payload").persist()
-    try:
-        with phase("comparing messages"):
-            malformed = _malformed(shaped, found, texts)
-            silent = _silent(shaped, snapshot.taken_at, texts)
-            far = _far(shaped, texts)
-            gone = _gone(kept, snapshot.taken_at)
-    finally:
-        shaped.unpersist()
+def discover(shaped: Shaped, numbers: ShapeNumbers) -> Discovered:
+    """Return the figures of messages with shapes; ``numbers`` are those in their payloads."""
+    taken_at = shaped.found.taken_at
+    with phase("comparing messages"):
+        malformed = _malformed(shaped)
+        silent = _silent(shaped, taken_at)
+        far = _far(shaped, numbers)
+        gone = _gone(shaped, taken_at)
     chatty: list[Chatty] = []
     lost: list[Lost] = []
     publishers: list[Publishers] = []
-    if history is not None:
+    if shaped.changes is not None and shaped.changes.totals:
+        whole = shaped.changes.totals[None]
         with phase("comparing changes"):
-            chatty, lost, publishers = (
-                _chatty(history, shapes, texts, snapshot.taken_at),
-                _lost(history),
-                _publishers(history),
-            )
-    return Discovered(snapshot.taken_at, malformed, silent, chatty, lost, publishers, far, gone)
+            chatty = _chatty(shaped.changes, _texts(shaped), taken_at)
+            lost = _lost(shaped.changes.history) if whole.wills else []
+            publishers = _publishers(shaped.changes.history) if whole.several else []
+    return Discovered(taken_at, malformed, silent, chatty, lost, publishers, far, gone)
 
 
-def _malformed(shaped: DataFrame, found: ShapesFound, texts: dict[int, str]) -> list[Malformed]:
-    mixed = {one.shape: one for one in found.shapes if one.unlike}
+def _texts(shaped: Shaped) -> dict[int, str]:
+    return {one.number: one.text for one in shaped.shapes.shapes}
+
+
+def _of(values: Mapping[int, Any]) -> Column:
+    """Return the value of a row's shape, NULL for another shape."""
+    return F.element_at(F.create_map(*(F.lit(each) for pair in values.items() for each in pair)), F.col("shape"))
+
+
+def _malformed(shaped: Shaped) -> list[Malformed]:
+    texts = _texts(shaped)
+    mixed = {one.shape: one for one in shaped.found.shapes if one.unlike}
     usual = {number: mixed[text].kind for number, text in texts.items() if text in mixed}
     examples: dict[int, list[str]] = {}
     if usual:
-        kind = F.element_at(F.create_map(*(F.lit(each) for pair in usual.items() for each in pair)), F.col("shape"))
-        others = shaped.where(F.col("kind") != kind)
+        others = shaped.messages.where(F.col("kind") != _of(usual))
         rows = others.groupBy("shape").agg(F.min_by("topic", "topic", EXAMPLES).alias("topics")).collect()
         examples = {row.shape: row.topics for row in rows}
     return [
@@ -93,11 +99,21 @@ def _malformed(shaped: DataFrame, found: ShapesFound, texts: dict[int, str]) -> 
     ]
 
 
-def _silent(shaped: DataFrame, taken_at: int, texts: dict[int, str]) -> list[Silent]:
+def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
+    texts, totals = _texts(shaped), {one.shape: one for one in shaped.found.shapes}
+
+    def may_be(number: int) -> bool:
+        one = totals[texts[number]]
+        usual = max(0, taken_at - shaped.tenth_before[number]) // 1000
+        oldest = (taken_at - one.oldest) // 1000
+        return one.messages >= SIBLINGS and oldest > max(LEAST_SILENCE, TIMES_OLDER * usual)
+
+    looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
+    if not looked_at:
+        return []
     age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000))
-    ages = shaped.select("shape", "topic", age.alias("age"))
+    ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age.alias("age"))
     usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
-    usual = usual.where(F.col("messages") >= SIBLINGS)
     older = ages.join(F.broadcast(usual), "shape").where(
         F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
     )
@@ -112,79 +128,85 @@ def _silent(shaped: DataFrame, taken_at: int, texts: dict[int, str]) -> list[Sil
     ]
 
 
-def _far(shaped: DataFrame, texts: dict[int, str]) -> list[FarValues]:
-    values = numbers_in(shaped.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
-    values = values.where(F.abs("value") < HIGHEST).select("shape", "field", "topic", "value").persist()
-    try:
-        middle = values.groupBy("shape", "field").agg(
-            F.count("*").alias("values"), F.percentile_approx("value", 0.5).alias("median")
+def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
+    texts = _texts(shaped)
+    looked_at = {(row.shape, row.field): row for row in numbers.fields if may_be_far(row)}
+    if not looked_at:
+        return []
+    medians = [(shape, field, row.median) for (shape, field), row in looked_at.items()]
+    middle = F.broadcast(numbers.values.sparkSession.createDataFrame(medians, _MEDIANS))
+    apart = numbers.values.join(middle, ["shape", "field"])
+    apart = apart.withColumn("apart", F.abs(F.col("value") - F.col("median")))
+    spread = apart.groupBy("shape", "field").agg(F.percentile_approx("apart", 0.5).alias("deviation"))
+    far = apart.join(F.broadcast(spread.where(F.col("deviation") > 0)), ["shape", "field"]).where(
+        _NORMAL * F.col("apart") / F.col("deviation") > Z_SCORE
+    )
+    rows = far.groupBy("shape", "field", "median", "deviation").agg(
+        F.count("*").alias("far"),
+        F.min_by(F.struct("topic", "value"), F.struct(-F.col("apart"), "topic"), EXAMPLES).alias("examples"),
+    )
+    return [
+        FarValues(
+            texts[row.shape], "" if row.field == WHOLE else row.field, looked_at[row.shape, row.field]["count"],
+            row.far, row.median, row.deviation, [(one.topic, one.value) for one in row.examples],
         )
-        middle = middle.where(F.col("values") >= LEAST_VALUES)
-        apart = values.join(F.broadcast(middle), ["shape", "field"])
-        apart = apart.withColumn("apart", F.abs(F.col("value") - F.col("median"))).persist()
-        spread = apart.groupBy("shape", "field").agg(F.percentile_approx("apart", 0.5).alias("deviation"))
-        far = apart.join(F.broadcast(spread.where(F.col("deviation") > 0)), ["shape", "field"]).where(
-            _NORMAL * F.col("apart") / F.col("deviation") > Z_SCORE
-        )
-        rows = far.groupBy("shape", "field", "values", "median", "deviation").agg(
-            F.count("*").alias("far"),
-            F.min_by(F.struct("topic", "value"), F.struct(-F.col("apart"), "topic"), EXAMPLES).alias("examples"),
-        )
-        return [
-            FarValues(
-                texts[row.shape], "" if row.field == WHOLE else row.field, row["values"], row.far, row.median,
-                row.deviation, [(one.topic, one.value) for one in row.examples],
-            )
-            for row in rows.collect()
-        ]  # fmt: skip
-    finally:
-        values.unpersist()
+        for row in rows.collect()
+    ]  # fmt: skip
 
 
-def _gone(kept: DataFrame, taken_at: int) -> list[Gone]:
+def may_be_far(field: Row) -> bool:
+    """Tell from the quartiles of a field whether a value may be far from the median.
+
+    Half of all values lie between the quartiles: so the median deviation is not below the smaller of their distances.
+    """
+    if field["count"] < LEAST_VALUES or field.lower == field.upper:
+        return False
+    deviation = min(field.median - field.lower, field.upper - field.median)
+    apart = max(field.median - field.least, field.most - field.median)
+    return bool(_NORMAL * apart > _ALMOST * Z_SCORE * deviation)
+
+
+def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
+    if shaped.oldest is None or taken_at - shaped.oldest < GONE_AFTER * 1000:
+        return []
     age = F.floor((F.lit(taken_at) - F.unix_millis(F.max("stored_at"))) / 1000)
-    clients = kept.groupBy("client_id").agg(
+    clients = shaped.messages.groupBy("client_id").agg(
         F.count("*").alias("messages"), age.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
     )
-    present = F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages")))
-    whole = clients.agg(F.coalesce(present >= STILL_THERE * F.sum("messages"), F.lit(False)).alias("lives"))
-    gone = clients.where(F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)).crossJoin(F.broadcast(whole))
-    rows = gone.where("lives").orderBy(F.desc("messages"), "client_id").limit(LISTED).collect()
-    return [Gone(row.client_id, row.messages, row.age, row.topics) for row in rows]
+    present = F.coalesce(F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages"))), F.lit(0))
+    is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)
+    order = F.when(is_gone, F.struct(-F.col("messages"), F.col("client_id")))
+    (row,) = clients.agg(
+        (present >= STILL_THERE * F.sum("messages")).alias("lives"),
+        F.min_by(F.struct("client_id", "messages", "age", "topics"), order, LISTED).alias("gone"),
+    ).collect()
+    return [Gone(one.client_id, one.messages, one.age, one.topics) for one in row.gone or ()] if row.lives else []
 
 
-def _chatty(history: TopicChanges, shapes: Shapes, texts: dict[int, str], taken_at: int) -> list[Chatty]:
-    changed = history.by_topic.where(F.col("changes") > 0).select("topic", "changes", "first_change")
-    topics = with_shape(changed, shapes).persist()
-    try:
-        by_shape = topics.groupBy("shape").agg(
-            F.count("*").alias("topics"), F.percentile_approx("changes", 0.9).alias("usual")
-        )
-        compared = by_shape.where((F.col("shape") != NO_SHAPE) & (F.col("topics") >= SIBLINGS))
-        whole = topics.agg(
-            F.count("*").alias("all"),
-            F.percentile_approx("changes", 0.99).alias("most"),
-            F.min("first_change").alias("since"),
-        )
-        joined = topics.join(F.broadcast(compared), "shape", "left").crossJoin(F.broadcast(whole))
-        # Without siblings, a topic is compared with all others, if they are ten times as many.
-        alone = F.when(F.col("all") >= SIBLINGS * SIBLINGS, F.col("most"))
-        usual = F.greatest(F.lit(1), F.coalesce("usual", alone))
-        often = joined.withColumn("than", usual).where(
-            F.coalesce("usual", alone).isNotNull()
-            & (F.col("changes") >= LEAST_CHANGES)
-            & (F.col("changes") > TIMES_MORE * F.col("than"))
-        )
-        rows = often.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
-    finally:
-        topics.unpersist()
+def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list[Chatty]:
+    whole = changes.totals[None]
+    # Without siblings, a topic is compared with all others, if they are ten times as many.
+    alone = whole.high if whole.topics >= SIBLINGS * SIBLINGS else None
+    compared = {
+        number: total.usual if number != NO_SHAPE and total.topics >= SIBLINGS else alone
+        for number, total in changes.totals.items()
+        if number is not None
+    }
+    than = {number: max(1, usual) for number, usual in compared.items() if usual is not None}
+    limits = {number: max(LEAST_CHANGES - 1, TIMES_MORE * usual) for number, usual in than.items()}
+    often = {number: limit for number, limit in limits.items() if changes.totals[number].most > limit}
+    if not often:
+        return []
+    topics = changes.topics.where(F.col("changes") > _of(often)).select("topic", "shape", "changes")
+    rows = topics.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
+    seconds = max(1, (taken_at - whole.since) // 1000)
+    with_siblings = {
+        number for number, total in changes.totals.items() if number != NO_SHAPE and total.topics >= SIBLINGS
+    }
     return [
-        Chatty(
-            row.topic, "" if row.usual is None else texts[row.shape], row.changes, row.than,
-            max(1, (taken_at - row.since) // 1000),
-        )
+        Chatty(row.topic, texts[row.shape] if row.shape in with_siblings else "", row.changes, than[row.shape], seconds)
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _lost(history: TopicChanges) -> list[Lost]:

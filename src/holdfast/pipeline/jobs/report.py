@@ -17,6 +17,7 @@ from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.shape_details import details_of
+from holdfast.pipeline.jobs.shape_numbers import shape_numbers
 from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
 from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.jobs.tree import branches
@@ -78,14 +79,17 @@ def report(
                 drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
         finally:
             tree.unpersist()
-        with topic_changes(spark, snapshot) as changes:
-            shapes, known = shapes_of(snapshot, kept, Patterns(), changes, totals.messages)
-            discovered = discover(snapshot, kept, shapes, known, changes)
+        with (
+            topic_changes(spark, snapshot) as changes,
+            shapes_of(snapshot, kept, Patterns(), changes, totals.messages) as shaped,
+            shape_numbers(shaped.messages) as numbers,
+        ):
+            discovered = discover(shaped, numbers)
             with phase("counting changes"):
                 history = None if changes is None else history_of(snapshot, changes)
-        with_pages = [one.shape for one in shapes.shapes[:pages]]
-        with phase("looking at values"):
-            details = details_of(spark, snapshot, kept, known, with_pages, history)
+            with phase("looking at values"):
+                with_pages = [one.shape for one in shaped.found.shapes[:pages]]
+                details = details_of(spark, snapshot, shaped, numbers, with_pages, history)
         with phase("counting sizes and ages"):
             sizes, ages, expiry = _bands(kept)
             largest, oldest = _ends(kept)
@@ -95,7 +99,7 @@ def report(
             taken_at=taken_at,
             stale_after=stale_after,
             totals=totals,
-            shapes=shapes,
+            shapes=shaped.found,
             details=details,
             branches=drawn,
             stale=stale,

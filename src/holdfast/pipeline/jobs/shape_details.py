@@ -1,12 +1,8 @@
-"""Compute what the pages of shapes show: examples of each kind of payload, and the numbers in payloads.
-
-The numbers are payloads that are JSON numbers, and the numbers in the first level of JSON objects. Spark finds them
-without a schema: ``variant_explode`` makes a row of each field.
-"""
+"""Compute what the pages of shapes show: examples of each kind of payload, and the numbers in payloads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -14,60 +10,49 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.payload_kinds import json_value
-from holdfast.pipeline.jobs.shapes import with_shape
+from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers, numbers_in
+from holdfast.pipeline.jobs.shapes import Shaped
 from holdfast.pipeline.report.figures import History
 from holdfast.pipeline.report.shape_details import (
-    WHOLE,
     ExampleMessage,
     KindTotals,
     NumberTotals,
     ShapeDetails,
     ValueStep,
 )
-from holdfast.pipeline.shapes.shapes import Shapes
 from holdfast.pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 #: Bytes of a payload that are shown.
 _SHOWN = 160
-#: Fields with numbers of one shape, and rows that these are chosen from.
+#: Fields with numbers of one shape.
 _FIELDS = 3
-_CANDIDATES = 2000
 _BANDS = 24
-#: Higher values have no place in a distribution: 1e400 is infinite as a double, and means become infinite.
-HIGHEST = 1e300
 #: The most changes whose values make the course. With more, whole topics are left out.
 _MOST_CHANGES = 1_000_000
 _MOST_STEPS = 48
-_NUMBERS = ("BIGINT", "DOUBLE", "FLOAT")
 _CHOSEN = "shape int, field string, low double, high double"
 
 
 def details_of(
     spark: SparkSession,
     snapshot: Snapshot,
-    kept: DataFrame,
-    shapes: Shapes,
+    shaped: Shaped,
+    found: ShapeNumbers,
     wanted: Sequence[str],
     history: History | None,
 ) -> dict[str, ShapeDetails]:
-    """Return the details of the shapes with the texts ``wanted``; ``kept`` is a table of ``read_shaped``."""
-    texts = {one.number: one.text for one in shapes.shapes if one.text in set(wanted)}
+    """Return the details of the shapes with the texts ``wanted``; the numbers ``found`` are those of all shapes."""
+    texts = {one.number: one.text for one in shaped.shapes.shapes if one.text in set(wanted)}
     if not texts:
         return {}
-    shaped = with_shape(kept, shapes).where(F.col("shape").isin(list(texts)))
-    shaped = shaped.select("shape", "topic", "kind", "size", "stored_at", "payload").persist()
-    try:
-        kinds = _kinds(shaped)
-        values = numbers_in(shaped.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
-        numbers = _numbers(spark, values)
-        if history is not None and numbers:
-            numbers = _with_courses(spark, snapshot, shaped.select("topic", "shape"), numbers, history)
-    finally:
-        shaped.unpersist()
+    messages = shaped.messages.where(F.col("shape").isin(list(texts)))
+    kinds = _kinds(messages)
+    numbers = _numbers(spark, found, texts)
+    if history is not None and numbers:
+        numbers = _with_courses(spark, snapshot, messages.select("topic", "shape"), numbers, history)
     return {text: ShapeDetails(kinds.get(number, ()), tuple(numbers.get(number, ()))) for number, text in texts.items()}
 
 
@@ -97,49 +82,14 @@ def _example(row: Row) -> ExampleMessage:
     return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row.at)
 
 
-def numbers_in(messages: DataFrame) -> DataFrame:
-    """Return the numbers in the payloads: ``shape``, ``topic``, ``at``, ``field`` and ``value``."""
-    parsed = messages.withColumn("json", json_value(F.col("payload"))).drop("payload")
-    whole = parsed.select("shape", "topic", "at", F.lit(WHOLE).alias("field"), F.col("json").alias("part"))
-    objects = parsed.where(F.schema_of_variant("json").startswith("OBJECT"))
-    fields = objects.lateralJoin(objects.sparkSession.tvf.variant_explode(F.col("json").outer()))
-    parts = whole.unionByName(
-        fields.select("shape", "topic", "at", F.concat(F.lit("."), "key").alias("field"), F.col("value").alias("part"))
-    )
-    value = F.try_variant_get("part", "$", "double")
-    return parts.where(_is_number(F.col("part"))).select("shape", "topic", "at", "field", value.alias("value"))
-
-
-def _is_number(part: Column) -> Column:
-    kind = F.schema_of_variant(part)
-    return kind.isin(*_NUMBERS) | kind.startswith("DECIMAL")
-
-
-def _numbers(spark: SparkSession, values: DataFrame) -> dict[int, list[NumberTotals]]:
-    """Return the fields with the most numbers of each shape, with their distributions."""
-    finite = values.where(F.abs("value") < HIGHEST).persist()
-    try:
-        rows = (
-            finite.groupBy("shape", "field")
-            .agg(
-                F.count("*").alias("count"),
-                F.min("value").alias("least"),
-                F.percentile_approx("value", [0.01, 0.5, 0.99], 1000).alias("quantiles"),
-                F.max("value").alias("most"),
-            )
-            .orderBy(F.desc("count"), "shape", "field")
-            .limit(_CANDIDATES)
-            .collect()
-        )
-        found: dict[int, list[NumberTotals]] = {}
-        for row in rows:
-            fields = found.setdefault(row.shape, [])
-            if len(fields) < _FIELDS:
-                low, median, high = row.quantiles
-                fields.append(NumberTotals(row.field, row["count"], row.least, low, median, high, row.most))
-        bands = _bands(finite, _chosen(spark, found)) if found else {}
-    finally:
-        finite.unpersist()
+def _numbers(spark: SparkSession, numbers: ShapeNumbers, wanted: Container[int]) -> dict[int, list[NumberTotals]]:
+    """Return the fields with the most numbers of each shape that is wanted, with their distributions."""
+    found: dict[int, list[NumberTotals]] = {}
+    for row in numbers.fields:
+        fields = found.setdefault(row.shape, []) if row.shape in wanted else []
+        if row.shape in wanted and len(fields) < _FIELDS:
+            fields.append(NumberTotals(row.field, row["count"], row.least, row.low, row.median, row.high, row.most))
+    bands = _bands(numbers.values, _chosen(spark, found)) if found else {}
     return {shape: [evolve(one, bands=bands[shape, one.field]) for one in fields] for shape, fields in found.items()}
 
 
@@ -178,7 +128,7 @@ def _with_courses(
         entries = entries.where(F.pmod(F.xxhash64("topic"), F.lit(share)) == 0)
     step = F.floor((F.unix_millis("changed_at") - F.lit(begin)) / length)
     shaped = entries.join(topics, "topic").select("shape", "topic", step.alias("at"), "payload")
-    values = numbers_in(shaped).where(F.abs("value") < HIGHEST)
+    values = numbers_in(shaped)
     rows: list[Any] = (
         values.join(_chosen(spark, numbers), ["shape", "field"])
         .groupBy("shape", "field", "at")

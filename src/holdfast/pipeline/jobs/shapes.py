@@ -6,18 +6,19 @@ looks up the shape of every topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from attrs import asdict
+from attrs import asdict, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
+from holdfast.pipeline.jobs.shape_changes import ShapeChanges, shape_changes
 from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
+from holdfast.pipeline.jobs.topic_shapes import with_shape
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
@@ -28,7 +29,6 @@ from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.history.rules import GENERAL, Depth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,9 +41,6 @@ MOST_SHAPES = 1000
 _BRANCHES = 500
 _DEEPEST_BRANCH = 8
 _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
-_DAY = 86_400_000
-_NUMBERS = StructType([StructField("topic", StringType()), StructField("shape", IntegerType())])
-_ARROW_NUMBERS = pa.schema({"topic": pa.string(), "shape": pa.int32()})
 
 
 def shapes(
@@ -64,8 +61,11 @@ def shapes(
         begin_overwriting(out, overwrite)
     kept = read_shaped(spark, snapshot, topic_filter).persist()
     try:
-        with topic_changes(spark, snapshot, topic_filter, reads_changes=False) as history:
-            result, _ = shapes_of(snapshot, kept, given, history)
+        with (
+            topic_changes(spark, snapshot, topic_filter, reads_changes=False) as history,
+            shapes_of(snapshot, kept, given, history) as shaped,
+        ):
+            result = shaped.found
     finally:
         kept.unpersist()
     if out is not None:
@@ -88,14 +88,32 @@ def read_shaped(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "")
     return read_retained(spark, snapshot, topic_filter, columns=_NEEDED).withColumn("kind", kind_of(F.col("payload")))
 
 
+@frozen
+class Shaped:
+    """Messages with the number of their ``shape``, these ``shapes``, and all that was ``found`` of them.
+
+    A tenth of the messages of a shape, or more, were stored before the time in ``tenth_before``. ``oldest`` is the time
+    of the oldest of all messages, None if there is none. Times are in milliseconds since the epoch. ``changes`` are
+    those of the same topics, None without a history.
+    """
+
+    found: ShapesFound
+    shapes: Shapes
+    messages: DataFrame
+    tenth_before: Mapping[int, int]
+    oldest: int | None
+    changes: ShapeChanges | None
+
+
+@contextmanager
 def shapes_of(
     snapshot: Snapshot,
     kept: DataFrame,
     patterns: Patterns,
     history: TopicChanges | None,
     messages: int | None = None,
-) -> tuple[ShapesFound, Shapes]:
-    """Return the figures of the shapes in a table of :func:`read_shaped`, and the shapes themselves.
+) -> Iterator[Shaped]:
+    """Give the shapes of the messages in a table of :func:`read_shaped`.
 
     ``history`` has the changes of the same topics. ``messages`` is the length of the table, if it is known.
     """
@@ -103,49 +121,43 @@ def shapes_of(
         with phase("reading"):
             messages = kept.count()
     with phase("learning shapes", messages):
-        learned, found = learn(kept, patterns, messages)
-    with phase("counting the messages of shapes"):
-        rows = _totals(kept, found)
-    with phase("counting the changes of shapes"):
-        rates = _rates(history, snapshot.taken_at, found)
-    totals = tuple(sorted(_merged(rows, found, rates), key=lambda each: (-each.messages, each.shape)))
-    result = ShapesFound(
-        snapshot.taken_at,
-        sum(row["messages"] for row in rows),
-        sum(row["bytes"] for row in rows),
-        sum(row["messages"] for row in rows if row["shape"] == NO_SHAPE),
-        learned,
-        totals,
-    )
-    return result, found
+        learned, shapes = learn(kept, patterns, messages)
+        topics = learned.column("topic") if messages <= MOST_ROWS else None
+    with ExitStack() as stack:
+        with phase("counting the messages of shapes"):
+            shaped = stack.enter_context(with_shape(kept, shapes, topics))
+            rows = _totals(shaped)
+        changes, rates = None, None
+        if history is not None:
+            with phase("counting the changes of shapes"):
+                changes = stack.enter_context(shape_changes(history, shapes))
+                rates = changes.a_day(snapshot.taken_at, shapes)
+        totals = tuple(sorted(_merged(rows, shapes, rates), key=lambda each: (-each.messages, each.shape)))
+        found = ShapesFound(
+            snapshot.taken_at,
+            sum(row["messages"] for row in rows),
+            sum(row["bytes"] for row in rows),
+            sum(row["messages"] for row in rows if row["shape"] == NO_SHAPE),
+            learned.num_rows,
+            totals,
+        )
+        # A tenth of each kind is older than the time of this kind: so a tenth of all is older than the latest of them.
+        tenth_before = {row["shape"]: row["tenth_before"] for row in sorted(rows, key=lambda row: row["tenth_before"])}
+        oldest = min((row["oldest"] for row in rows), default=None)
+        yield Shaped(found, shapes, shaped, tenth_before, oldest, changes)
 
 
-def learn(kept: DataFrame, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[int, Shapes]:
+def learn(kept: DataFrame, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
     """Learn shapes from a table of ``messages`` rows with the columns ``topic`` and ``kind``.
 
-    Return the number of topics learned from, too.
+    Return the rows learned from, too.
     """
-    learner, learned = Learner(), 0
-    for batch in _part(kept, messages, most).select("topic", "kind").toArrow().to_batches():
+    learner, learned = Learner(), _part(kept, messages, most).select("topic", "kind").toArrow()
+    for batch in learned.to_batches():
         for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            learned += 1
             if not patterns.learn(topic):
                 learner.add(topic, kind)
     return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
-
-
-def with_shape(frame: DataFrame, shapes: Shapes) -> DataFrame:
-    """Add the column ``shape`` to a table with the column ``topic``: the number of its shape, or :data:`NO_SHAPE`.
-
-    The table is read twice: keep it. The driver looks up the shapes of few topics itself, as the start of a Python
-    worker takes seconds.
-    """
-    few = frame.select("topic").limit(MOST_ROWS + 1).toArrow()
-    if few.num_rows > MOST_ROWS:
-        return frame.withColumn("shape", F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic"))
-    topics = list(dict.fromkeys(few.column("topic").to_pylist()))
-    numbers = pa.table({"topic": topics, "shape": [shapes.number_of(topic) for topic in topics]}, _ARROW_NUMBERS)
-    return frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers, _NUMBERS)), "topic")
 
 
 def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
@@ -160,49 +172,20 @@ def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
     return kept.where(F.pmod(F.xxhash64(branches[depth]), F.lit(share)) == 0).limit(2 * most)
 
 
-def _totals(kept: DataFrame, found: Shapes) -> list[dict[str, Any]]:
+def _totals(shaped: DataFrame) -> list[dict[str, Any]]:
     """Return the figures of each shape and kind of payload."""
-    rows = (
-        with_shape(kept, found)
-        .groupBy("shape", "kind")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.schema_of_variant_agg(json_value(F.col("payload"))).alias("schema"),
-            F.unix_millis(F.max("stored_at")).alias("newest"),
-            F.unix_millis(F.min("stored_at")).alias("oldest"),
-            F.count("expires_at").alias("expiring"),
-            F.approx_count_distinct("client_id").alias("publishers"),
-            F.min("topic").alias("example"),
-        )
+    rows = shaped.groupBy("shape", "kind").agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.schema_of_variant_agg(json_value(F.col("payload"))).alias("schema"),
+        F.unix_millis(F.max("stored_at")).alias("newest"),
+        F.unix_millis(F.min("stored_at")).alias("oldest"),
+        (-F.percentile_approx(-F.unix_millis("stored_at"), 0.9)).alias("tenth_before"),
+        F.count("expires_at").alias("expiring"),
+        F.approx_count_distinct("client_id").alias("publishers"),
+        F.min("topic").alias("example"),
     )
     return [row.asDict() for row in rows.collect()]
-
-
-def _rates(history: TopicChanges | None, taken_at: int, found: Shapes) -> dict[int, float] | None:
-    """Return the changes of each shape in a day of the history, None without a history.
-
-    Shapes whose topics may have rules of their own in the history are left out: they were recorded for another time.
-    """
-    if history is None:
-        return None
-    begun = [period.complete_since for period in history.periods]
-    rules = {period.parsed for period in history.periods}
-    by_topic = history.by_topic.where(has_general_depth(rules)).select("topic", "changes", "first")
-    by_shape = with_shape(by_topic, found).groupBy("shape")
-    rows = by_shape.agg(F.sum("changes").alias("changes"), F.min("first").alias("first")).collect()
-    since = min([row.first for row in rows] + [at for at in begun if at is not None], default=taken_at)
-    days = max(1, taken_at - since) / _DAY
-    rates = {row.shape: row.changes / days for row in rows}
-    return {
-        number: rates.get(number, 0.0)
-        for number, shape in enumerate(found.shapes)
-        if not any(each.left_out(shape.topic_filter, _has_own_rule).filters for each in rules)
-    }
-
-
-def _has_own_rule(depth: Depth) -> bool:
-    return depth is not GENERAL
 
 
 def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, float] | None) -> Iterator[ShapeTotals]:
