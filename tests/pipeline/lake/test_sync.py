@@ -311,7 +311,7 @@ def test_a_signal_during_a_commit_ends_the_command_as_a_signal(
         os.kill(os.getpid(), signal.SIGTERM)
         return align(table, batch)
 
-    with monkeypatch.context() as patched, signals.handled():
+    with pytest.raises(EndedBySignal), monkeypatch.context() as patched, signals.handled():
         patched.setattr(GrowingTable, "_aligned", interrupted)
         arguments = ["sync", "--storage", recorded.url, "--to", str(tmp_path / "lake")]
         with pytest.raises(EndedBySignal):
