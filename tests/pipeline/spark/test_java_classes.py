@@ -107,3 +107,11 @@ def test_without_a_folder_of_ones_own_there_is_no_archive(environment: dict[str,
 
 def test_without_java_there_is_no_archive(environment: dict[str, str]) -> None:
     assert "Archive" not in java_options({**environment, "JAVA_HOME": "/nowhere"}, 1)
+
+
+@pytest.mark.parametrize("folder", ["cache", "relative"])
+def test_a_small_input_needs_no_optimising_compiler(environment: dict[str, str], folder: str) -> None:
+    """With an archive of classes, and without one."""
+    environment["XDG_CACHE_HOME"] = str(Path(environment["XDG_CACHE_HOME"], folder)) if folder == "cache" else folder
+    assert "-XX:TieredStopAtLevel=1" in java_options(environment, 1, is_small=True)
+    assert "TieredStopAtLevel" not in java_options(environment, 1)

@@ -95,12 +95,15 @@ def is_quiet(context: click.Context) -> bool:
     return found is not None
 
 
-def require_database(storage: str | None, config: str | None) -> None:
-    """Raise :class:`PipelineError` unless the options name a database that can be read."""
-    from holdfast.pipeline.database.connection import check
+def require_database(storage: str | None, config: str | None) -> bool:
+    """Tell whether the database that the options name is small. Raises :class:`PipelineError` if it cannot be read."""
+    from holdfast.pipeline.database.amount import is_small
+    from holdfast.pipeline.database.connection import Source, check
     from holdfast.pipeline.database.location import url_of
 
-    check(url_of(storage, config))
+    url = url_of(storage, config)
+    check(url)
+    return is_small(Source(url))
 
 
 def milliseconds(text: str) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import click
 
@@ -23,8 +23,15 @@ _SHARED = "holdfast.pipeline.shared"
 _JOB = "holdfast.pipeline.job"
 
 
+class SparkStart(Protocol):
+    """A function that starts Spark for a command; for one with a small input, if ``is_small``."""
+
+    def __call__(self, is_small: bool = False, /) -> SparkSession:
+        """Return the session."""
+
+
 @contextmanager
-def running(name: str, has_jobs: bool = False) -> Iterator[Callable[[], SparkSession]]:
+def running(name: str, has_jobs: bool = False) -> Iterator[SparkStart]:
     """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1 or 2.
 
     The progress of the command is shown, unless it ``has_jobs``, whose progress is.
@@ -33,7 +40,7 @@ def running(name: str, has_jobs: bool = False) -> Iterator[Callable[[], SparkSes
     """
     from holdfast.pipeline.spark import SparkProcess
 
-    shared: Callable[[], SparkSession] | None = click.get_current_context().meta.get(_SHARED)
+    shared: SparkStart | None = click.get_current_context().meta.get(_SHARED)
     if shared is not None:
         with failing_in_one_line(name, explained=True):
             yield shared
@@ -77,7 +84,7 @@ def named_job(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def shared_by_jobs(start: Callable[[], SparkSession]) -> Iterator[None]:
+def shared_by_jobs(start: SparkStart) -> Iterator[None]:
     """Have all commands that run inside use the Spark that ``start`` starts; it starts when the first one needs it."""
     with _kept(_SHARED, start):
         yield

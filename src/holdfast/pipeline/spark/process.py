@@ -61,8 +61,11 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
         if quiet:  # py4j logs interrupted calls with tracebacks
             logging.getLogger().addHandler(logging.NullHandler())
 
-    def start(self) -> SparkSession:
-        """Return a session with the settings of the jobs; an active session is used, and never stopped."""
+    def start(self, is_small: bool = False, /) -> SparkSession:
+        """Return a session with the settings of the jobs; an active session is used, and never stopped.
+
+        With ``is_small``, the input is, and Java starts for a short time.
+        """
         # By default the workers would run the first "python3" in PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = SparkSession.getActiveSession()
@@ -70,7 +73,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             if self._uses_server:
                 use_server(os.environ)
             # A user's own options come last, and win.
-            options = java_options(os.environ, os.getpid()), os.environ.get("SPARK_SUBMIT_OPTS", "")
+            options = java_options(os.environ, os.getpid(), is_small), os.environ.get("SPARK_SUBMIT_OPTS", "")
             os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
             with phase("starting Spark"), self._output.captured() if self._output else nullcontext():
                 if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own

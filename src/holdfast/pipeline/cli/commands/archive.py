@@ -66,9 +66,9 @@ def archive(
             lambda seq: confirm_archived(broker, seq)
         )  # fmt: skip
         source = Source(broker.storage.url)
-        options.require_database(source.url, None)
+        is_small = options.require_database(source.url, None)
         Folder(out).require_writable()
-        spark = start()
+        spark = start(is_small and not follow)
         require_history(spark, source)
         every = (interval or _INTERVAL) if follow else None
         done = run(spark, source, shared_folder(spark, out), confirm, rows, partitions, every, lambda: signals.received)

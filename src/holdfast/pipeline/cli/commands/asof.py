@@ -52,12 +52,13 @@ def asof(
         at = options.milliseconds(time)
         if archive is not None and (storage is not None or config is not None):
             raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
+        is_small = False
         if archive is None:
-            options.require_database(storage, config)
+            is_small = options.require_database(storage, config)
         else:
             require_coverage(Folder(archive))
         require_overwritable(Folder(out), overwrite, "export")
-        spark = start()
+        spark = start(is_small)
         if archive is None:
             source = Source(url_of(storage, config))
             require_history(spark, source)

@@ -41,10 +41,10 @@ def audit(
 
     with running("audit") as start:
         check_filter(topic_filter)
-        options.require_database(storage, config)
+        is_small = options.require_database(storage, config)
         if out is not None:
             require_replaceable(Folder(out), DIFFERENCES)
-        spark = start()
+        spark = start(is_small)
         folder = None if out is None else shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             found = run(spark, snapshot, folder, topic_filter, partitions)

@@ -80,8 +80,8 @@ def check(
         known = _known(baseline) if baseline is not None and not write_baseline else frozenset()
         for written in [junit_file, *([baseline] if write_baseline else [])]:
             _require_writable(written)
-        options.require_database(storage, config)
-        spark = start()
+        is_small = options.require_database(storage, config)
+        spark = start(is_small)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             result = run(spark, snapshot, rules, since, discovers=not no_discovery)
         judged = {rule.name for rule in rules} - {*result.left_out, *result.incomplete} if since is None else set()

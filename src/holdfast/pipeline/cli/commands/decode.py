@@ -80,8 +80,9 @@ def decode(
     with running("decode") as start:
         with checking_options():
             decoder = decoder_of(name, schema)
+        is_small = False
         if archive is None:
-            options.require_database(storage, config)
+            is_small = options.require_database(storage, config)
         elif history or storage is not None or config is not None:
             raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
         else:
@@ -89,7 +90,7 @@ def decode(
         with checking_options():
             wanted_by(decoder, patterns)
         require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
-        spark = start()
+        spark = start(is_small)
         folder = shared_folder(spark, out)
         if archive is not None:
             found = messages.archived(spark, Folder(archive))

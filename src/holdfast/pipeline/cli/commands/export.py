@@ -38,9 +38,9 @@ def export(
 
     with running("export") as start:
         check_filter(topic_filter)
-        options.require_database(storage, config)
+        is_small = options.require_database(storage, config)
         require_overwritable(Folder(out), overwrite, "export")
-        spark = start()
+        spark = start(is_small)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             manifest = run(spark, snapshot, shared_folder(spark, out), topic_filter, partitions, overwrite)
     print_result(

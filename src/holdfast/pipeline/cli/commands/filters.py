@@ -82,10 +82,10 @@ def filters(
             raise WrongUsage("name the Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         requested = of_options(given).also(of_file(file) if file else RequestedFilters())
-        options.require_database(storage, config)
+        is_small = options.require_database(storage, config)
         if out is not None:
             require_overwritable(Folder(out), overwrite)
-        spark = start()
+        spark = start(is_small)
         folder = None if out is None else shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             if subscriptions:

@@ -73,8 +73,8 @@ def report(
         folder.require_writable()
         before = None if previous is None else _summary(previous)
         requested = of_file(file) if file else RequestedFilters()
-        options.require_database(storage, config)
-        spark = start()
+        is_small = options.require_database(storage, config)
+        spark = start(is_small)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             requested = requested.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, flow, requested, depth, stale_after, pages)

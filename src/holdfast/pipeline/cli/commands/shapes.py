@@ -60,10 +60,10 @@ def shapes(
     with running("shapes") as start:
         with checking_options():
             Patterns(patterns)
-        options.require_database(storage, config)
+        is_small = options.require_database(storage, config)
         if out is not None:
             require_overwritable(Folder(out), overwrite)
-        spark = start()
+        spark = start(is_small)
         folder = None if out is None else shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             found = run(spark, snapshot, topic_filter, patterns, folder, form, overwrite)

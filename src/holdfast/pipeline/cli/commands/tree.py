@@ -58,10 +58,10 @@ def tree(
     from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
     with running("tree") as start:
-        options.require_database(storage, config)
+        is_small = options.require_database(storage, config)
         if out is not None:
             require_overwritable(Folder(out), overwrite)
-        spark = start()
+        spark = start(is_small)
         folder = None if out is None else shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             found = run(spark, snapshot, depth, top, order, folder, form, overwrite)
