@@ -1,4 +1,4 @@
-"""Whether a database is so small that its jobs end before Java's optimising compiler has paid off."""
+"""Whether a database is so small that a job on it is short: Spark is then started and set for that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.history_range import history_range
 
 #: Retained messages and entries of the history together. With more, a job is taken for a long one.
-MOST_SMALL = 100_000
+MOST_SMALL = 50_000
 _MESSAGES = "SELECT coalesce(sum(retained_count), 0) FROM nodes"
 
 

@@ -39,7 +39,7 @@ def history_of(snapshot: Snapshot, history: TopicChanges) -> History:
     since = min([row.first, *(period.since for period in history.periods if period.since is not None)])
     until = max(row.last, snapshot.taken_at)
     step = step_of((until - since) // 1000)
-    counted = _counted(history.changes, step, row.changes)
+    counted = _counted(history, step, row.changes)
     apart = {rule.topic_filter for each in rules for rule in each.rules if rule.depth is not GENERAL}
     return History(
         since=since,
@@ -85,7 +85,7 @@ def _whole(by_topic: DataFrame, is_general: Column) -> Row:
     ).collect()[0]
 
 
-def _counted(changes: DataFrame, step: int, whole: int) -> Callable[[str], list[Row]]:
+def _counted(history: TopicChanges, step: int, whole: int) -> Callable[[str], list[Row]]:
     """Count the changes of each step, of each publisher, and below each prefix, in one pass.
 
     Return a function of these kinds. Steps are in the order of time, the others in that of their changes.
@@ -95,25 +95,26 @@ def _counted(changes: DataFrame, step: int, whole: int) -> Callable[[str], list[
     no_time, no_name = F.lit(None).cast("long").alias("at"), F.lit(None).cast("string").alias("name")
     # An expiry has no publisher.
     publisher = F.array(F.struct(F.lit(_CLIENT).alias("kind"), no_time, F.col("client_id").alias("name")))
-    counted = F.concat(
+    places = F.concat(
         F.array(F.struct(F.lit(_STEP).alias("kind"), at.alias("at"), no_name)),
         F.when(F.col("op") == ChangeKind.EXPIRE.value, F.array().cast(_PLACES)).otherwise(publisher),
-        F.transform(
-            prefixes(F.col("topic"), _PREFIX_LEVELS),
-            lambda name: F.struct(F.lit(_PREFIX).alias("kind"), no_time, name.alias("name")),
-        ),
     )
-    found = (
-        changes.select("op", "size", F.inline(counted))
-        .groupBy("kind", "at", "name")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            *(F.count_if(F.col("op") == kind.value).alias(name) for kind, name in _KINDS),
-        )
+    kinds = [F.when(F.col("op") == kind.value, 1).otherwise(0).cast("long").alias(name) for kind, name in _KINDS]
+    changes = history.changes.select(
+        F.inline(places), F.lit(1).cast("long").alias("messages"), F.col("size").cast("long").alias("bytes"), *kinds
     )
+    topics = history.by_topic.where(F.col("changes") > 0).select(
+        F.lit(_PREFIX).alias("kind"),
+        no_time,
+        F.explode(prefixes(F.col("topic"), _PREFIX_LEVELS)).alias("name"),
+        F.col("changes").alias("messages"),
+        "bytes",
+        *(F.lit(0).cast("long").alias(name) for _, name in _KINDS),
+    )
+    summed = ("messages", "bytes", *(name for _, name in _KINDS))
+    found = changes.unionByName(topics).groupBy("kind", "at", "name").agg(*(F.sum(each).alias(each) for each in summed))
     found = found.where((F.col("kind") != _PREFIX) | (F.col("messages") >= whole * _LEAST_SHARE))
-    one = F.struct("at", "name", "messages", "bytes", *(name for _, name in _KINDS))
+    one = F.struct("at", "name", *summed)
     order = F.struct("at", -F.col("messages"), "name")
     rows = found.groupBy("kind").agg(F.min_by(one, order, _MOST_ROWS).alias("rows")).collect()
     by_kind = {row.kind: row.rows for row in rows}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.choices import PAGES
@@ -72,13 +73,12 @@ def report(
     kept = read_shaped(spark, snapshot).select("*", age, left).persist()
     try:
         with phase("reading", snapshot.messages):
-            totals = _totals(kept, stale_after)
-        tree = branches(kept, depth, taken_at).persist()
-        try:
-            with phase("counting prefixes"):
-                drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
-        finally:
-            tree.unpersist()
+            number, clients = _clients(kept)
+        with phase("counting sizes and ages"):
+            totals, largest, oldest = _whole(kept, stale_after, number)
+            sizes, ages, expiry = _bands(kept)
+        with phase("counting prefixes"):
+            drawn, stale = _prefixes(branches(kept, depth, taken_at), totals, stale_after)
         with (
             topic_changes(spark, snapshot) as changes,
             shapes_of(snapshot, kept, Patterns(), changes, totals.messages) as shaped,
@@ -90,10 +90,6 @@ def report(
             with phase("looking at values"):
                 with_pages = [one.shape for one in shaped.found.shapes[:pages]]
                 details = details_of(spark, snapshot, shaped, numbers, with_pages, history)
-        with phase("counting sizes and ages"):
-            sizes, ages, expiry = _bands(kept)
-            largest, oldest = _ends(kept)
-            clients = _clients(kept)
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,
@@ -118,36 +114,52 @@ def report(
         kept.unpersist()
 
 
-def _totals(kept: DataFrame, stale_after: int) -> ReportTotals:
+def _whole(
+    kept: DataFrame, stale_after: int, clients: int
+) -> tuple[ReportTotals, tuple[ReportedMessage, ...], tuple[ReportedMessage, ...]]:
+    """Return the totals, the largest messages, and the oldest ones."""
     stale = F.col("age") >= stale_after
     lasting = stale & F.col("expires_at").isNull()
-    row = kept.agg(
-        F.count("*"),
-        _sum("size"),
-        F.coalesce(F.max("size"), F.lit(0)),
-        F.count_distinct("client_id"),
-        F.coalesce(F.percentile_approx("age", 0.5), F.lit(0)),
-        F.count("expires_at"),
-        F.count_if(stale),
-        _sum(F.when(stale, F.col("size"))),
-        F.count_if(lasting),
-        _sum(F.when(lasting, F.col("size"))),
-    ).collect()[0]
-    return ReportTotals(*row)
+    one = F.struct("topic", "client_id", F.col("size").alias("bytes"), F.unix_millis("stored_at").alias("at"))
+    row = (
+        kept.agg(
+            F.count("*").alias("messages"),
+            _sum("size").alias("bytes"),
+            F.coalesce(F.max("size"), F.lit(0)).alias("largest"),
+            F.coalesce(F.percentile_approx("age", 0.5), F.lit(0)).alias("median_age"),
+            F.count("expires_at").alias("expiring"),
+            F.count_if(stale).alias("stale"),
+            _sum(F.when(stale, F.col("size"))).alias("stale_bytes"),
+            F.count_if(lasting).alias("lasting"),
+            _sum(F.when(lasting, F.col("size"))).alias("lasting_bytes"),
+            F.min_by(one, F.struct(-F.col("size"), "topic"), _LISTED).alias("largest_ones"),
+            F.min_by(one, F.struct("stored_at", "topic"), _LISTED).alias("oldest_ones"),
+        )
+        .collect()[0]
+        .asDict()
+    )
+    largest, oldest = (
+        tuple(ReportedMessage(**each.asDict()) for each in row.pop(name) or ())
+        for name in ("largest_ones", "oldest_ones")
+    )
+    return ReportTotals(clients=clients, **row), largest, oldest
 
 
-def _drawn(tree: DataFrame, totals: ReportTotals) -> tuple[PrefixTotals, ...]:
+def _prefixes(
+    tree: DataFrame, totals: ReportTotals, stale_after: int
+) -> tuple[tuple[PrefixTotals, ...], tuple[PrefixTotals, ...]]:
+    """Return the prefixes that are drawn, and the stale ones."""
     large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
-    return tuple(PrefixTotals(**row.asDict()) for row in tree.where(large).orderBy("depth", "prefix").collect())
-
-
-def _stale(tree: DataFrame, stale_after: int) -> tuple[PrefixTotals, ...]:
-    found = tree.where(F.col("newest_age") >= stale_after)
-    rows = found.orderBy(F.desc("messages"), "depth", "prefix").limit(_CANDIDATES).collect()
-    named = {row.prefix for row in rows}
+    one = F.struct(*(each.name for each in fields(PrefixTotals)))
+    order = F.when(F.col("newest_age") >= stale_after, F.struct(-F.col("messages"), "depth", "prefix"))
+    row = tree.agg(
+        F.collect_list(F.when(large, one)).alias("drawn"), F.min_by(one, order, _CANDIDATES).alias("stale")
+    ).collect()[0]
+    drawn, found = (tuple(PrefixTotals(**each.asDict()) for each in rows or ()) for rows in row)
+    named = {each.prefix for each in found}
     # If a prefix is stale, all prefixes below it are stale, too: the list has only the highest one.
-    highest = [row for row in rows if row.depth == 1 or row.prefix.rpartition("/")[0] not in named]
-    return tuple(PrefixTotals(**row.asDict()) for row in highest[:_LISTED])
+    highest = [each for each in found if each.depth == 1 or each.prefix.rpartition("/")[0] not in named]
+    return tuple(sorted(drawn, key=lambda each: (each.depth, each.prefix))), tuple(highest[:_LISTED])
 
 
 def _bands(kept: DataFrame) -> tuple[tuple[BandTotals, ...], tuple[BandTotals, ...], Expiry]:
@@ -190,23 +202,17 @@ def _added(rows: Iterable[Row], key: str) -> tuple[BandTotals, ...]:
     return tuple(BandTotals(place, *found[place]) for place in sorted(found))
 
 
-def _ends(kept: DataFrame) -> tuple[tuple[ReportedMessage, ...], tuple[ReportedMessage, ...]]:
-    """Return the largest messages, and the oldest ones."""
-    one = F.struct("topic", "client_id", F.col("size").alias("bytes"), F.unix_millis("stored_at").alias("at"))
-    row = kept.agg(
-        F.min_by(one, F.struct(-F.col("size"), "topic"), _LISTED).alias("largest"),
-        F.min_by(one, F.struct("stored_at", "topic"), _LISTED).alias("oldest"),
-    ).collect()[0]
-    largest, oldest = (tuple(ReportedMessage(**each.asDict()) for each in found or ()) for found in row)
-    return largest, oldest
-
-
-def _clients(kept: DataFrame) -> tuple[NamedTotals, ...]:
-    found = kept.groupBy(F.col("client_id").alias("name")).agg(
+def _clients(kept: DataFrame) -> tuple[int, tuple[NamedTotals, ...]]:
+    """Return the number of publishers, and the totals of those with the most messages."""
+    counted = kept.groupBy(F.col("client_id").alias("name")).agg(
         F.count("*").alias("messages"), _sum("size").alias("bytes")
     )
-    rows = found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
-    return tuple(NamedTotals(**row.asDict()) for row in rows)
+    order = F.struct(-F.col("messages"), "name")
+    row = counted.agg(
+        F.count("name").alias("number"),
+        F.min_by(F.struct("name", "messages", "bytes"), order, _LISTED).alias("listed"),
+    ).collect()[0]
+    return row.number, tuple(NamedTotals(**each.asDict()) for each in row.listed or ())
 
 
 def _sum(column: Any) -> Column:

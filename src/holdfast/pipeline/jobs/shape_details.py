@@ -1,4 +1,4 @@
-"""Compute what the pages of shapes show: examples of each kind of payload, and the numbers in payloads."""
+"""Compute what the pages of shapes show of the numbers in payloads: their distributions, and their course."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers, numbers_in
 from holdfast.pipeline.jobs.shapes import Shaped
 from holdfast.pipeline.report.figures import History
 from holdfast.pipeline.report.shape_details import (
-    ExampleMessage,
-    KindTotals,
     NumberTotals,
     ShapeDetails,
     ValueStep,
@@ -23,10 +21,8 @@ from holdfast.pipeline.report.shape_details import (
 from holdfast.pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-#: Bytes of a payload that are shown.
-_SHOWN = 160
 #: Fields with numbers of one shape.
 _FIELDS = 3
 _BANDS = 24
@@ -48,38 +44,14 @@ def details_of(
     texts = {one.number: one.text for one in shaped.shapes.shapes if one.text in set(wanted)}
     if not texts:
         return {}
-    messages = shaped.messages.where(F.col("shape").isin(list(texts)))
-    kinds = _kinds(messages)
     numbers = _numbers(spark, found, texts)
     if history is not None and numbers:
+        messages = shaped.messages.where(F.col("shape").isin(list(texts)))
         numbers = _with_courses(spark, snapshot, messages.select("topic", "shape"), numbers, history)
-    return {text: ShapeDetails(kinds.get(number, ()), tuple(numbers.get(number, ()))) for number, text in texts.items()}
-
-
-def _kinds(shaped: DataFrame) -> dict[int, tuple[KindTotals, ...]]:
-    shown = F.struct(
-        "topic", F.substring("payload", 1, _SHOWN).alias("payload"), F.unix_millis("stored_at").alias("at")
-    )
-    order = F.struct("stored_at", "topic")
-    rows = (
-        shaped.groupBy("shape", "kind")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.max_by(shown, order).alias("newest"),
-            F.min_by(shown, order).alias("oldest"),
-        )
-        .collect()
-    )
-    found: dict[int, tuple[KindTotals, ...]] = {}
-    for row in sorted(rows, key=lambda row: (row.shape, -row.messages, row.kind)):
-        totals = KindTotals(row.kind, row.messages, row.bytes, _example(row.newest), _example(row.oldest))
-        found[row.shape] = (*found.get(row.shape, ()), totals)
-    return found
-
-
-def _example(row: Row) -> ExampleMessage:
-    return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row.at)
+    return {
+        text: ShapeDetails(shaped.kinds.get(number, ()), tuple(numbers.get(number, ())))
+        for number, text in texts.items()
+    }
 
 
 def _numbers(spark: SparkSession, numbers: ShapeNumbers, wanted: Container[int]) -> dict[int, list[NumberTotals]]:

@@ -23,6 +23,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.progress.phases import phase
+from holdfast.pipeline.report.shape_details import ExampleMessage, KindTotals
 from holdfast.pipeline.shapes.learning import Learner
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
@@ -31,7 +32,7 @@ from holdfast.pipeline.sources.small_reads import MOST_ROWS
 from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 #: The most topics that shapes are learned from.
 MOST_LEARNED = 300_000
@@ -40,6 +41,8 @@ MOST_SHAPES = 1000
 #: Branches of the tree that are chosen among, for each branch that is taken.
 _BRANCHES = 500
 _DEEPEST_BRANCH = 8
+#: Bytes of a payload that are shown of an example.
+_SHOWN = 160
 _NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
 
 
@@ -94,7 +97,7 @@ class Shaped:
 
     A tenth of the messages of a shape, or more, were stored before the time in ``tenth_before``. ``oldest`` is the time
     of the oldest of all messages, None if there is none. Times are in milliseconds since the epoch. ``changes`` are
-    those of the same topics, None without a history.
+    those of the same topics, None without a history. ``kinds`` are the payloads of a shape, with examples.
     """
 
     found: ShapesFound
@@ -103,6 +106,7 @@ class Shaped:
     tenth_before: Mapping[int, int]
     oldest: int | None
     changes: ShapeChanges | None
+    kinds: Mapping[int, tuple[KindTotals, ...]]
 
 
 @contextmanager
@@ -144,7 +148,7 @@ def shapes_of(
         # A tenth of each kind is older than the time of this kind: so a tenth of all is older than the latest of them.
         tenth_before = {row["shape"]: row["tenth_before"] for row in sorted(rows, key=lambda row: row["tenth_before"])}
         oldest = min((row["oldest"] for row in rows), default=None)
-        yield Shaped(found, shapes, shaped, tenth_before, oldest, changes)
+        yield Shaped(found, shapes, shaped, tenth_before, oldest, changes, _kinds(rows))
 
 
 def learn(kept: DataFrame, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
@@ -174,6 +178,10 @@ def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
 
 def _totals(shaped: DataFrame) -> list[dict[str, Any]]:
     """Return the figures of each shape and kind of payload."""
+    shown = F.struct(
+        "topic", F.substring("payload", 1, _SHOWN).alias("payload"), F.unix_millis("stored_at").alias("at")
+    )
+    order = F.struct("stored_at", "topic")
     rows = shaped.groupBy("shape", "kind").agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
@@ -184,8 +192,23 @@ def _totals(shaped: DataFrame) -> list[dict[str, Any]]:
         F.count("expires_at").alias("expiring"),
         F.approx_count_distinct("client_id").alias("publishers"),
         F.min("topic").alias("example"),
+        F.max_by(shown, order).alias("newest_one"),
+        F.min_by(shown, order).alias("oldest_one"),
     )
     return [row.asDict() for row in rows.collect()]
+
+
+def _kinds(rows: Iterable[dict[str, Any]]) -> dict[int, tuple[KindTotals, ...]]:
+    found: dict[int, tuple[KindTotals, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row["shape"], -row["messages"], row["kind"])):
+        newest, oldest = (_example(row[name]) for name in ("newest_one", "oldest_one"))
+        totals = KindTotals(row["kind"], row["messages"], row["bytes"], newest, oldest)
+        found[row["shape"]] = (*found.get(row["shape"], ()), totals)
+    return found
+
+
+def _example(row: Row) -> ExampleMessage:
+    return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row["at"])
 
 
 def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, float] | None) -> Iterator[ShapeTotals]:

@@ -64,7 +64,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
     def start(self, is_small: bool = False, /) -> SparkSession:
         """Return a session with the settings of the jobs; an active session is used, and never stopped.
 
-        With ``is_small``, the input is, and Java starts for a short time.
+        With ``is_small``, the input is, and the process is started and set for that.
         """
         # By default the workers would run the first "python3" in PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -82,7 +82,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             self._on_start()
             if is_used(os.environ):
                 give_up_soon(session)
-        prepare(session)
+        prepare(session, is_small and self._session is not None)
         follow_tasks(tasks_of(session))
         return session
 

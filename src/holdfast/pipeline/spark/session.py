@@ -24,6 +24,15 @@ _SETTINGS = {
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
 
+#: A small input is in one task. Then nothing is exchanged among tasks, and the few exchanges left need no second plan.
+#: Its groups fit into memory: beyond 128 of them, Spark would sort the rows for some functions.
+_SMALL_SETTINGS = {
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
+}
+
 
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session."""
@@ -31,9 +40,9 @@ def register(spark: SparkSession) -> None:
         register_once(spark, source)
 
 
-def prepare(spark: SparkSession) -> None:
-    """Set the settings of the jobs. They register the formats that they use."""
-    for key, value in _SETTINGS.items():
+def prepare(spark: SparkSession, is_small: bool = False) -> None:
+    """Set the settings of the jobs, for a small input if it ``is_small``. They register the formats that they use."""
+    for key, value in {**_SETTINGS, **(_SMALL_SETTINGS if is_small else {})}.items():
         spark.conf.set(key, value)
 
 
