@@ -1,7 +1,7 @@
 """Compute the figures of a report: shapes, sizes, ages, publishers and expiry of messages, and the cost of replays.
 
-The retained messages are read once and kept, with their payloads, because some twenty queries follow. Spark may put
-them on its local disk.
+The retained messages are read once and kept, with their payloads, because a dozen queries follow. Spark may put them on
+its local disk. Queries that need no shapes run beside the others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.background import Background
 from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
@@ -76,20 +77,24 @@ def report(
             number, clients = _clients(kept)
         with phase("counting sizes and ages"):
             totals, largest, oldest = _whole(kept, stale_after, number)
-            sizes, ages, expiry = _bands(kept)
-        with phase("counting prefixes"):
-            drawn, stale = _prefixes(branches(kept, depth, taken_at), totals, stale_after)
-        with (
-            topic_changes(spark, snapshot) as changes,
-            shapes_of(snapshot, kept, Patterns(), changes, totals.messages) as shaped,
-            shape_numbers(shaped.messages) as numbers,
-        ):
-            discovered = discover(shaped, numbers)
-            with phase("counting changes"):
-                history = None if changes is None else history_of(snapshot, changes)
-            with phase("looking at values"):
-                with_pages = [one.shape for one in shaped.found.shapes[:pages]]
-                details = details_of(spark, snapshot, shaped, numbers, with_pages, history)
+        with topic_changes(spark, snapshot) as changes:
+            others = Background(
+                lambda: (
+                    _prefixes(branches(kept, depth, taken_at), totals, stale_after),
+                    _bands(kept),
+                    None if changes is None else history_of(snapshot, changes),
+                )
+            )
+            with (
+                shapes_of(snapshot, kept, Patterns(), changes, totals.messages) as shaped,
+                shape_numbers(shaped.messages) as numbers,
+            ):
+                discovered = discover(shaped, numbers)
+                with phase("counting prefixes and changes"):
+                    (drawn, stale), (sizes, ages, expiry), history = others.result()
+                with phase("looking at values"):
+                    with_pages = [one.shape for one in shaped.found.shapes[:pages]]
+                    details = details_of(spark, snapshot, shaped, numbers, with_pages, history)
         return Figures(
             database=shown(snapshot.source.url),
             taken_at=taken_at,

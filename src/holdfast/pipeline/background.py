@@ -1,0 +1,37 @@
+"""Work beside a job: Spark answers several queries at once, while each of them waits mostly for one processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """A function that runs in a thread of its own from now on.
+
+    Nobody waits for it if the job fails or a signal ends it: then its queries end with Spark. It must not declare
+    phases, because the phase of the job is shown.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def result(self) -> T:
+        """Wait for the end of the function. Return what it returns, or raise what it raises."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._work())
+        except BaseException as error:  # noqa: BLE001 - result() raises it
+            self._error = error
