@@ -12,8 +12,8 @@ T = TypeVar("T")
 class Background(Generic[T]):
     """A function that runs in a thread of its own from now on.
 
-    Nobody waits for it if the job fails or a signal ends it: then its queries end with Spark. It must not declare
-    phases, because the phase of the job is shown.
+    If the job fails, or a signal ends it, nobody waits for the function: its queries end with Spark. The function must
+    not declare phases, because users see the phase of the job.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -24,7 +24,7 @@ class Background(Generic[T]):
         self._thread.start()
 
     def result(self) -> T:
-        """Wait for the end of the function. Return what it returns, or raise what it raises."""
+        """Wait until the function has ended. Return its result, or raise its error."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -10,8 +10,8 @@ The name tells the Java and the jars that it belongs to. Java checks that too, a
 classes as usual if anything differs.
 
 The optimising compiler begins after twenty times as many calls as usual. Before that, it costs a short command more
-than it brings; a long job has its hot loops compiled soon all the same. A command with a small input ends before, so
-it has no such compiler: then the simple one need not count calls for it, and takes a fifth of the time away.
+than it brings; a long job has its hot loops compiled soon all the same. A command with a small input ends before that
+moment. So its Java has no optimising compiler, and the simple one makes code that counts no calls: a fifth of the time.
 """
 
 from __future__ import annotations

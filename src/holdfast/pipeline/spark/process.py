@@ -64,7 +64,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
     def start(self, is_small: bool = False, /) -> SparkSession:
         """Return a session with the settings of the jobs; an active session is used, and never stopped.
 
-        With ``is_small``, the input is, and the process is started and set for that.
+        If the input ``is_small``, a new process and its session get settings for a short job.
         """
         # By default the workers would run the first "python3" in PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
