@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 def server(home: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that looks and listens like a server, and its file."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        command = ["/bin/sh", "-c", "echo; read line", "SparkConnectServer"]
+        command = ["/bin/sh", "-c", "echo; read line", "holdfast.pipeline.spark.server_process"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()  # before, its command line may still be empty

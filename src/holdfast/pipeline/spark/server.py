@@ -1,32 +1,35 @@
 """The server: a Spark process that stays, so that the commands of its user answer at once.
 
-PySpark starts it and notes it in a file (:mod:`holdfast.pipeline.server_files`): a Spark Connect server at 127.0.0.1,
-which asks for a token. A command uses the server if its process lives and listens. Otherwise it starts Spark for
-itself, as without a server.
+It is a Spark Connect server at 127.0.0.1, which asks for a token. Its process (:mod:`.server_process`) notes itself in
+a file (:mod:`holdfast.pipeline.server_files`). A command uses the server if that process lives and listens. Otherwise
+it starts Spark for itself, as without a server.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
+import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import frozen
-from pyspark.errors import PySparkException
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import chooses_another_spark, server_folder
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.java_classes import java_options
+from holdfast.pipeline.spark.server_process import java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +38,12 @@ if TYPE_CHECKING:
 _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
 _PACKAGES = ("grpc", "grpc_status", "pandas")
-#: Nothing listens for other hosts. All commands load the same classes: without isolation, Java compiles them once.
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.artifact.isolation.enabled": "false",
-}
-#: Seconds for the server to answer a connection, and to end after SIGTERM.
-_ANSWERS, _ENDS = 0.5, 20.0
+_PROGRAM = "holdfast.pipeline.spark.server_process"
+#: Variables that would make PySpark use another Spark than its own.
+_OTHER_SPARK = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
+#: Seconds for the server to start, to answer a connection, and to end after SIGTERM.
+_STARTS, _ANSWERS, _ENDS = 120.0, 0.5, 20.0
+_PAUSE = 0.1
 #: Attempts to reach a server that does not answer any more: 4 s together.
 _RETRIES = 4
 
@@ -75,39 +76,61 @@ def running_server(environment: Mapping[str, str]) -> Server | None:
     return found if _is_server(found.pid) and _listens(found.port) else None
 
 
-def start_server(environment: MutableMapping[str, str], memory: str | None = None) -> Server:
+def start_server(environment: Mapping[str, str], memory: str | None = None) -> Server:
     """Start a server, unless one runs. ``memory`` is that of its Java, such as "2g" (by default Spark's setting).
 
-    Changes the environment, which the server inherits. Raises :class:`PipelineError`.
+    Raises :class:`PipelineError`.
     """
     missing = [package for package in _PACKAGES if find_spec(package) is None]
     if missing:
         raise PipelineError(f"the server needs {', '.join(missing)}: pip install 'holdfast[connect]'")
-    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer  # needs these packages
-
     problem = java_problem(environment)
     if problem is not None:
         raise PipelineError(problem)
     folder = server_folder(environment)
     if folder is None:
         raise PipelineError("there is no folder for the server's files: set HOME or XDG_CACHE_HOME to one of your own")
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Properties of Java, so that a user's own settings win.
-    properties = " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
-    options = (java_options(environment, os.getpid()), properties, environment.get("SPARK_SUBMIT_OPTS", ""))
-    environment["SPARK_SUBMIT_OPTS"] = " ".join(options)
-    if memory is not None:
-        environment["SPARK_DRIVER_MEMORY"] = memory
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with Discovery(str(folder / "server.json")) as discovery:
-            LocalConnectServer(discovery).reuse_or_start("local[*]", {})
-    except (OSError, PySparkException) as error:
+        (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(folder / "server.lock"):
+            return running_server(environment) or _started(environment, folder, memory)
+    except OSError as error:
         raise PipelineError(f"the server did not start: {error}") from error
-    found = running_server(environment)
-    if found is None:
-        raise PipelineError(f"the server has ended at once; its log is in {folder / 'logs'}")
-    return found
+
+
+def _started(environment: Mapping[str, str], folder: Path, memory: str | None) -> Server:
+    own = {name: value for name, value in environment.items() if name not in _OTHER_SPARK}
+    own.setdefault("PYSPARK_PYTHON", sys.executable)
+    own["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = secrets.token_hex(16)
+    options = java_options(own, os.getpid()), java_properties(), own.get("SPARK_SUBMIT_OPTS", "")
+    own["SPARK_SUBMIT_OPTS"] = " ".join(options)
+    if memory is not None:
+        own["SPARK_DRIVER_MEMORY"] = memory
+    noted, log = folder / "server.json", folder / "logs" / "server.log"
+    noted.unlink(missing_ok=True)  # of a server that has ended
+    with open(log, "wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - this Python, with the user's own folder
+            [sys.executable, "-m", _PROGRAM, str(noted)],
+            env=own, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + _STARTS
+    while process.poll() is None and time.monotonic() < deadline:
+        found = running_server(environment)
+        if found is not None:
+            return found
+        time.sleep(_PAUSE)
+    reason = "it has ended at once" if process.poll() is not None else f"it took more than {_STARTS:.0f} seconds"
+    process.kill()
+    process.wait()
+    raise PipelineError(f"the server did not start: {reason}; its log is {log}")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one command at a time start a server."""
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def stop_server(environment: Mapping[str, str]) -> Server | None:
@@ -118,7 +141,7 @@ def stop_server(environment: Mapping[str, str]) -> Server | None:
     _signal(found.pid, signal.SIGTERM)
     deadline = time.monotonic() + _ENDS
     while _is_server(found.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(_PAUSE)
     if _is_server(found.pid):
         _signal(found.pid, signal.SIGKILL)
     (Path(found.logs).parent / "server.json").unlink(missing_ok=True)
@@ -150,9 +173,9 @@ def is_used(environment: Mapping[str, str]) -> bool:
 
 
 def _is_server(pid: int) -> bool:
-    """Tell whether this process is a Spark Connect server. The process of a killed server may have another's id now."""
+    """Tell whether this process is a server. The process of a killed server may have another's id now."""
     try:
-        return b"SparkConnectServer" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return _PROGRAM.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

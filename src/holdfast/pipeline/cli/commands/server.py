@@ -39,9 +39,8 @@ def start(memory: str | None, as_json: bool) -> None:
         if memory is not None and not re.fullmatch(r"[1-9][0-9]{0,8}[mg]", memory):
             raise WrongUsage(f'--memory: {memory!r} is not a size of memory; write it as in "512m" or "2g"')
         ran = running_server(os.environ) is not None
-        environment = dict(os.environ)
         found = start_server(os.environ, memory)
-        standby = start_standby(environment, Path(found.logs).parent, found.pid)
+        standby = start_standby(os.environ, Path(found.logs).parent, found.pid)
     if standby is None:
         say(f"the standby did not start: commands take some seconds longer; its log is in {found.logs}")
     fields = {"running": True, "started": not ran, **_fields(found), "standby": standby}
