@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from threading import Thread
 from typing import Generic, TypeVar
 
@@ -35,3 +36,15 @@ class Background(Generic[T]):
             self._results.append(self._work())
         except BaseException as error:  # noqa: BLE001 - result() raises it
             self._error = error
+
+
+@contextmanager
+def entered(context: AbstractContextManager[T]) -> Iterator[Background[T]]:
+    """Enter a context in the background, and leave it at the end of the block.
+
+    It stays as it is if the block fails.
+    """
+    work = Background(context.__enter__)
+    yield work
+    work.result()
+    context.__exit__(None, None, None)

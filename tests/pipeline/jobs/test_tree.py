@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -16,7 +17,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.tree import branches, prefixes, tree
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.report.figures import PrefixTotals
-from holdfast.pipeline.sources.tables import read_retained
+from holdfast.pipeline.sources.tables import retained_table
 from tests.pipeline.stores import NOW, Filled, message
 
 pytestmark = pytest.mark.spark
@@ -40,7 +41,8 @@ def test_each_prefix_has_its_count_bytes_ages_and_expiry(spark: SparkSession, fi
     filled.put(message("a/c", b"345", stored_at=NOW, expires_at=LATER))
     filled.put(message("a/c/d", b"6", stored_at=NOW + 5000, expires_at=LATER + 1), at=NOW + 5000)
     with snapshot_of(filled.url) as snapshot:
-        rows = branches(read_retained(spark, snapshot), 2, NOW + 1999).orderBy("prefix").collect()
+        read = retained_table(spark, evolve(snapshot, taken_at=NOW + 1999))
+        rows = branches(read.frame, 2).orderBy("prefix").collect()
     assert [PrefixTotals(**row.asDict()) for row in rows] == [
         PrefixTotals(1, "a", 3, 6, 61, 1, 0, 2, LATER),
         PrefixTotals(2, "a/b", 1, 2, 61, 61, 61, 0, None),

@@ -8,6 +8,7 @@ topics (``unique``), those that look for other topics (``siblings``), and those 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.archive.states import has_depth
+from holdfast.pipeline.background import Background, entered
 from holdfast.pipeline.checks.discovered import findings_in
 from holdfast.pipeline.checks.finding import Finding
 from holdfast.pipeline.checks.json_schema import patterns_of
@@ -45,15 +47,15 @@ from holdfast.pipeline.checks.rules import Rule
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.discovery import discover
-from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
+from holdfast.pipeline.jobs.kept_table import KeptTable
+from holdfast.pipeline.jobs.payload_kinds import json_value
 from holdfast.pipeline.jobs.schema_columns import allows, is_one_of, number_of
-from holdfast.pipeline.jobs.shape_numbers import shape_numbers
-from holdfast.pipeline.jobs.shapes import shapes_of
-from holdfast.pipeline.jobs.topic_changes import topic_changes
+from holdfast.pipeline.jobs.shapes import NEEDED, kept_messages, shapes_of
+from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.rollup import json_path
 from holdfast.pipeline.shapes.patterns import Patterns
-from holdfast.pipeline.sources.tables import read_history, read_retained
+from holdfast.pipeline.sources.tables import NOW, read_history
 from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.retained.history.periods import read_periods
 from holdfast.retained.history.rules import GENERAL, Rules
@@ -62,10 +64,9 @@ from holdfast.scheduling.rates import Rate
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id", "username")
+_NEEDED = (*NEEDED, "username")
 #: Characters of a topic and of a value in an example: the driver keeps those of all findings.
 _TOPIC, _VALUE = 1000, 60
-_SET = "set"
 #: Rules of one pass: Spark compiles all of them together.
 _AT_ONCE = 25
 
@@ -98,20 +99,16 @@ def check(
     """
     _require_patterns(spark, rules)
     judged = [rule for rule in rules if since is None or not rule.needs_everything]
-    if since is None:
-        read = read_retained(spark, snapshot, columns=_NEEDED)
-    else:
-        changed = read_retained(spark, snapshot, columns=("op", *_NEEDED), since=since)
-        read = changed.where(F.col("op") == _SET).drop("op")
-    kept = read.withColumn("kind", kind_of(F.col("payload"))).persist()
-    try:
+    discovers = discovers and since is None
+    with (
+        entered(topic_changes(spark, snapshot)) if discovers else nullcontext() as history,
+        kept_messages(spark, snapshot, columns=_NEEDED, since=since) as kept,
+    ):
         with phase("reading", snapshot.messages if since is None else None):
             messages = kept.count()
         with phase("judging"):
-            figures = _figures(_rows(spark, snapshot, kept, judged)) if judged and messages else {}
-        discovered = _discovered(spark, snapshot, kept, messages) if discovers and since is None else []
-    finally:
-        kept.unpersist()
+            figures = _figures(_rows(spark, snapshot, kept.frame, judged)) if judged and messages else {}
+        discovered = [] if history is None else _discovered(snapshot, kept, history, messages)
     found = [
         each
         for place, rule in enumerate(judged)
@@ -125,13 +122,11 @@ def check(
     )
 
 
-def _discovered(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, messages: int) -> list[Finding]:
-    with (
-        topic_changes(spark, snapshot) as history,
-        shapes_of(snapshot, kept, Patterns(), history, messages) as shaped,
-        shape_numbers(shaped.messages) as numbers,
-    ):
-        return list(findings_in(discover(shaped, numbers)))
+def _discovered(
+    snapshot: Snapshot, kept: KeptTable, history: Background[TopicChanges | None], messages: int
+) -> list[Finding]:
+    with shapes_of(snapshot, kept, Patterns(), history.result, messages, finds_numbers=True) as shaped:
+        return list(findings_in(discover(shaped)))
 
 
 def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:
@@ -214,7 +209,7 @@ def _table(
     if kind is RateRule:
         return _recorded(spark, snapshot, kept, rules)
     messages = kept.withColumn("json", json_value(F.col("payload")))
-    return _cases(messages, ((place, rule, _judged(rule, snapshot.taken_at)) for place, rule in rules))
+    return _cases(messages, ((place, rule, _judged(rule)) for place, rule in rules))
 
 
 def _pass_of(rule: Rule) -> type:
@@ -249,7 +244,7 @@ def _level(rule: Rule, name: str) -> Column:
     return F.coalesce(F.get(F.split("topic", "/"), F.lit(rule.pattern.levels[name])), F.lit(""))
 
 
-def _judged(rule: Rule, taken_at: int) -> dict[str, Column]:
+def _judged(rule: Rule) -> dict[str, Column]:
     """Return whether a message fails a rule about messages alone, and the value to show."""
     payload, json = _payload_text(), F.col("json")
     match rule.options:
@@ -275,7 +270,7 @@ def _judged(rule: Rule, taken_at: int) -> dict[str, Column]:
                 kept &= allows(schema, json)
             return {"fails": ~kept, "shown": _beginning(payload)}
         case SilenceRule(at_most=most):
-            silent = (F.lit(taken_at) - F.unix_millis("stored_at")) / 1000
+            silent = (F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000
             return {"fails": silent > F.lit(most), "shown": F.greatest(silent, F.lit(0)).cast("long").cast("string")}
         case ExpiresRule(at_most=most):
             left = ((F.unix_millis("expires_at") - F.unix_millis("stored_at")) / 1000).cast("long")

@@ -41,6 +41,7 @@ from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
+from holdfast.pipeline.sources.tables import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,13 +55,13 @@ _ALMOST = 0.9
 _MEDIANS = "shape int, field string, median double"
 
 
-def discover(shaped: Shaped, numbers: ShapeNumbers) -> Discovered:
-    """Return the figures of messages with shapes; ``numbers`` are those in their payloads."""
+def discover(shaped: Shaped) -> Discovered:
+    """Return the figures of messages with shapes, and of the numbers in their payloads if they were found."""
     taken_at = shaped.found.taken_at
     with phase("comparing messages"):
         malformed = _malformed(shaped)
         silent = _silent(shaped, taken_at)
-        far = _far(shaped, numbers)
+        far = [] if shaped.numbers is None else _far(shaped, shaped.numbers)
         gone = _gone(shaped, taken_at)
     chatty: list[Chatty] = []
     lost: list[Lost] = []
@@ -111,7 +112,7 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
     looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
     if not looked_at:
         return []
-    age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000))
+    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000))
     ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age.alias("age"))
     usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
     older = ages.join(F.broadcast(usual), "shape").where(
@@ -169,7 +170,7 @@ def may_be_far(field: Row) -> bool:
 def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
     if shaped.oldest is None or taken_at - shaped.oldest < GONE_AFTER * 1000:
         return []
-    age = F.floor((F.lit(taken_at) - F.unix_millis(F.max("stored_at"))) / 1000)
+    age = F.floor(F.min(F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)
     clients = shaped.messages.groupBy("client_id").agg(
         F.count("*").alias("messages"), age.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
     )
@@ -211,7 +212,7 @@ def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list
 
 def _lost(history: TopicChanges) -> list[Lost]:
     wills = F.col("origin") == ChangeOrigin.WILL.value
-    topics = history.by_topic.where("has_will").select("topic")
+    topics = history.topics.frame.where("has_will").select("topic")
     order = Window.partitionBy("topic").orderBy("seq")
     told = history.changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
     away = told.where(wills & (F.col("op") == ChangeKind.SET.value))
@@ -225,7 +226,7 @@ def _lost(history: TopicChanges) -> list[Lost]:
 def _publishers(history: TopicChanges) -> list[Publishers]:
     order = Window.partitionBy("topic").orderBy("seq")
     published = history.changes.where((F.col("op") != ChangeKind.EXPIRE.value) & F.col("client_id").isNotNull())
-    several = history.by_topic.where(F.col("one") != F.col("other")).select("topic")
+    several = history.topics.frame.where(F.col("one") != F.col("other")).select("topic")
     turns: Any = published.join(several, "topic", "left_semi").withColumn("before", F.lag("client_id").over(order))
     rows = (
         turns.groupBy("topic")

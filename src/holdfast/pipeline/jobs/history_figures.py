@@ -35,7 +35,7 @@ _KINDS = ((ChangeKind.SET, "sets"), (ChangeKind.CLEAR, "clears"), (ChangeKind.EX
 def history_of(snapshot: Snapshot, history: TopicChanges) -> History:
     """Return the figures of a snapshot's history, in two passes."""
     rules = {period.parsed for period in history.periods if period.rules}
-    row = _whole(history.by_topic, has_general_depth(rules))
+    row = _whole(history.topics.frame, has_general_depth(rules))
     since = min([row.first, *(period.since for period in history.periods if period.since is not None)])
     until = max(row.last, snapshot.taken_at)
     step = step_of((until - since) // 1000)
@@ -103,7 +103,7 @@ def _counted(history: TopicChanges, step: int, whole: int) -> Callable[[str], li
     changes = history.changes.select(
         F.inline(places), F.lit(1).cast("long").alias("messages"), F.col("size").cast("long").alias("bytes"), *kinds
     )
-    topics = history.by_topic.where(F.col("changes") > 0).select(
+    topics = history.topics.frame.where(F.col("changes") > 0).select(
         F.lit(_PREFIX).alias("kind"),
         no_time,
         F.explode(prefixes(F.col("topic"), _PREFIX_LEVELS)).alias("name"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline.background import Background
+from holdfast.pipeline.background import Background, entered
 from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
@@ -19,8 +19,7 @@ from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
 from holdfast.pipeline.jobs.shape_details import details_of
-from holdfast.pipeline.jobs.shape_numbers import shape_numbers
-from holdfast.pipeline.jobs.shapes import read_shaped, shapes_of
+from holdfast.pipeline.jobs.shapes import kept_messages, shapes_of
 from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.jobs.tree import branches
 from holdfast.pipeline.progress.phases import phase
@@ -37,6 +36,7 @@ from holdfast.pipeline.report.figures import (
     ReportTotals,
 )
 from holdfast.pipeline.shapes.patterns import Patterns
+from holdfast.pipeline.sources.tables import NOW
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
 
@@ -68,55 +68,52 @@ def report(
 
     Raises :class:`PipelineError`.
     """
-    taken_at = snapshot.taken_at
-    age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).alias("age")
-    left = F.floor((F.unix_millis("expires_at") - F.lit(taken_at)) / 1000).alias("left")
-    kept = read_shaped(spark, snapshot).select("*", age, left).persist()
-    try:
+    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).alias("age")
+    left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
+    with (
+        entered(topic_changes(spark, snapshot)) as changes,
+        kept_messages(spark, snapshot) as messages,
+    ):
+        kept = messages.frame.select("*", age, left)
         with phase("reading", snapshot.messages):
             number, clients = _clients(kept)
         with phase("counting sizes and ages"):
             totals, largest, oldest = _whole(kept, stale_after, number)
-        with topic_changes(spark, snapshot) as changes:
-            others = Background(
-                lambda: (
-                    _prefixes(branches(kept, depth, taken_at), totals, stale_after),
-                    _bands(kept),
-                    None if changes is None else history_of(snapshot, changes),
-                )
+        others = Background(
+            lambda: (
+                _prefixes(branches(messages.frame, depth), totals, stale_after),
+                _bands(kept),
+                history_of(snapshot, found) if (found := changes.result()) is not None else None,
             )
-            with (
-                shapes_of(snapshot, kept, Patterns(), changes, totals.messages) as shaped,
-                shape_numbers(shaped.messages) as numbers,
-            ):
-                discovered = discover(shaped, numbers)
-                with phase("counting prefixes and changes"):
-                    (drawn, stale), (sizes, ages, expiry), history = others.result()
-                with phase("looking at values"):
-                    with_pages = [one.shape for one in shaped.found.shapes[:pages]]
-                    details = details_of(spark, snapshot, shaped, numbers, with_pages, history)
-        return Figures(
-            database=shown(snapshot.source.url),
-            taken_at=taken_at,
-            stale_after=stale_after,
-            totals=totals,
-            shapes=shaped.found,
-            details=details,
-            branches=drawn,
-            stale=stale,
-            sizes=sizes,
-            ages=ages,
-            largest=largest,
-            oldest=oldest,
-            clients=clients,
-            expiry=expiry,
-            flow=flow,
-            deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
-            history=history,
-            discovered=discovered,
         )
-    finally:
-        kept.unpersist()
+        with shapes_of(snapshot, messages, Patterns(), changes.result, totals.messages, finds_numbers=True) as shaped:
+            discovered = discover(shaped)
+            with phase("counting prefixes and changes"):
+                (drawn, stale), (sizes, ages, expiry), history = others.result()
+            with phase("looking at values"):
+                with_pages = [one.shape for one in shaped.found.shapes[:pages]]
+                details = details_of(spark, snapshot, shaped, with_pages, history)
+        deliveries = None if requested is None else delivered(messages.frame, requested, flow, snapshot.taken_at)
+    return Figures(
+        database=shown(snapshot.source.url),
+        taken_at=snapshot.taken_at,
+        stale_after=stale_after,
+        totals=totals,
+        shapes=shaped.found,
+        details=details,
+        branches=drawn,
+        stale=stale,
+        sizes=sizes,
+        ages=ages,
+        largest=largest,
+        oldest=oldest,
+        clients=clients,
+        expiry=expiry,
+        flow=flow,
+        deliveries=deliveries,
+        history=history,
+        discovered=discovered,
+    )
 
 
 def _whole(

@@ -59,7 +59,7 @@ def shape_changes(history: TopicChanges, shapes: Shapes) -> Iterator[ShapeChange
     """Give the changes of each shape in a history."""
     is_general = has_general_depth({period.parsed for period in history.periods})
     changes = F.when(F.col("changes") > 0, F.col("changes"))
-    with with_shape(history.by_topic, shapes) as topics:
+    with with_shape(history.topics, shapes) as topics:
         counted = topics.withColumn("general", is_general).rollup("shape").agg(
             F.count(changes).alias("topics"),
             F.percentile_approx(changes, 0.9).alias("usual"),

@@ -36,15 +36,14 @@ def details_of(
     spark: SparkSession,
     snapshot: Snapshot,
     shaped: Shaped,
-    found: ShapeNumbers,
     wanted: Sequence[str],
     history: History | None,
 ) -> dict[str, ShapeDetails]:
-    """Return the details of the shapes with the texts ``wanted``; the numbers ``found`` are those of all shapes."""
+    """Return the details of the shapes with the texts ``wanted``."""
     texts = {one.number: one.text for one in shaped.shapes.shapes if one.text in set(wanted)}
     if not texts:
         return {}
-    numbers = _numbers(spark, found, texts)
+    numbers = {} if shaped.numbers is None else _numbers(spark, shaped.numbers, texts)
     if history is not None and numbers:
         messages = shaped.messages.where(F.col("shape").isin(list(texts)))
         numbers = _with_courses(spark, snapshot, messages.select("topic", "shape"), numbers, history)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.jobs.kept_table import kept_frame
 from holdfast.pipeline.jobs.payload_kinds import json_value
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
@@ -46,29 +47,18 @@ class ShapeNumbers:
 def shape_numbers(shaped: DataFrame) -> Iterator[ShapeNumbers]:
     """Give the numbers in messages with the number of their ``shape``."""
     messages = shaped.where(F.col("shape") != NO_SHAPE)
-    values = numbers_in(messages.select("shape", "topic", F.col("stored_at").alias("at"), "payload")).persist()
-    shares = dict(zip(("low", "lower", "median", "upper", "high"), range(len(_SHARES)), strict=True))
-    counted = values.groupBy("shape", "field").agg(
-        F.count("*").alias("count"),
-        F.min("value").alias("least"),
-        F.max("value").alias("most"),
-        F.percentile_approx("value", _SHARES).alias("shares"),
-    )
-    listed = counted.orderBy(F.desc("count"), "shape", "field").limit(_MOST_FIELDS)
-    try:
-        yield ShapeNumbers(
-            values,
-            listed.select(
-                "shape",
-                "field",
-                "count",
-                "least",
-                "most",
-                *(F.col("shares")[at].alias(name) for name, at in shares.items()),
-            ).collect(),
+    found = numbers_in(messages.select("shape", "topic", F.col("stored_at").alias("at"), "payload"))
+    names = ("low", "lower", "median", "upper", "high")
+    with kept_frame(found) as values:
+        counted = values.groupBy("shape", "field").agg(
+            F.count("*").alias("count"),
+            F.min("value").alias("least"),
+            F.max("value").alias("most"),
+            F.percentile_approx("value", _SHARES).alias("shares"),
         )
-    finally:
-        values.unpersist()
+        listed = counted.orderBy(F.desc("count"), "shape", "field").limit(_MOST_FIELDS)
+        shares = (F.col("shares")[at].alias(name) for at, name in enumerate(names))
+        yield ShapeNumbers(values, listed.select("shape", "field", "count", "least", "most", *shares).collect())
 
 
 def numbers_in(messages: DataFrame) -> DataFrame:
@@ -77,13 +67,15 @@ def numbers_in(messages: DataFrame) -> DataFrame:
     Numbers beyond :data:`_HIGHEST` are left out, and fields with long names, as the driver keeps the names.
     """
     parsed = messages.withColumn("json", json_value(F.col("payload"))).drop("payload")
-    whole = parsed.select("shape", "topic", "at", F.lit(WHOLE).alias("field"), F.col("json").alias("part"))
-    objects = parsed.where(F.schema_of_variant("json").startswith("OBJECT"))
-    fields = objects.lateralJoin(objects.sparkSession.tvf.variant_explode(F.col("json").outer()))
-    fields = fields.where(F.length("key") <= _LONGEST).withColumn("field", F.concat(F.lit("."), "key"))
-    parts = whole.unionByName(fields.select("shape", "topic", "at", "field", F.col("value").alias("part")))
-    value = F.try_variant_get("part", "$", "double")
-    numbers = parts.where(_is_number(F.col("part"))).select("shape", "topic", "at", "field", value.alias("value"))
+    # An array is not exploded: its elements have no names either.
+    named = F.when(~F.schema_of_variant("json").startswith("ARRAY"), F.col("json"))
+    fields = messages.sparkSession.tvf.variant_explode_outer(named.outer())
+    parts = parsed.lateralJoin(fields).where(F.col("key").isNull() | (F.length("key") <= _LONGEST))
+    # A payload that is a number has one row, without a key: its own.
+    field = F.coalesce(F.concat(F.lit("."), "key"), F.lit(WHOLE))
+    part = F.coalesce(F.col("value"), F.col("json"))
+    value = F.when(_is_number(part), F.try_variant_get(part, "$", "double"))
+    numbers = parts.select("shape", "topic", "at", field.alias("field"), value.alias("value"))
     return numbers.where(F.abs("value") < _HIGHEST)
 
 

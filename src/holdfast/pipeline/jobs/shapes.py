@@ -6,17 +6,20 @@ looks up the shape of every topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import asdict, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.background import entered
 from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.jobs.kept_table import KeptTable, kept_table
 from holdfast.pipeline.jobs.payload_kinds import json_value, kind_of
 from holdfast.pipeline.jobs.shape_changes import ShapeChanges, shape_changes
+from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers, shape_numbers
 from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
 from holdfast.pipeline.jobs.topic_shapes import with_shape
 from holdfast.pipeline.output.folder import Folder
@@ -29,7 +32,7 @@ from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
-from holdfast.pipeline.sources.tables import read_retained
+from holdfast.pipeline.sources.tables import retained_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -43,7 +46,8 @@ _BRANCHES = 500
 _DEEPEST_BRANCH = 8
 #: Bytes of a payload that are shown of an example.
 _SHOWN = 160
-_NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
+#: The columns of the retained messages that shapes need.
+NEEDED = ("topic", "payload", "size", "stored_at", "expires_at", "client_id")
 
 
 def shapes(
@@ -62,15 +66,12 @@ def shapes(
     given = Patterns(patterns)
     if out is not None:
         begin_overwriting(out, overwrite)
-    kept = read_shaped(spark, snapshot, topic_filter).persist()
-    try:
-        with (
-            topic_changes(spark, snapshot, topic_filter, reads_changes=False) as history,
-            shapes_of(snapshot, kept, given, history) as shaped,
-        ):
-            result = shaped.found
-    finally:
-        kept.unpersist()
+    with (
+        entered(topic_changes(spark, snapshot, topic_filter, reads_changes=False)) as history,
+        kept_messages(spark, snapshot, topic_filter) as messages,
+        shapes_of(snapshot, messages, given, history.result) as shaped,
+    ):
+        result = shaped.found
     if out is not None:
         about = {name: getattr(result, name) for name in ("taken_at", "messages", "bytes", "unshaped", "learned")}
         write_table(spark.createDataFrame([asdict(each) for each in result.shapes], _TABLE), out, form, about)
@@ -83,12 +84,27 @@ _TABLE = (
 )
 
 
-def read_shaped(spark: SparkSession, snapshot: Snapshot, topic_filter: str = "") -> DataFrame:
-    """Read the columns that shapes need, among them the ``kind`` of each payload. It is read more than once: keep it.
+@contextmanager
+def kept_messages(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    columns: Sequence[str] = NEEDED,
+    since: str | None = None,
+) -> Iterator[KeptTable]:
+    """Keep the retained messages in a snapshot, with the ``kind`` of each payload and the time of the snapshot.
 
+    The ``columns`` are those that shapes need, or more. With ``since``, a token or a time, only messages set since.
     Raises :class:`PipelineError`.
     """
-    return read_retained(spark, snapshot, topic_filter, columns=_NEEDED).withColumn("kind", kind_of(F.col("payload")))
+    if since is None:
+        read = retained_table(spark, snapshot, topic_filter, columns)
+        frame = read.frame
+    else:
+        read = retained_table(spark, snapshot, topic_filter, ("op", *columns), since)
+        frame = read.frame.where(F.col("op") == "set").drop("op")
+    with kept_table(frame.withColumn("kind", kind_of(F.col("payload"))), read.is_small) as kept:
+        yield kept
 
 
 @frozen
@@ -98,6 +114,7 @@ class Shaped:
     A tenth of the messages of a shape, or more, were stored before the time in ``tenth_before``. ``oldest`` is the time
     of the oldest of all messages, None if there is none. Times are in milliseconds since the epoch. ``changes`` are
     those of the same topics, None without a history. ``kinds`` are the payloads of a shape, with examples.
+    ``numbers`` are those in payloads, if they were wanted.
     """
 
     found: ShapesFound
@@ -107,19 +124,22 @@ class Shaped:
     oldest: int | None
     changes: ShapeChanges | None
     kinds: Mapping[int, tuple[KindTotals, ...]]
+    numbers: ShapeNumbers | None
 
 
 @contextmanager
 def shapes_of(
     snapshot: Snapshot,
-    kept: DataFrame,
+    kept: KeptTable,
     patterns: Patterns,
-    history: TopicChanges | None,
+    history: Callable[[], TopicChanges | None],
     messages: int | None = None,
+    finds_numbers: bool = False,
 ) -> Iterator[Shaped]:
-    """Give the shapes of the messages in a table of :func:`read_shaped`.
+    """Give the shapes of the messages in a table of :func:`kept_messages`.
 
-    ``history`` has the changes of the same topics. ``messages`` is the length of the table, if it is known.
+    ``history`` returns the changes of the same topics. ``messages`` is the length of the table, if it is known.
+    Queries that need the shapes only run beside each other.
     """
     if messages is None:
         with phase("reading"):
@@ -128,14 +148,14 @@ def shapes_of(
         learned, shapes = learn(kept, patterns, messages)
         topics = learned.column("topic") if messages <= MOST_ROWS else None
     with ExitStack() as stack:
+        counted = stack.enter_context(entered(_changes_of(history, shapes)))
+        shaped = stack.enter_context(with_shape(kept, shapes, topics))
+        explored = stack.enter_context(entered(shape_numbers(shaped))) if finds_numbers else None
         with phase("counting the messages of shapes"):
-            shaped = stack.enter_context(with_shape(kept, shapes, topics))
             rows = _totals(shaped)
-        changes, rates = None, None
-        if history is not None:
-            with phase("counting the changes of shapes"):
-                changes = stack.enter_context(shape_changes(history, shapes))
-                rates = changes.a_day(snapshot.taken_at, shapes)
+        with phase("counting the changes of shapes"):
+            changes = counted.result()
+        rates = None if changes is None else changes.a_day(snapshot.taken_at, shapes)
         totals = tuple(sorted(_merged(rows, shapes, rates), key=lambda each: (-each.messages, each.shape)))
         found = ShapesFound(
             snapshot.taken_at,
@@ -148,15 +168,25 @@ def shapes_of(
         # A tenth of each kind is older than the time of this kind: so a tenth of all is older than the latest of them.
         tenth_before = {row["shape"]: row["tenth_before"] for row in sorted(rows, key=lambda row: row["tenth_before"])}
         oldest = min((row["oldest"] for row in rows), default=None)
-        yield Shaped(found, shapes, shaped, tenth_before, oldest, changes, _kinds(rows))
+        with phase("finding numbers in payloads"):
+            numbers = None if explored is None else explored.result()
+        yield Shaped(found, shapes, shaped, tenth_before, oldest, changes, _kinds(rows), numbers)
 
 
-def learn(kept: DataFrame, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
+@contextmanager
+def _changes_of(history: Callable[[], TopicChanges | None], shapes: Shapes) -> Iterator[ShapeChanges | None]:
+    found = history()
+    with nullcontext() if found is None else shape_changes(found, shapes) as changes:
+        yield changes
+
+
+def learn(kept: KeptTable, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
     """Learn shapes from a table of ``messages`` rows with the columns ``topic`` and ``kind``.
 
     Return the rows learned from, too.
     """
-    learner, learned = Learner(), _part(kept, messages, most).select("topic", "kind").toArrow()
+    rows = kept.rows if kept.rows is not None and messages <= most else _part(kept.frame, messages, most).toArrow()
+    learner, learned = Learner(), rows.select(["topic", "kind"])
     for batch in learned.to_batches():
         for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if not patterns.learn(topic):
@@ -170,10 +200,10 @@ def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
     branches = {depth: F.substring_index("topic", "/", depth) for depth in depths}
     share = -(-messages // most)
     if share <= 1:
-        return kept
+        return kept.select("topic", "kind")
     (counts,) = kept.agg(*(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()
     depth = next((at for at, count in zip(depths, counts, strict=True) if count >= _BRANCHES * share), depths[-1])
-    return kept.where(F.pmod(F.xxhash64(branches[depth]), F.lit(share)) == 0).limit(2 * most)
+    return kept.where(F.pmod(F.xxhash64(branches[depth]), F.lit(share)) == 0).select("topic", "kind").limit(2 * most)
 
 
 def _totals(shaped: DataFrame) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -12,19 +12,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.sources.tables import read_history
+from holdfast.pipeline.jobs.kept_table import KeptTable, kept_frame, kept_table
+from holdfast.pipeline.sources.tables import NOW, history_table
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import Period, read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: A baseline describes messages that were retained before: its entries are no changes.
+_IS_CHANGE = f"origin != '{ChangeOrigin.BASELINE.value}'"
 _NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "expires_at", "size")
 
 
 @frozen
 class TopicChanges:
-    """The history of a snapshot: its entries without those of baselines, its periods, and a row for each topic.
+    """The history of a snapshot: its entries without those of baselines, its periods, and a table with a row for each
+    topic.
 
     A topic has the number of its ``changes`` and their ``bytes``, the times of its ``first`` and ``last`` entry and of
     its ``first_change`` and ``last_change`` (milliseconds since the epoch), the ``times`` that its message was stored,
@@ -34,7 +38,7 @@ class TopicChanges:
     """
 
     changes: DataFrame
-    by_topic: DataFrame
+    topics: KeptTable
     periods: tuple[Period, ...]
 
 
@@ -44,7 +48,7 @@ def topic_changes(
 ) -> Iterator[TopicChanges | None]:
     """Give the history of the topics that match a Topic Filter; None if there is none.
 
-    Spark keeps the entries if the caller ``reads_changes``, and not only the row of each topic.
+    Spark keeps the entries if the caller ``reads_changes``, and not only the table of topics.
 
     Raises :class:`PipelineError`.
     """
@@ -54,16 +58,21 @@ def topic_changes(
     if there.before >= there.last:
         yield None
         return
-    entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, topic_filter=topic_filter, columns=_NEEDED)
-    if reads_changes:
-        entries = entries.persist()
-    # A baseline describes messages that were retained before: its entries are no changes.
-    is_change = F.col("origin") != ChangeOrigin.BASELINE.value
+    read = history_table(spark, snapshot, topic_filter, _NEEDED)
+    with (
+        kept_frame(read.frame) if reads_changes else nullcontext(read.frame) as entries,
+        kept_table(_by_topic(entries), read.is_small) as topics,
+    ):
+        yield TopicChanges(entries.where(_IS_CHANGE), topics, tuple(periods))
+
+
+def _by_topic(entries: DataFrame) -> DataFrame:
+    is_change = F.expr(_IS_CHANGE)
     published = is_change & (F.col("op") != ChangeKind.EXPIRE.value)
     # An override moves the expiry of a stored message. The message is not stored again.
     stored = (F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.OVERRIDE.value)
     changed_at = F.when(is_change, F.col("changed_at"))
-    by_topic = entries.groupBy("topic").agg(
+    return entries.groupBy("topic").agg(
         F.count_if(is_change).alias("changes"),
         F.sum(F.when(is_change, F.col("size"))).alias("bytes"),
         F.unix_millis(F.min("changed_at")).alias("first"),
@@ -72,15 +81,8 @@ def topic_changes(
         F.unix_millis(F.max(changed_at)).alias("last_change"),
         F.count_if(stored).alias("times"),
         F.min("seq").alias("first_seq"),
-        F.max_by(F.expr(retained_sql(f"timestamp_millis({snapshot.taken_at})")), "seq").alias("retained"),
+        F.max_by(F.expr(retained_sql(NOW)), "seq").alias("retained"),
         F.bool_or(F.col("origin") == ChangeOrigin.WILL.value).alias("has_will"),
         F.min(F.when(published, F.col("client_id"))).alias("one"),
         F.max(F.when(published, F.col("client_id"))).alias("other"),
     )
-    by_topic = by_topic.persist()
-    try:
-        yield TopicChanges(entries.where(is_change), by_topic, tuple(periods))
-    finally:
-        by_topic.unpersist()
-        if reads_changes:
-            entries.unpersist()

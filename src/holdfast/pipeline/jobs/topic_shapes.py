@@ -8,34 +8,41 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType
 
+from holdfast.pipeline.jobs.kept_table import KeptTable, kept_frame
 from holdfast.pipeline.shapes.shapes import Shapes
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NUMBERS = StructType([StructField("topic", StringType()), StructField("shape", IntegerType())])
-_ARROW_NUMBERS = pa.schema({"topic": pa.string(), "shape": pa.int32()})
+_SHAPE = "shape"
 
 
 @contextmanager
-def with_shape(frame: DataFrame, shapes: Shapes, topics: pa.ChunkedArray | None = None) -> Iterator[DataFrame]:
+def with_shape(table: KeptTable, shapes: Shapes, topics: pa.ChunkedArray | None = None) -> Iterator[DataFrame]:
     """Add the column ``shape`` to a table with the column ``topic``: the number of its shape, or ``NO_SHAPE``.
 
-    The driver looks up the shapes of few topics itself, as the start of a Python worker takes seconds. Give it the
-    ``topics`` of the table if they are known. Spark keeps a table of many topics.
+    The driver looks up the shapes of few topics itself, as the start of a Python worker takes seconds. If the table is
+    not small, give it the ``topics`` if they are known.
     """
+    create = table.session.createDataFrame
+    if table.rows is not None:
+        numbers = _numbers(shapes, table.rows.column("topic"))
+        with kept_frame(create(table.rows.append_column(_SHAPE, numbers))) as few:
+            yield few
+        return
+    frame = table.frame
     if topics is None:
         topics = frame.select("topic").limit(MOST_ROWS + 1).toArrow().column("topic")
     if len(topics) <= MOST_ROWS:
-        names = list(dict.fromkeys(topics.to_pylist()))
-        numbers = pa.table({"topic": names, "shape": [shapes.number_of(name) for name in names]}, _ARROW_NUMBERS)
-        yield frame.join(F.broadcast(frame.sparkSession.createDataFrame(numbers, _NUMBERS)), "topic")
+        names = topics.unique()
+        yield frame.join(F.broadcast(create(pa.table({"topic": names, _SHAPE: _numbers(shapes, names)}))), "topic")
         return
-    many = frame.withColumn("shape", F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic")).persist()
-    try:
+    with kept_frame(frame.withColumn(_SHAPE, F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic"))) as many:
         yield many
-    finally:
-        many.unpersist()
+
+
+def _numbers(shapes: Shapes, topics: pa.ChunkedArray) -> pa.Array:
+    return pa.array([shapes.number_of(name) for name in topics.to_pylist()], pa.int32())

@@ -17,7 +17,7 @@ from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import PrefixTotals
-from holdfast.pipeline.sources.tables import read_retained
+from holdfast.pipeline.sources.tables import NOW, retained_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,7 +56,7 @@ def tree(
     """
     if out is not None:
         begin_overwriting(out, overwrite)
-    found = branches(read_retained(spark, snapshot, columns=NEEDED), depth, snapshot.taken_at).persist()
+    found = branches(retained_table(spark, snapshot, columns=NEEDED).frame, depth).persist()
     try:
         # A message has exactly one prefix of one level.
         first = F.col("depth") == 1
@@ -77,12 +77,12 @@ def tree(
         found.unpersist()
 
 
-def branches(retained: DataFrame, depth: int, taken_at: int) -> DataFrame:
+def branches(retained: DataFrame, depth: int) -> DataFrame:
     """Return the fields of :class:`PrefixTotals` for each prefix of 1 to ``depth`` levels.
 
-    ``retained`` has the columns :data:`NEEDED`. Ages are those at ``taken_at`` (milliseconds since the epoch).
+    ``retained`` has the columns :data:`NEEDED`, and the time of the ages in the column ``NOW``.
     """
-    age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).cast("long")
+    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).cast("long")
     prefixed = retained.select(
         F.posexplode(prefixes(F.col("topic"), depth)).alias("at", "prefix"), "size", "expires_at", age.alias("age")
     )

@@ -21,7 +21,8 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.history.entry_rules import stored_at_sql
 from holdfast.storage.revisions import TIME_SHIFT
 
-_TIME = pa.timestamp("us", "UTC")
+#: A time, for Spark and Arrow.
+TIME = pa.timestamp("us", "UTC")
 
 
 @frozen
@@ -45,7 +46,7 @@ def _integer(name: str) -> Column:
 
 
 def _time(name: str, nullable: bool) -> Column:
-    return Column(name, f"{name} * 1000", TimestampType(), _TIME, nullable)
+    return Column(name, f"{name} * 1000", TimestampType(), TIME, nullable)
 
 
 _QOS = Column("qos", "qos", IntegerType(), pa.int32(), False)
@@ -70,7 +71,7 @@ HISTORY: tuple[Column, ...] = (
 
 #: ``stored_at`` of the message that an entry of the history sets: the history has no such column.
 STORED_AT_OF_ENTRY = Column(
-    "stored_at", f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000", TimestampType(), _TIME, False
+    "stored_at", f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000", TimestampType(), TIME, False
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from attrs import frozen
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.sources.columns import CHANGED, HISTORY, RETAINED, Column, named, struct_of
+from holdfast.pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TIME, Column, named, struct_of
 from holdfast.pipeline.sources.history import HistorySource
 from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.retained import RetainedSource
@@ -18,6 +20,17 @@ from holdfast.pipeline.sources.small_reads import read_small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: A column with the same time in all rows.
+NOW = "now"
+
+
+@frozen
+class ReadTable:
+    """A table, and whether it ``is_small``: then the driver has read it."""
+
+    frame: DataFrame
+    is_small: bool
 
 
 def read_retained(
@@ -35,12 +48,35 @@ def read_retained(
     ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first column is ``op``,
     "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
     """
+    return _read_retained(spark, snapshot, topic_filter, columns, since, partitions).frame
+
+
+def retained_table(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    since: str | None = None,
+) -> ReadTable:
+    """Return the table of :func:`read_retained`, with the time of the snapshot in the column :data:`NOW`."""
+    return _read_retained(spark, snapshot, topic_filter, columns, since, now=snapshot.taken_at)
+
+
+def _read_retained(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str,
+    columns: Sequence[str] | None,
+    since: str | None,
+    partitions: int | None = None,
+    now: int | None = None,
+) -> ReadTable:
     known = _named(RETAINED if since is None else CHANGED, columns)
     options = {**snapshot.options, "expired_at": str(snapshot.taken_at), "filter": topic_filter}
     if since is not None:
         options["since"] = since
     options["pushdown"] = str(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
-    return _read(spark, RetainedSource, options, known, partitions)
+    return _read(spark, RetainedSource, options, known, partitions, now)
 
 
 def read_history(
@@ -61,7 +97,13 @@ def read_history(
     options = {**source.options, "from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
     if to_seq is not None:
         options["to_seq"] = str(to_seq)
-    return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions)
+    return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions).frame
+
+
+def history_table(spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str]) -> ReadTable:
+    """Return the entries of a snapshot's history, with the time of the snapshot in the column :data:`NOW`."""
+    options = {**snapshot.source.options, "from_seq": "1", "to_seq": str(snapshot.last_seq), "filter": topic_filter}
+    return _read(spark, HistorySource, options, _named(HISTORY, columns), now=snapshot.taken_at)
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -80,16 +122,26 @@ def _read(
     source: type[RetainedSource | HistorySource],
     options: dict[str, str],
     columns: Sequence[Column],
-    partitions: int | None,
-) -> DataFrame:
+    partitions: int | None = None,
+    now: int | None = None,
+) -> ReadTable:
+    """Read a table. ``now`` is in milliseconds since the epoch.
+
+    It is a column, because Java compiles the code of a query anew if a literal in it is another one.
+    """
     schema = struct_of(columns)
     if partitions is None:
         small = read_small(source(options).reader(schema), columns)
         if small is not None:
-            return spark.createDataFrame(small, schema)
+            if now is not None:
+                times = pa.repeat(pa.scalar(now * 1000, pa.int64()), small.num_rows).cast(TIME)
+                small = small.append_column(NOW, times)
+            return ReadTable(spark.createDataFrame(small), True)
         partitions = parallelism(spark)
     register_once(spark, source)
-    return spark.read.format(source.name()).schema(schema).options(**options).option("partitions", partitions).load()
+    reader = spark.read.format(source.name()).schema(schema).options(**options)
+    frame = reader.option("partitions", partitions).load()
+    return ReadTable(frame if now is None else frame.withColumn(NOW, F.timestamp_millis(F.lit(now))), False)
 
 
 def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> Sequence[Column]:

@@ -1,0 +1,67 @@
+"""Tables that several queries follow: computed once, and kept by Spark.
+
+A small one comes to the driver, which gives its rows to Spark again. So the queries that follow do not have the plan of
+its computation in theirs, which takes Spark longer than the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class KeptTable:
+    """A table that Spark keeps. ``rows`` are those of a small one, None of another one."""
+
+    def __init__(self, frame: DataFrame, rows: pa.Table | None = None) -> None:
+        self.rows = rows
+        self._computed = frame
+        self._kept: DataFrame | None = None
+
+    @property
+    def frame(self) -> DataFrame:
+        """The table for queries. Spark gets and keeps it when the first of them wants it."""
+        if self._kept is None:
+            given = self._computed
+            self._kept = (given if self.rows is None else given.sparkSession.createDataFrame(self.rows)).persist()
+        return self._kept
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the table."""
+        return self._computed.sparkSession
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.frame.count() if self.rows is None else self.rows.num_rows
+
+    def forget(self) -> None:
+        """Let Spark keep it no longer."""
+        if self._kept is not None:
+            self._kept.unpersist()
+
+
+@contextmanager
+def kept_table(frame: DataFrame, is_small: bool) -> Iterator[KeptTable]:
+    """Give a table while the block runs, with its rows if it is small."""
+    table = KeptTable(frame, frame.toArrow() if is_small else None)
+    try:
+        yield table
+    finally:
+        table.forget()
+
+
+@contextmanager
+def kept_frame(frame: DataFrame) -> Iterator[DataFrame]:
+    """Have Spark keep a table while the block runs, computed when the first query needs it."""
+    kept = frame.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
