@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from threading import Event
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, current_thread
 
 import pytest
 
-from holdfast.pipeline.background import Background
+from holdfast.pipeline.background import Background, entered
 from holdfast.pipeline.errors import PipelineError
 
 
@@ -27,3 +29,41 @@ def test_an_error_is_raised_where_the_result_is_wanted() -> None:
     for _ in range(2):
         with pytest.raises(PipelineError, match="no space"):
             work.result()
+
+
+def test_a_context_is_entered_beside_and_left_at_the_end() -> None:
+    done = []
+
+    @contextmanager
+    def context() -> Iterator[str]:
+        yield current_thread().name
+        done.append("left")
+
+    with entered(context()) as work:
+        assert work.result() != current_thread().name
+        assert done == []
+    assert done == ["left"]
+
+
+def test_the_error_of_a_context_that_nobody_asked_for_is_raised_at_the_end() -> None:
+    @contextmanager
+    def context() -> Iterator[None]:
+        raise PipelineError("no history")
+        yield
+
+    with pytest.raises(PipelineError, match="no history"), entered(context()):
+        pass
+
+
+def test_nobody_waits_for_a_context_when_the_block_fails() -> None:
+    """The context goes on, as it waits for what happens later."""
+    later = Event()
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        later.wait(30)
+        yield
+
+    with pytest.raises(PipelineError, match="no space"), entered(context()):
+        raise PipelineError("no space")
+    later.set()

@@ -115,3 +115,10 @@ def test_a_small_input_needs_no_optimising_compiler(environment: dict[str, str],
     environment["XDG_CACHE_HOME"] = str(Path(environment["XDG_CACHE_HOME"], folder)) if folder == "cache" else folder
     assert "-XX:TieredStopAtLevel=1" in java_options(environment, 1, is_small=True)
     assert "TieredStopAtLevel" not in java_options(environment, 1)
+
+
+def test_a_server_has_another_collector_unless_the_user_has_chosen_one(environment: dict[str, str]) -> None:
+    assert "-XX:+UseParallelGC" not in java_options(environment, 1)
+    assert "-XX:+UseParallelGC" in java_options(environment, 1, is_server=True)
+    environment["JDK_JAVA_OPTIONS"] = "-XX:+UseZGC"
+    assert "-XX:+UseParallelGC" not in java_options(environment, 1, is_server=True)

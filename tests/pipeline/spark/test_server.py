@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import server_folder
-from holdfast.pipeline.spark.server import is_used, running_server, stop_server, use_server
+from holdfast.pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
 from holdfast.pipeline.spark.shared_storage import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, environment
 from tests.pipeline.stores import Filled, message
@@ -112,6 +113,15 @@ def test_a_server_can_be_stopped(home: dict[str, str], server: subprocess.Popen[
     assert found is not None
     assert server.wait(PATIENCE) == -signal.SIGTERM
     assert stop_server(home) is None
+
+
+@pytest.mark.spark
+def test_a_server_that_does_not_start_tells_its_log(home: dict[str, str]) -> None:
+    with pytest.raises(PipelineError, match=r"did not start: it has ended at once; its log is .*server\.log") as failed:
+        start_server({**os.environ, **home}, memory="10m")
+    log = Path(str(failed.value).rpartition(" is ")[2])
+    assert "JAVA_GATEWAY_EXITED" in log.read_text()
+    assert running_server(home) is None
 
 
 def test_commands_need_no_packages_of_spark_connect() -> None:

@@ -18,9 +18,10 @@ from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.history_figures import history_of
+from holdfast.pipeline.jobs.kept_table import KeptTable
 from holdfast.pipeline.jobs.shape_details import details_of
 from holdfast.pipeline.jobs.shapes import kept_messages, shapes_of
-from holdfast.pipeline.jobs.topic_changes import topic_changes
+from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
 from holdfast.pipeline.jobs.tree import branches
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import (
@@ -30,6 +31,7 @@ from holdfast.pipeline.report.figures import (
     BandTotals,
     Expiry,
     Figures,
+    History,
     NamedTotals,
     PrefixTotals,
     ReportedMessage,
@@ -68,28 +70,16 @@ def report(
 
     Raises :class:`PipelineError`.
     """
-    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).alias("age")
-    left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
     with (
         entered(topic_changes(spark, snapshot)) as changes,
         kept_messages(spark, snapshot) as messages,
     ):
-        kept = messages.frame.select("*", age, left)
-        with phase("reading", snapshot.messages):
-            number, clients = _clients(kept)
-        with phase("counting sizes and ages"):
-            totals, largest, oldest = _whole(kept, stale_after, number)
-        others = Background(
-            lambda: (
-                _prefixes(branches(messages.frame, depth), totals, stale_after),
-                _bands(kept),
-                history_of(snapshot, found) if (found := changes.result()) is not None else None,
-            )
-        )
-        with shapes_of(snapshot, messages, Patterns(), changes.result, totals.messages, finds_numbers=True) as shaped:
+        work = Background(lambda: _without_shapes(messages, depth, stale_after))
+        past = Background(lambda: _history(snapshot, changes.result()))
+        with shapes_of(snapshot, messages, Patterns(), changes.result, finds_numbers=True) as shaped:
             discovered = discover(shaped)
-            with phase("counting prefixes and changes"):
-                (drawn, stale), (sizes, ages, expiry), history = others.result()
+            with phase("counting sizes, ages, prefixes and changes"):
+                others, history = work.result(), past.result()
             with phase("looking at values"):
                 with_pages = [one.shape for one in shaped.found.shapes[:pages]]
                 details = details_of(spark, snapshot, shaped, with_pages, history)
@@ -98,22 +88,40 @@ def report(
         database=shown(snapshot.source.url),
         taken_at=snapshot.taken_at,
         stale_after=stale_after,
-        totals=totals,
         shapes=shaped.found,
         details=details,
-        branches=drawn,
-        stale=stale,
-        sizes=sizes,
-        ages=ages,
-        largest=largest,
-        oldest=oldest,
-        clients=clients,
-        expiry=expiry,
         flow=flow,
         deliveries=deliveries,
         history=history,
         discovered=discovered,
+        **others,
     )
+
+
+def _history(snapshot: Snapshot, changes: TopicChanges | None) -> History | None:
+    return None if changes is None else history_of(snapshot, changes)
+
+
+def _without_shapes(messages: KeptTable, depth: int, stale_after: int) -> dict[str, Any]:
+    """Return the figures that need neither shapes nor the history, by their names in :class:`Figures`."""
+    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).alias("age")
+    left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
+    kept = messages.frame.select("*", age, left)
+    number, clients = _clients(kept)
+    totals, largest, oldest = _whole(kept, stale_after, number)
+    drawn, stale = _prefixes(branches(messages.frame, depth), totals, stale_after)
+    sizes, ages, expiry = _bands(kept)
+    return {
+        "totals": totals,
+        "largest": largest,
+        "oldest": oldest,
+        "clients": clients,
+        "branches": drawn,
+        "stale": stale,
+        "sizes": sizes,
+        "ages": ages,
+        "expiry": expiry,
+    }
 
 
 def _whole(

@@ -29,7 +29,6 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import chooses_another_spark, server_folder
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.java_classes import java_options
-from holdfast.pipeline.spark.server_process import java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +38,13 @@ _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
 _PACKAGES = ("grpc", "grpc_status", "pandas")
 _PROGRAM = "holdfast.pipeline.spark.server_process"
+#: Properties of Java, so that a user's own settings win. Code that was compiled for many commands is kept: by default
+#: 100 pieces are.
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.codegen.cache.maxEntries": "2000",
+}
 #: Variables that would make PySpark use another Spark than its own.
 _OTHER_SPARK = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
 #: Seconds for the server to start, to answer a connection, and to end after SIGTERM.
@@ -102,7 +108,8 @@ def _started(environment: Mapping[str, str], folder: Path, memory: str | None) -
     own = {name: value for name, value in environment.items() if name not in _OTHER_SPARK}
     own.setdefault("PYSPARK_PYTHON", sys.executable)
     own["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = secrets.token_hex(16)
-    options = java_options(own, os.getpid()), java_properties(), own.get("SPARK_SUBMIT_OPTS", "")
+    properties = " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
+    options = java_options(own, os.getpid(), is_server=True), properties, own.get("SPARK_SUBMIT_OPTS", "")
     own["SPARK_SUBMIT_OPTS"] = " ".join(options)
     if memory is not None:
         own["SPARK_DRIVER_MEMORY"] = memory

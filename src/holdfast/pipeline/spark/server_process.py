@@ -16,12 +16,6 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-#: The user's settings win over these. Compiled code is kept for many commands: by default for 100 pieces of code.
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.codegen.cache.maxEntries": "2000",
-}
 #: Nothing listens for other hosts. All commands load the same classes.
 _OWN_SETTINGS = {
     "spark.master": "local[*]",
@@ -34,20 +28,15 @@ _PLUGINS = "spark.plugins"
 _CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
 
 
-def java_properties() -> str:
-    """Return the settings that a user's own ones replace, as options of Java."""
-    return " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
-
-
 def serve(path: Path, environment: Mapping[str, str]) -> None:
     """Start the server, note it in the file, and wait until Java ends.
 
     The token of the environment is the one that clients must know.
     """
-    conf = SparkConf()  # starts Java, which reads the user's settings
+    plugins = SparkContext.getSystemProperty(_PLUGINS)  # the first call starts Java, which reads the user's settings
+    conf = SparkConf()
     for name, value in _OWN_SETTINGS.items():
         conf.set(name, value)
-    plugins = conf.get(_PLUGINS, "")
     conf.set(_PLUGINS, f"{plugins},{_CONNECT}" if plugins else _CONNECT)
     context = SparkContext.getOrCreate(conf)
     SparkSession(context)  # the sessions of commands begin as this one

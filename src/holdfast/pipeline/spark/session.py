@@ -25,11 +25,14 @@ _SETTINGS = {
 }
 
 #: A small input is in one task. Then nothing is exchanged among tasks, and the few exchanges left need no second plan.
-#: Its groups fit into memory: beyond 128 of them, Spark would sort the rows for some functions.
+#: Its groups fit into memory: beyond 128 of them, Spark would sort the rows for some functions. A kept table is not
+#: compressed. Compiled code computes the columns of the driver's rows, rather than the optimiser of queries.
 _SMALL_SETTINGS = {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
 }
 

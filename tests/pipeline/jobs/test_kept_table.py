@@ -1,0 +1,41 @@
+"""A kept table is computed once, has its rows on the driver if it is small, and is let go at the end."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.pipeline.jobs.kept_table import kept_table
+from holdfast.pipeline.jobs.payload_kinds import kind_of
+from holdfast.pipeline.sources.columns import RETAINED, struct_of
+from tests.pipeline.stores import NOW
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_it_has_the_rows_and_types_of_what_was_computed(spark: SparkSession, is_small: bool) -> None:
+    """Times too: they stay in UTC, to the microsecond."""
+    rows = spark.range(3).select(
+        F.concat(F.lit("a/"), "id").alias("topic"),
+        F.encode(F.col("id").cast("string"), "utf-8").alias("payload"),
+        F.timestamp_micros(F.lit(NOW * 1000 + 7)).alias("stored_at"),
+        F.lit(None).cast("timestamp").alias("expires_at"),
+    )
+    computed = rows.withColumn("kind", kind_of(F.col("payload")))
+    with kept_table(computed, is_small) as table:
+        assert (table.rows is not None) == is_small
+        assert table.count() == 3
+        assert table.frame.collect() == computed.collect()
+        assert [field.dataType for field in table.frame.schema] == [field.dataType for field in computed.schema]
+        assert table.frame.storageLevel.useMemory
+        kept = table.frame
+    assert not kept.storageLevel.useMemory
+
+
+def test_a_small_table_without_rows_has_its_columns(spark: SparkSession) -> None:
+    empty = spark.createDataFrame([], struct_of(RETAINED))
+    with kept_table(empty, True) as table:
+        assert table.count() == 0
+        assert table.frame.columns == [column.name for column in RETAINED]
