@@ -55,15 +55,29 @@ def test_the_error_of_a_context_that_nobody_asked_for_is_raised_at_the_end() -> 
         pass
 
 
-def test_nobody_waits_for_a_context_when_the_block_fails() -> None:
-    """The context goes on, as it waits for what happens later."""
-    later = Event()
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_context_is_left_when_the_block_fails(is_late: bool) -> None:
+    """Nobody waits for one that is being entered: it is left when it has been. The error is that of the block."""
+    later, left = Event(), Event()
 
     @contextmanager
     def context() -> Iterator[None]:
-        later.wait(30)
-        yield
+        if is_late:
+            later.wait(30)
+        try:
+            yield
+        finally:
+            left.set()
+            raise PipelineError("no session")
 
-    with pytest.raises(PipelineError, match="no space"), entered(context()):
-        raise PipelineError("no space")
+    def fail() -> None:
+        with entered(context()) as work:
+            if not is_late:
+                work.result()
+            raise PipelineError("no space")
+
+    with pytest.raises(PipelineError, match="no space"):
+        fail()
+    assert left.is_set() != is_late
     later.set()
+    assert left.wait(30)

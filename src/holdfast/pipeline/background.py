@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from threading import Thread
+from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Lock, Thread
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Background(Generic[T]):
     """A function that runs in a thread of its own from now on.
 
-    If the job fails, or a signal ends it, nobody waits for the function: its queries end with Spark. The function must
+    If the job fails, or a signal ends it, nobody waits for the function, and nobody gets its error. The function must
     not declare phases, because users see the phase of the job.
     """
 
@@ -42,9 +42,29 @@ class Background(Generic[T]):
 def entered(context: AbstractContextManager[T]) -> Iterator[Background[T]]:
     """Enter a context in the background, and leave it at the end of the block.
 
-    It stays as it is if the block fails.
+    If the block fails, nobody waits for a context that is being entered: it is left when it has been.
     """
-    work = Background(context.__enter__)
-    yield work
+    lock = Lock()
+    inside, failed = False, False
+
+    def enter() -> T:
+        nonlocal inside
+        value = context.__enter__()
+        with lock:
+            inside = not failed
+        if not inside:
+            context.__exit__(None, None, None)
+        return value
+
+    work = Background(enter)
+    try:
+        yield work
+    except BaseException:
+        with lock:
+            failed = True
+        if inside:
+            with suppress(Exception):  # the failure of the block matters more
+                context.__exit__(None, None, None)
+        raise
     work.result()
     context.__exit__(None, None, None)

@@ -2,7 +2,8 @@
 
 A server belongs to a Python environment, since its workers are processes of that environment::
 
-    ~/.cache/holdfast/server-5d1c0a9e/server.json    {"port": 15002, "token": "...", "pid": 731, ...}
+    ~/.cache/holdfast/server-5d1c0a9e/server.json    {"port": 37363, "token": "...", "pid": 731, "java": 733}
+    ~/.cache/holdfast/server-5d1c0a9e/server.lock    held while a server starts
     ~/.cache/holdfast/server-5d1c0a9e/commands       the socket of the process that runs commands
     ~/.cache/holdfast/server-5d1c0a9e/logs/          the log of Spark
 """

@@ -26,7 +26,7 @@ def test_it_has_the_rows_and_types_of_what_was_computed(spark: SparkSession, is_
     computed = rows.withColumn("kind", kind_of(F.col("payload")))
     with kept_table(computed, is_small) as table:
         assert (table.rows is not None) == is_small
-        assert table.count() == 3
+        assert table.count == 3
         assert table.frame.collect() == computed.collect()
         assert [field.dataType for field in table.frame.schema] == [field.dataType for field in computed.schema]
         assert table.frame.storageLevel.useMemory
@@ -37,5 +37,5 @@ def test_it_has_the_rows_and_types_of_what_was_computed(spark: SparkSession, is_
 def test_a_small_table_without_rows_has_its_columns(spark: SparkSession) -> None:
     empty = spark.createDataFrame([], struct_of(RETAINED))
     with kept_table(empty, True) as table:
-        assert table.count() == 0
+        assert table.count == 0
         assert table.frame.columns == [column.name for column in RETAINED]

@@ -71,7 +71,7 @@ def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> Non
     """Each device that is taken is taken with all its topics, so that the shapes are those of all topics."""
     rows = [(f"fleet/d{number}/{name}", "number") for number in range(2000) for name in ("lat", "lon", "speed")]
     frame = spark.createDataFrame(rows, "topic string, kind string")
-    learned, found = learn(KeptTable(frame, None), Patterns(), frame.count(), most=2000)
+    learned, found = learn(KeptTable(frame), Patterns(), most=2000)
     assert 500 < learned.num_rows <= 4000
     assert [shape.text for shape in found.shapes] == [f"fleet/{{name}}/{name}" for name in ("lat", "lon", "speed")]
     assert all(found.number_of(topic) != NO_SHAPE for topic, _ in rows)

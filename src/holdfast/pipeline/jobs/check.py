@@ -104,11 +104,10 @@ def check(
         entered(topic_changes(spark, snapshot)) if discovers else nullcontext() as history,
         kept_messages(spark, snapshot, columns=_NEEDED, since=since) as kept,
     ):
-        with phase("reading", snapshot.messages if since is None else None):
-            messages = kept.count()
         with phase("judging"):
-            figures = _figures(_rows(spark, snapshot, kept.frame, judged)) if judged and messages else {}
-        discovered = [] if history is None else _discovered(snapshot, kept, history, messages)
+            figures = _figures(_rows(spark, snapshot, kept.frame, judged)) if judged and kept.count else {}
+        messages = kept.count
+        discovered = [] if history is None else _discovered(snapshot, kept, history)
     found = [
         each
         for place, rule in enumerate(judged)
@@ -122,10 +121,8 @@ def check(
     )
 
 
-def _discovered(
-    snapshot: Snapshot, kept: KeptTable, history: Background[TopicChanges | None], messages: int
-) -> list[Finding]:
-    with shapes_of(snapshot, kept, Patterns(), history.result, messages, finds_numbers=True) as shaped:
+def _discovered(snapshot: Snapshot, kept: KeptTable, history: Background[TopicChanges | None]) -> list[Finding]:
+    with shapes_of(snapshot, kept, Patterns(), history.result, finds_numbers=True) as shaped:
         return list(findings_in(discover(shaped)))
 
 

@@ -7,44 +7,55 @@ its computation in theirs, which takes Spark longer than the rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class KeptTable:
-    """A table that Spark keeps. ``rows`` are those of a small one, None of another one."""
+    """A table that Spark keeps. ``rows`` are those of a small one, None of another one. Threads may share it."""
 
     def __init__(self, frame: DataFrame, rows: pa.Table | None = None) -> None:
         self.rows = rows
         self._computed = frame
         self._kept: DataFrame | None = None
+        self._lock = Lock()
 
     @property
     def frame(self) -> DataFrame:
         """The table for queries. Spark gets and keeps it when the first of them wants it."""
-        if self._kept is None:
-            given = self._computed
-            self._kept = (given if self.rows is None else given.sparkSession.createDataFrame(self.rows)).persist()
-        return self._kept
+        with self._lock:
+            if self._kept is None:
+                given = self._computed
+                self._kept = (given if self.rows is None else given.sparkSession.createDataFrame(self.rows)).persist()
+            return self._kept
 
     @property
     def session(self) -> SparkSession:
         """The session of the table."""
         return self._computed.sparkSession
 
+    @cached_property
     def count(self) -> int:
-        """Return the number of rows."""
+        """The number of rows."""
         return self.frame.count() if self.rows is None else self.rows.num_rows
+
+    def compute(self) -> None:
+        """Have Spark compute the table now, unless it is small: then it has been."""
+        self.count  # noqa: B018 - the count is kept
 
     def forget(self) -> None:
         """Let Spark keep it no longer."""
         if self._kept is not None:
-            self._kept.unpersist()
+            _let_go(self._kept)
 
 
 @contextmanager
@@ -64,4 +75,9 @@ def kept_frame(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield kept
     finally:
+        _let_go(kept)
+
+
+def _let_go(kept: DataFrame) -> None:
+    with suppress(PySparkException, Py4JError, OSError):  # a Spark that has ended keeps nothing
         kept.unpersist()

@@ -1,7 +1,7 @@
 """Find the numbers in the payloads of each shape's messages.
 
 The numbers are payloads that are JSON numbers, and the numbers in the first level of JSON objects. Spark finds them
-without a schema: ``variant_explode`` makes a row of each field.
+without a schema: ``variant_explode_outer`` makes a row of each field.
 """
 
 from __future__ import annotations

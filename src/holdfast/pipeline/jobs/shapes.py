@@ -97,13 +97,14 @@ def kept_messages(
     The ``columns`` are those that shapes need, or more. With ``since``, a token or a time, only messages set since.
     Raises :class:`PipelineError`.
     """
-    if since is None:
-        read = retained_table(spark, snapshot, topic_filter, columns)
-        frame = read.frame
-    else:
-        read = retained_table(spark, snapshot, topic_filter, ("op", *columns), since)
-        frame = read.frame.where(F.col("op") == "set").drop("op")
-    with kept_table(frame.withColumn("kind", kind_of(F.col("payload"))), read.is_small) as kept:
+    with ExitStack() as stack:
+        with phase("reading", snapshot.messages if since is None else None):
+            names = columns if since is None else ("op", *columns)
+            read = retained_table(spark, snapshot, topic_filter, names, since)
+            frame = read.frame if since is None else read.frame.where(F.col("op") == "set").drop("op")
+            with_kind = frame.withColumn("kind", kind_of(F.col("payload")))
+            kept = stack.enter_context(kept_table(with_kind, read.is_small))
+            kept.compute()
         yield kept
 
 
@@ -133,20 +134,16 @@ def shapes_of(
     kept: KeptTable,
     patterns: Patterns,
     history: Callable[[], TopicChanges | None],
-    messages: int | None = None,
     finds_numbers: bool = False,
 ) -> Iterator[Shaped]:
     """Give the shapes of the messages in a table of :func:`kept_messages`.
 
-    ``history`` returns the changes of the same topics. ``messages`` is the length of the table, if it is known.
-    Queries that need the shapes only run beside each other.
+    ``history`` returns the changes of the same topics.
+    Queries that need nothing but the shapes run beside each other.
     """
-    if messages is None:
-        with phase("reading"):
-            messages = kept.count()
-    with phase("learning shapes", messages):
-        learned, shapes = learn(kept, patterns, messages)
-        topics = learned.column("topic") if messages <= MOST_ROWS else None
+    with phase("learning shapes", kept.count):
+        learned, shapes = learn(kept, patterns)
+        topics = learned.column("topic") if kept.count <= MOST_ROWS else None
     with ExitStack() as stack:
         counted = stack.enter_context(entered(_changes_of(history, shapes)))
         shaped = stack.enter_context(with_shape(kept, shapes, topics))
@@ -180,12 +177,12 @@ def _changes_of(history: Callable[[], TopicChanges | None], shapes: Shapes) -> I
         yield changes
 
 
-def learn(kept: KeptTable, patterns: Patterns, messages: int, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
-    """Learn shapes from a table of ``messages`` rows with the columns ``topic`` and ``kind``.
+def learn(kept: KeptTable, patterns: Patterns, most: int = MOST_LEARNED) -> tuple[pa.Table, Shapes]:
+    """Learn shapes from a table with the columns ``topic`` and ``kind``.
 
     Return the rows learned from, too.
     """
-    rows = kept.rows if kept.rows is not None and messages <= most else _part(kept.frame, messages, most).toArrow()
+    rows = kept.rows if kept.rows is not None and kept.count <= most else _part(kept, most).toArrow()
     learner, learned = Learner(), rows.select(["topic", "kind"])
     for batch in learned.to_batches():
         for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -194,11 +191,11 @@ def learn(kept: KeptTable, patterns: Patterns, messages: int, most: int = MOST_L
     return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
 
 
-def _part(kept: DataFrame, messages: int, most: int) -> DataFrame:
+def _part(table: KeptTable, most: int) -> DataFrame:
     """Return whole branches of the tree with about as many topics: a level has to have its siblings beside it."""
     depths = range(1, _DEEPEST_BRANCH + 1)
     branches = {depth: F.substring_index("topic", "/", depth) for depth in depths}
-    share = -(-messages // most)
+    kept, share = table.frame, -(-table.count // most)
     if share <= 1:
         return kept.select("topic", "kind")
     (counts,) = kept.agg(*(F.approx_count_distinct(branches[depth]) for depth in depths)).collect()

@@ -42,7 +42,13 @@ _COLLECTOR = "-XX:+UseParallelGC"
 _OWN_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 #: Options of a user's own archive. Java ends when it is told of a second one.
 _ARCHIVE_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit")
-_OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+_OPTION_VARIABLES = (
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+    "JDK_JAVA_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+)
 #: Seconds after which a file is complete that nothing has written to.
 _SETTLED = 5.0
 #: Seconds after which an archive that no command has used is removed.

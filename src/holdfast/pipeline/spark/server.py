@@ -38,6 +38,8 @@ _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
 _PACKAGES = ("grpc", "grpc_status", "pandas")
 _PROGRAM = "holdfast.pipeline.spark.server_process"
+#: The class that Java runs.
+_JAVA = "org.apache.spark.deploy.SparkSubmit"
 #: Properties of Java, so that a user's own settings win. Code that was compiled for many commands is kept: by default
 #: 100 pieces are.
 _SETTINGS = {
@@ -46,7 +48,10 @@ _SETTINGS = {
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 #: Variables that would make PySpark use another Spark than its own.
-_OTHER_SPARK = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
+_OTHER_SPARK = (
+    "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS",
+    "MASTER",
+)  # fmt: skip
 #: Seconds for the server to start, to answer a connection, and to end after SIGTERM.
 _STARTS, _ANSWERS, _ENDS = 120.0, 0.5, 20.0
 _PAUSE = 0.1
@@ -56,10 +61,11 @@ _RETRIES = 4
 
 @frozen
 class Server:
-    """A running server: its port at 127.0.0.1, the id of its process, and the folder of its log."""
+    """A running server: its port at 127.0.0.1, the ids of its process and of Java, and the folder of its log."""
 
     port: int
     pid: int
+    java: int
     logs: str
     token: str
 
@@ -76,10 +82,12 @@ def running_server(environment: Mapping[str, str]) -> Server | None:
         return None
     try:
         noted = json.loads((folder / "server.json").read_text(encoding="utf-8"))
-        found = Server(int(noted["port"]), int(noted["pid"]), str(folder / "logs"), str(noted["token"]))
+        found = Server(
+            int(noted["port"]), int(noted["pid"]), int(noted["java"]), str(folder / "logs"), str(noted["token"])
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if _is_server(found.pid) and _listens(found.port) else None
+    return found if _runs(found.pid, _PROGRAM) and _listens(found.port) else None
 
 
 def start_server(environment: Mapping[str, str], memory: str | None = None) -> Server:
@@ -97,7 +105,8 @@ def start_server(environment: Mapping[str, str], memory: str | None = None) -> S
     if folder is None:
         raise PipelineError("there is no folder for the server's files: set HOME or XDG_CACHE_HOME to one of your own")
     try:
-        (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (folder, folder / "logs"):
+            each.mkdir(mode=0o700, exist_ok=True)
         with _locked(folder / "server.lock"):
             return running_server(environment) or _started(environment, folder, memory)
     except OSError as error:
@@ -117,19 +126,26 @@ def _started(environment: Mapping[str, str], folder: Path, memory: str | None) -
     noted.unlink(missing_ok=True)  # of a server that has ended
     with open(log, "wb") as output:
         process = subprocess.Popen(  # noqa: S603 - this Python, with the user's own folder
-            [sys.executable, "-m", _PROGRAM, str(noted)],
+            [sys.executable, "-m", _PROGRAM, str(noted), str(os.getpid())],
             env=own, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
-    deadline = time.monotonic() + _STARTS
-    while process.poll() is None and time.monotonic() < deadline:
+    try:
+        return _begun(process, environment, log)
+    except BaseException:  # also a signal
+        process.kill()
+        process.wait()
+        raise
+
+
+def _begun(process: subprocess.Popen[bytes], environment: Mapping[str, str], log: Path) -> Server:
+    begin = time.monotonic()
+    while process.poll() is None and time.monotonic() < begin + _STARTS:
         found = running_server(environment)
-        if found is not None:
+        if found is not None and found.pid == process.pid:
             return found
         time.sleep(_PAUSE)
-    reason = "it has ended at once" if process.poll() is not None else f"it took more than {_STARTS:.0f} seconds"
-    process.kill()
-    process.wait()
-    raise PipelineError(f"the server did not start: {reason}; its log is {log}")
+    verb = "has ended" if process.poll() is not None else "did not listen"
+    raise PipelineError(f"the server did not start: it {verb} after {time.monotonic() - begin:.0f} s; its log is {log}")
 
 
 @contextmanager
@@ -145,12 +161,15 @@ def stop_server(environment: Mapping[str, str]) -> Server | None:
     found = running_server(environment)
     if found is None:
         return None
+    # Java ends with its parent, after its jobs.
     _signal(found.pid, signal.SIGTERM)
     deadline = time.monotonic() + _ENDS
-    while _is_server(found.pid) and time.monotonic() < deadline:
+    processes = {found.pid: _PROGRAM, found.java: _JAVA}
+    while any(_runs(*each) for each in processes.items()) and time.monotonic() < deadline:
         time.sleep(_PAUSE)
-    if _is_server(found.pid):
-        _signal(found.pid, signal.SIGKILL)
+    for process, program in processes.items():
+        if _runs(process, program):
+            _signal(process, signal.SIGKILL)
     (Path(found.logs).parent / "server.json").unlink(missing_ok=True)
     return found
 
@@ -179,10 +198,10 @@ def is_used(environment: Mapping[str, str]) -> bool:
     return _USED in environment and environment.get("SPARK_REMOTE") == environment[_USED]
 
 
-def _is_server(pid: int) -> bool:
-    """Tell whether this process is a server. The process of a killed server may have another's id now."""
+def _runs(process: int, program: str) -> bool:
+    """Tell whether this process runs a program. The process of a killed server may have another's id now."""
     try:
-        return _PROGRAM.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return program.encode() in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -32,9 +32,10 @@ _SMALL_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
 }
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+_LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 
 
 def register(spark: SparkSession) -> None:
@@ -45,7 +46,11 @@ def register(spark: SparkSession) -> None:
 
 def prepare(spark: SparkSession, is_small: bool = False) -> None:
     """Set the settings of the jobs, for a small input if it ``is_small``. They register the formats that they use."""
-    for key, value in {**_SETTINGS, **(_SMALL_SETTINGS if is_small else {})}.items():
+    settings = dict(_SETTINGS)
+    if is_small:
+        excluded = spark.conf.get(_EXCLUDED_RULES, None)
+        settings |= {**_SMALL_SETTINGS, _EXCLUDED_RULES: f"{excluded},{_LOCAL_ROWS}" if excluded else _LOCAL_ROWS}
+    for key, value in settings.items():
         spark.conf.set(key, value)
 
 
