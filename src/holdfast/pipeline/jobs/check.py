@@ -106,7 +106,6 @@ def check(
     ):
         with phase("judging"):
             figures = _figures(_rows(spark, snapshot, kept.frame, judged)) if judged and kept.count else {}
-        messages = kept.count
         discovered = [] if history is None else _discovered(snapshot, kept, history)
     found = [
         each
@@ -117,7 +116,7 @@ def check(
     left_out = tuple(rule.name for rule in rules if rule not in judged)
     incomplete = tuple(rule.name for place, rule in enumerate(judged) if _is_cut(figures.get(place)))
     return CheckResult(
-        snapshot.taken_at, snapshot.token, messages, len(judged), left_out, incomplete, sorted_findings(found)
+        snapshot.taken_at, snapshot.token, kept.count, len(judged), left_out, incomplete, sorted_findings(found)
     )
 
 

@@ -41,7 +41,7 @@ from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
-from holdfast.pipeline.sources.tables import NOW
+from holdfast.pipeline.sources.tables import NOW, age
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +112,7 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
     looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
     if not looked_at:
         return []
-    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000))
-    ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age.alias("age"))
+    ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age().alias("age"))
     usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
     older = ages.join(F.broadcast(usual), "shape").where(
         F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
@@ -170,9 +169,9 @@ def may_be_far(field: Row) -> bool:
 def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
     if shaped.oldest is None or taken_at - shaped.oldest < GONE_AFTER * 1000:
         return []
-    age = F.floor(F.min(F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)
+    youngest = F.floor(F.min(F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)
     clients = shaped.messages.groupBy("client_id").agg(
-        F.count("*").alias("messages"), age.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
+        F.count("*").alias("messages"), youngest.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
     )
     present = F.coalesce(F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages"))), F.lit(0))
     is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)

@@ -38,7 +38,7 @@ from holdfast.pipeline.report.figures import (
     ReportTotals,
 )
 from holdfast.pipeline.shapes.patterns import Patterns
-from holdfast.pipeline.sources.tables import NOW
+from holdfast.pipeline.sources.tables import NOW, age
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
 
@@ -104,9 +104,8 @@ def _history(snapshot: Snapshot, changes: TopicChanges | None) -> History | None
 
 def _without_shapes(messages: KeptTable, depth: int, stale_after: int) -> dict[str, Any]:
     """Return the figures that need neither shapes nor the history, by their names in :class:`Figures`."""
-    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).alias("age")
     left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
-    kept = messages.frame.select("*", age, left)
+    kept = messages.frame.select("*", age().alias("age"), left)
     number, clients = _clients(kept)
     totals, largest, oldest = _whole(kept, stale_after, number)
     drawn, stale = _prefixes(branches(messages.frame, depth), totals, stale_after)

@@ -138,8 +138,7 @@ def shapes_of(
 ) -> Iterator[Shaped]:
     """Give the shapes of the messages in a table of :func:`kept_messages`.
 
-    ``history`` returns the changes of the same topics.
-    Queries that need nothing but the shapes run beside each other.
+    ``history`` returns the changes of the same topics. Queries that need nothing but the shapes run beside each other.
     """
     with phase("learning shapes", kept.count):
         learned, shapes = learn(kept, patterns)

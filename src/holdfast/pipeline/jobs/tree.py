@@ -17,7 +17,7 @@ from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import PrefixTotals
-from holdfast.pipeline.sources.tables import NOW, retained_table
+from holdfast.pipeline.sources.tables import age, retained_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,11 +80,10 @@ def tree(
 def branches(retained: DataFrame, depth: int) -> DataFrame:
     """Return the fields of :class:`PrefixTotals` for each prefix of 1 to ``depth`` levels.
 
-    ``retained`` has the columns :data:`NEEDED`, and the time of the ages in the column ``NOW``.
+    ``retained`` has the columns :data:`NEEDED`, and the column ``NOW``.
     """
-    age = F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).cast("long")
     prefixed = retained.select(
-        F.posexplode(prefixes(F.col("topic"), depth)).alias("at", "prefix"), "size", "expires_at", age.alias("age")
+        F.posexplode(prefixes(F.col("topic"), depth)).alias("at", "prefix"), "size", "expires_at", age().alias("age")
     )
     return prefixed.groupBy((F.col("at") + 1).alias("depth"), "prefix").agg(
         F.count("*").alias("messages"),

@@ -19,10 +19,16 @@ from holdfast.pipeline.sources.retained import RetainedSource
 from holdfast.pipeline.sources.small_reads import read_small
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 #: A column with the same time in all rows.
 NOW = "now"
+
+
+def age() -> SparkColumn:
+    """Return the age of a row's message at the time in the column :data:`NOW`: whole seconds, never negative."""
+    return F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).cast("long")
 
 
 @frozen
