@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,27 @@ def test_a_server_that_does_not_start_tells_its_log(home: dict[str, str]) -> Non
     log = Path(str(failed.value).rpartition(" is ")[2])
     assert "JAVA_GATEWAY_EXITED" in log.read_text()
     assert running_server(home) is None
+
+
+@pytest.mark.spark
+def test_an_interrupted_start_leaves_no_server_behind(home: dict[str, str]) -> None:
+    settings = {**environment(), **home}
+    command = subprocess.Popen([COMMAND, "server", "start"], env=settings, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + PATIENCE
+    while not (servers := servers_of(command.pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    command.terminate()
+    _, said = command.communicate(timeout=PATIENCE)
+    assert (command.returncode, said) == (128 + signal.SIGTERM, "ended by SIGTERM\n")
+    assert len(servers) == 1
+    assert not servers[0].exists()
+    assert running_server(home) is None
+
+
+def servers_of(process: int) -> list[Path]:
+    """Return the folders in /proc of the servers that a process has started."""
+    children = [Path("/proc", each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [child for child in children if b"server_process" in child.joinpath("cmdline").read_bytes()]
 
 
 def test_commands_need_no_packages_of_spark_connect() -> None:
