@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.config.units import parse_duration
-
 ALLOWED = (
     "a time such as 2026-11-21T10:00:00Z, 2026-11-21T11:00:00+01:00 or 2026-11-21 (UTC where no zone is given), how"
     " long ago it was, such as 90m, 2d or -2d, or milliseconds since the epoch"
@@ -28,6 +26,9 @@ def moment_of(text: str, now: int) -> int:
     text = text.strip()
     if text.isascii() and text.isdigit() and _LEAST_DIGITS <= len(text) <= _MOST_DIGITS:
         return int(text)
+    # Here, because the package imports all of the configuration, which the many short processes that read times do not.
+    from holdfast.config.units import parse_duration
+
     try:
         return max(0, now - round(1000 * parse_duration(text.removeprefix("-"))))
     except ValueError:

@@ -29,7 +29,7 @@ def test_it_has_the_rows_and_types_of_what_was_computed(spark: SparkSession, is_
         assert table.count == 3
         assert table.frame.collect() == computed.collect()
         assert [field.dataType for field in table.frame.schema] == [field.dataType for field in computed.schema]
-        assert table.frame.storageLevel.useMemory
+        assert table.frame.storageLevel.useMemory != is_small
         kept = table.frame
     assert not kept.storageLevel.useMemory
 
@@ -39,3 +39,15 @@ def test_a_small_table_without_rows_has_its_columns(spark: SparkSession) -> None
     with kept_table(empty, True) as table:
         assert table.count == 0
         assert table.frame.columns == [column.name for column in RETAINED]
+
+
+def test_plans_do_not_contain_the_rows_of_a_small_table(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Grouping them exchanges nothing, as they are in one partition."""
+    with kept_table(spark.range(1000).selectExpr("id", "id % 7 AS key"), True) as table:
+        counted = table.frame.groupBy("key").count()
+        counted.explain()
+        assert sorted(tuple(row) for row in counted.collect()) == [(key, 143 if key < 6 else 142) for key in range(7)]
+    plan = capsys.readouterr().out
+    assert "ExistingRDD" in plan
+    assert "LocalTableScan" not in plan
+    assert "Exchange" not in plan

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from attrs import frozen
-from sqlalchemy.engine import make_url
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.engine import database_at
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.schema import newest_version, own_version
+from holdfast.storage.url import file_of, parsed
 
 #: The store tells Postgres' planner to use indexes only. A job reads whole tables, so it allows scans and sorts again.
 _ALLOW_SCANS = "SELECT " + ", ".join(
@@ -46,7 +46,7 @@ class Source:
     @property
     def is_sqlite(self) -> bool:
         """Whether the database is a file."""
-        return make_url(self.url).get_backend_name() == "sqlite"
+        return file_of(self.url) is not None or parsed(self.url).get_backend_name() == "sqlite"
 
     @property
     def options(self) -> dict[str, str]:
@@ -69,11 +69,10 @@ class Source:
             if not Path(self.copy).is_file():
                 raise PipelineError(f"{self.copy}: this copy of the database does not exist any more; read it again")
             return sqlite3.connect(f"file:{quote(self.copy)}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        connection = _onlooker(database)
         if database.dialect == "sqlite":
-            onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
-            onlooker.execute("BEGIN")
-            return onlooker
-        connection: Any = database.connect_reader()
+            connection.execute("BEGIN")
+            return connection
         connection.execute(_ALLOW_SCANS)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if self.exported is not None:
@@ -109,8 +108,8 @@ def check(url: str) -> None:
     try:
         database = database_at(url, Durability.FULL, 0, 5.0)
         database.check_present()
-        with database.explaining_errors(), database.reading_engine().begin() as connection:
-            version = own_version(connection.connection, database)
+        with database.explaining_errors(), closing(_onlooker(database)) as connection:
+            version = own_version(connection, database)
     except StoreUnusable as error:
         raise PipelineError(str(error)) from error
     if version != newest_version():
@@ -118,3 +117,10 @@ def check(url: str) -> None:
             f"{database.location}: has the schema {version or '(none)'}, this version reads {newest_version()}; "
             "stop the broker, take a backup and run: holdfast db upgrade"
         )
+
+
+def _onlooker(database: Database) -> Any:
+    """Open a connection for reading, while a broker may use the database. An SQLite file is not created."""
+    if database.dialect == "sqlite":
+        return database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
+    return database.connect_reader()

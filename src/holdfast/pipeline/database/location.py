@@ -1,13 +1,15 @@
-"""The URL of the database that a user names: by the URL itself, or by the broker's configuration file."""
+"""The URL of the database that a user names: by the URL itself, or by the broker's configuration file.
+
+Each Python worker of Spark imports this module. Of the broker's modules it takes no more than a URL needs.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.config import ConfigError, load
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.url import parsed
+from holdfast.storage.url import file_of, parsed
 
 
 def url_of(storage: str | None, config: str | None, context: str = "") -> str:
@@ -20,10 +22,14 @@ def url_of(storage: str | None, config: str | None, context: str = "") -> str:
         raise WrongUsage(f"{context}name the database: either by storage (its URL) or by config (the broker's file)")
     if storage is None:
         assert config is not None
+        from holdfast.config import ConfigError, load
+
         try:
             return load(Path(config), allow_anonymous=True).storage.url
         except ConfigError as error:
             raise PipelineError(str(error)) from error
+    if file_of(storage) is not None:
+        return storage
     try:
         url = parsed(storage)
     except StoreUnusable as error:

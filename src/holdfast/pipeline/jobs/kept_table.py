@@ -1,7 +1,7 @@
 """Tables that several queries follow: computed once, and kept by Spark.
 
-A small one comes to the driver, which gives its rows to Spark again. So the queries that follow do not have the plan of
-its computation in theirs, which takes Spark longer than the rows.
+A small one comes to the driver, which gives its rows to Spark again (:func:`given`). So the queries that follow do not
+have the plan of its computation in theirs, which takes Spark longer than the rows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class KeptTable:
         """The table for queries. Spark gets and keeps it when the first of them wants it."""
         with self._lock:
             if self._kept is None:
-                given = self._computed
-                self._kept = (given if self.rows is None else given.sparkSession.createDataFrame(self.rows)).persist()
+                self._kept = self._computed.persist() if self.rows is None else given(self.session, self.rows)
             return self._kept
 
     @property
@@ -54,8 +53,18 @@ class KeptTable:
 
     def forget(self) -> None:
         """Let Spark keep it no longer."""
-        if self._kept is not None:
+        if self._kept is not None and self.rows is None:
             _let_go(self._kept)
+
+
+def given(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Give rows of the driver to Spark. Use it for few rows that several queries follow.
+
+    They are one partition, so that Spark exchanges nothing to group them. Plans refer to them, and do not contain them:
+    many rules of the planner would visit each row. Spark forgets them when its Java collects garbage. An executor of a
+    cluster that is lost takes them with it: then the queries fail.
+    """
+    return spark.createDataFrame(rows).coalesce(1).localCheckpoint(eager=False)
 
 
 @contextmanager
@@ -69,8 +78,14 @@ def kept_table(frame: DataFrame, is_small: bool) -> Iterator[KeptTable]:
 
 
 @contextmanager
-def kept_frame(frame: DataFrame) -> Iterator[DataFrame]:
-    """Have Spark keep a table while the block runs, computed when the first query needs it."""
+def kept_frame(frame: DataFrame, is_small: bool = False) -> Iterator[DataFrame]:
+    """Have Spark keep a table while the block runs, computed when the first query needs it.
+
+    A small one is in the plans of queries as in :func:`given`.
+    """
+    if is_small:
+        yield frame.localCheckpoint(eager=False)
+        return
     kept = frame.persist()
     try:
         yield kept

@@ -60,7 +60,7 @@ def topic_changes(
         return
     read = history_table(spark, snapshot, topic_filter, _NEEDED)
     with (
-        kept_frame(read.frame) if reads_changes else nullcontext(read.frame) as entries,
+        kept_frame(read.frame, read.is_small) if reads_changes else nullcontext(read.frame) as entries,
         kept_table(_by_topic(entries), read.is_small) as topics,
     ):
         yield TopicChanges(entries.where(_IS_CHANGE), topics, tuple(periods))

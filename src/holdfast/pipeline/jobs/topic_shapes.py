@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType
 
-from holdfast.pipeline.jobs.kept_table import KeptTable, kept_frame
+from holdfast.pipeline.jobs.kept_table import KeptTable, given, kept_frame
 from holdfast.pipeline.shapes.shapes import Shapes
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
 
@@ -27,18 +27,17 @@ def with_shape(table: KeptTable, shapes: Shapes, topics: pa.ChunkedArray | None 
     The driver looks up the shapes of few topics itself, as the start of a Python worker takes seconds. If the table is
     not small, give it the ``topics`` if they are known.
     """
-    create = table.session.createDataFrame
     if table.rows is not None:
         numbers = _numbers(shapes, table.rows.column("topic"))
-        with kept_frame(create(table.rows.append_column(_SHAPE, numbers))) as few:
-            yield few
+        yield given(table.session, table.rows.append_column(_SHAPE, numbers))
         return
     frame = table.frame
     if topics is None:
         topics = frame.select("topic").limit(MOST_ROWS + 1).toArrow().column("topic")
     if len(topics) <= MOST_ROWS:
         names = topics.unique()
-        yield frame.join(F.broadcast(create(pa.table({"topic": names, _SHAPE: _numbers(shapes, names)}))), "topic")
+        found = table.session.createDataFrame(pa.table({"topic": names, _SHAPE: _numbers(shapes, names)}))
+        yield frame.join(F.broadcast(found), "topic")
         return
     with kept_frame(frame.withColumn(_SHAPE, F.udf(shapes.number_of, IntegerType(), useArrow=False)("topic"))) as many:
         yield many

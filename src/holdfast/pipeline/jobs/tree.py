@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.pipeline.choices import TREE_ORDERS
 from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.jobs.kept_table import kept_frame
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
@@ -56,8 +57,8 @@ def tree(
     """
     if out is not None:
         begin_overwriting(out, overwrite)
-    found = branches(retained_table(spark, snapshot, columns=NEEDED).frame, depth).persist()
-    try:
+    read = retained_table(spark, snapshot, columns=NEEDED)
+    with kept_frame(branches(read.frame, depth), read.is_small) as found:
         # A message has exactly one prefix of one level.
         first = F.col("depth") == 1
         with phase("counting", snapshot.messages):
@@ -73,8 +74,6 @@ def tree(
             with phase("writing"):
                 write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
         return result
-    finally:
-        found.unpersist()
 
 
 def branches(retained: DataFrame, depth: int) -> DataFrame:

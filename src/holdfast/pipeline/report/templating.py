@@ -6,6 +6,7 @@ Topics, Topic Filters and Client Identifiers are text of strangers. Jinja2 escap
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,8 +19,9 @@ _LONGEST = 4000
 _FILTERS = ("visible", "number", "quantity", "counted", "short", "size", "span", "rough", "moment", "share")
 
 
+@cache
 def environment() -> Environment:
-    """Return an environment that escapes all text and fails for a name that a template misspells."""
+    """Return the environment that escapes all text and fails for a name that a template misspells."""
     made = Environment(
         loader=PackageLoader("holdfast.pipeline.report"),
         autoescape=True,
@@ -30,6 +32,12 @@ def environment() -> Environment:
     )
     made.filters |= {name: getattr(formatting, name) for name in _FILTERS}
     return made
+
+
+def compile_templates() -> None:
+    """Compile all templates now: the first report then need not."""
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 def _shown(value: Any) -> Any:

@@ -52,6 +52,7 @@ class Learner:
         #: by depth and family: at how many places it occurs, and how many families these places have in all
         self._places: Counter[tuple[int, str]] = Counter()
         self._siblings: Counter[tuple[int, str]] = Counter()
+        self._as_set: dict[str, frozenset[str]] = {}
 
     def add(self, topic: str, kind: str) -> None:
         """Learn a topic. Each topic is added once."""
@@ -61,7 +62,7 @@ class Learner:
             if below is None:
                 below = position.children[level] = Position()
             position = below
-        position.kinds[kind] += 1
+        position.kinds |= self._as_set.setdefault(kind, frozenset((kind,)))
 
     def learn(self, most: int = 1000) -> Position:
         """Return the root of at most so many shapes (or of as many as there are depths). Call it once."""

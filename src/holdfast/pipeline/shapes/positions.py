@@ -6,8 +6,9 @@ position with four instances; a room that is on three of the floors has three in
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
 
 from holdfast.pipeline.shapes.name_families import family_of
 
@@ -15,20 +16,21 @@ from holdfast.pipeline.shapes.name_families import family_of
 ANY = ""
 #: The most paths in a signature.
 _MOST_PATHS = 64
+_NO_KINDS: frozenset[str] = frozenset()
 
 
 class Position:
     """The levels below a place.
 
-    ``kinds`` counts the instances that have a message of their own, by the kind of its payload. ``children`` are the
-    levels below that have a name. ``variables`` are those with any name of a family, by the family.
+    ``kinds`` are those of the payloads of messages that instances have of their own. ``children`` are the levels below
+    that have a name. ``variables`` are those with any name of a family, by the family.
     """
 
     __slots__ = ("_signature", "children", "instances", "kinds", "variables")
 
     def __init__(self) -> None:
         self.instances = 1
-        self.kinds: Counter[str] = Counter()
+        self.kinds: frozenset[str] = _NO_KINDS
         self.children: dict[str, Position] = {}
         self.variables: dict[str, Variable] = {}
         self._signature: frozenset[str] | None = None
@@ -52,7 +54,7 @@ class Position:
         """Merge another position into this one. The other one must not be used any more."""
         self._signature = None
         self.instances += other.instances
-        self.kinds.update(other.kinds)
+        self.kinds |= other.kinds
         for name, child in other.children.items():
             if name in self.children:
                 self.children[name].add(child)
@@ -83,16 +85,10 @@ class Position:
     def signature(self) -> frozenset[str]:
         """The paths below, with families in the place of names, and the kinds of their payloads; some, if many."""
         if self._signature is None:
-            self._signature = frozenset(path for path, _ in zip(self._paths(), range(_MOST_PATHS), strict=False))
+            below = {(family_of(name), child.signature) for name, child in self.children.items()}
+            below |= {(family, variable.position.signature) for family, variable in self.variables.items()}
+            self._signature = _signature(self.kinds, frozenset(below))
         return self._signature
-
-    def _paths(self) -> Iterator[str]:
-        yield from sorted(self.kinds)
-        below = [(family_of(name), child) for name, child in self.children.items()]
-        below += [(family, variable.position) for family, variable in self.variables.items()]
-        for family, child in sorted(below, key=lambda pair: pair[0]):
-            for path in sorted(child.signature):
-                yield f"{family}/{path}"
 
 
 class Variable:
@@ -111,6 +107,19 @@ class Variable:
         return self
 
 
+@lru_cache(maxsize=65_536)  # most positions of a tree look like others
+def _signature(kinds: frozenset[str], below: frozenset[tuple[str, frozenset[str]]]) -> frozenset[str]:
+    """Return the signature of a position with these kinds, and levels below of these families and signatures."""
+    return frozenset(islice(_paths(kinds, below), _MOST_PATHS))
+
+
+def _paths(kinds: frozenset[str], below: frozenset[tuple[str, frozenset[str]]]) -> Iterator[str]:
+    yield from sorted(kinds)
+    for family, paths in sorted((family, sorted(signature)) for family, signature in below):
+        for path in paths:
+            yield f"{family}/{path}"
+
+
 def alike(first: frozenset[str], second: frozenset[str]) -> bool:
     """Tell whether two signatures are alike: at least half of the paths of both are common."""
-    return 2 * len(first & second) >= len(first | second)
+    return first is second or 2 * len(first & second) >= len(first | second)

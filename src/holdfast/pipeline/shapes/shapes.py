@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
@@ -93,23 +93,15 @@ def _walk(node: _Node, levels: Sequence[str], depth: int) -> int | None:
     """Return the number of a shape, None if there is none. A name comes before its family, and that before any name."""
     if depth == len(levels):
         return None if node[0] == NO_SHAPE else node[0]
-    for below in _below(node, levels[depth]):
-        found = _walk(below, levels, depth + 1)
+    _, names, families, others = node
+    level = levels[depth]
+    named = names.get(level)
+    family = families.get(family_of(level)) if families else None
+    for below in (named, family, others):
+        found = None if below is None else _walk(below, levels, depth + 1)
         if found is not None:
             return found
     return None
-
-
-def _below(node: _Node, level: str) -> Iterator[_Node]:
-    _, names, families, others = node
-    if level in names:
-        yield names[level]
-    if families:
-        family = family_of(level)
-        if family in families:
-            yield families[family]
-    if others is not None:
-        yield others
 
 
 def _level(family: str, variable: Variable, above: tuple[Level, ...], taken: set[str]) -> Level:

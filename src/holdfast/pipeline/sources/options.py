@@ -11,7 +11,6 @@ from holdfast.times import ALLOWED, BadTime, moment_of
 from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
-#: The highest number of levels in a Topic Filter.
 
 
 class Options:

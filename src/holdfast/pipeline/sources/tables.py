@@ -142,7 +142,8 @@ def _read(
             if now is not None:
                 times = pa.repeat(pa.scalar(now * 1000, pa.int64()), small.num_rows).cast(TIME)
                 small = small.append_column(NOW, times)
-            return ReadTable(spark.createDataFrame(small), True)
+            # One partition: Spark exchanges nothing to group its rows.
+            return ReadTable(spark.createDataFrame(small).coalesce(1), True)
         partitions = parallelism(spark)
     register_once(spark, source)
     reader = spark.read.format(source.name()).schema(schema).options(**options)

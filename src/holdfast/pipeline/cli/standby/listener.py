@@ -27,6 +27,7 @@ from holdfast.pipeline.cli.process import run_here
 from holdfast.pipeline.cli.signals import END_SIGNALS, SIGNAL_STATUS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
 from holdfast.pipeline.cli.standby.request import BEGUN, Request, send_number
+from holdfast.pipeline.report.templating import compile_templates
 
 #: PySpark imports these modules when a command begins to use the server.
 _USED_BY_PYSPARK = ("grpc._channel", "ipykernel", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.tvf")
@@ -45,6 +46,7 @@ def _import_all() -> None:
     for name in (*own, *_USED_BY_PYSPARK):
         with suppress(ModuleNotFoundError):  # of an optional package
             import_module(name)
+    compile_templates()
     gc.collect()
     gc.freeze()  # the forks share these objects: a collection must not touch them
 

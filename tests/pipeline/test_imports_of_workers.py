@@ -1,4 +1,4 @@
-"""Spark's workers import no Twisted: it would cost each of them time and memory, and brings a reactor."""
+"""Spark's workers import little: no Twisted, which would cost each of them time and memory, and brings a reactor."""
 
 from __future__ import annotations
 
@@ -39,3 +39,20 @@ def test_a_worker_opens_a_database_without_twisted(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("module", ["holdfast.pipeline.sources.history", "holdfast.pipeline.sources.retained"])
+def test_a_worker_reads_a_file_without_sqlalchemy_and_the_configuration(module: str, tmp_path: Path) -> None:
+    """They would take each worker half a second."""
+    code = (
+        f"import sys, {module}\n"
+        "from holdfast.pipeline.database.connection import Source, check\n"
+        "from holdfast.pipeline.errors import PipelineError\n"
+        "from holdfast.pipeline.sources.options import Options\n"
+        f"url = Options('x', {{'storage': 'sqlite:///{tmp_path}/x.db', 'at': '1764030000000'}}, ('at',)).url()\n"
+        "assert Source(url).is_sqlite\n"
+        "try:\n    check(url)\nexcept PipelineError:\n    pass\n"
+        "print([name for name in ('sqlalchemy', 'holdfast.config') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
