@@ -32,7 +32,7 @@ _SMALL_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "300000",
 }
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
