@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -9,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline.jobs.kept_table import kept_table
 from holdfast.pipeline.jobs.payload_kinds import kind_of
 from holdfast.pipeline.sources.columns import RETAINED, struct_of
+from holdfast.pipeline.spark.session import prepare
 from tests.pipeline.stores import NOW
 
 pytestmark = pytest.mark.spark
@@ -41,7 +44,9 @@ def test_a_small_table_without_rows_has_its_columns(spark: SparkSession) -> None
         assert table.frame.columns == [column.name for column in RETAINED]
 
 
-def test_plans_do_not_contain_the_rows_of_a_small_table(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_do_not_contain_the_rows_of_a_small_table(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Grouping them exchanges nothing, as they are in one partition."""
     with kept_table(spark.range(1000).selectExpr("id", "id % 7 AS key"), True) as table:
         counted = table.frame.groupBy("key").count()
@@ -51,3 +56,15 @@ def test_plans_do_not_contain_the_rows_of_a_small_table(spark: SparkSession, cap
     assert "ExistingRDD" in plan
     assert "LocalTableScan" not in plan
     assert "Exchange" not in plan
+
+
+def test_spark_keeps_a_large_table_without_a_copy_of_the_session(spark: SparkSession) -> None:
+    """It never closes such a copy, and rows that were sent to a server would stay with it."""
+    prepare(spark)
+    with kept_table(spark.range(3), False) as table:
+        assert table.count == 3
+        session: Any = spark._jsparkSession
+        manager = session.sharedState().cacheManager()
+        found = manager.lookupCachedData(table.frame._jdf).get()
+        kept_by = found.cachedRepresentation().cacheBuilder().cachedPlan().session()
+        assert kept_by.sessionUUID() == session.sessionUUID()

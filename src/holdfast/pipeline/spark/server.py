@@ -41,11 +41,12 @@ _PROGRAM = "holdfast.pipeline.spark.server_process"
 #: The class that Java runs.
 _JAVA = "org.apache.spark.deploy.SparkSubmit"
 #: Properties of Java, so that a user's own settings win. Code that was compiled for many commands is kept: by default
-#: 100 pieces are.
+#: 100 pieces are. Tables of commands that have ended are let go when Java collects garbage, also of an idle server.
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.cleaner.periodicGC.interval": "10min",
 }
 #: Variables that would make PySpark use another Spark than its own.
 _OTHER_SPARK = (

@@ -22,6 +22,9 @@ _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A cached result then has as many partitions as its size needs, instead of 200.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Otherwise Spark keeps a table by a copy of the session, which it never closes: a server would keep the rows that
+    # commands have sent.
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
 }
 
 #: A small input is in one task. Then nothing is exchanged among tasks, and the few exchanges left need no second plan.

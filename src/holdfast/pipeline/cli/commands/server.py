@@ -23,7 +23,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result a
 def server() -> None:
     """Keep a Spark process running, for commands that answer at once.
 
-    All commands of the same user and the same installation use it. It takes about 1 GB of memory until it is stopped.
+    All commands of the same user and the same installation use it. It takes 1 to 2 GB of memory until it is stopped.
     """
 
 
