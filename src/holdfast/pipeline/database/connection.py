@@ -69,10 +69,11 @@ class Source:
             if not Path(self.copy).is_file():
                 raise PipelineError(f"{self.copy}: this copy of the database does not exist any more; read it again")
             return sqlite3.connect(f"file:{quote(self.copy)}?mode=ro&immutable=1", uri=True, isolation_level=None)
-        connection = _onlooker(database)
         if database.dialect == "sqlite":
-            connection.execute("BEGIN")
-            return connection
+            onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
+            onlooker.execute("BEGIN")
+            return onlooker
+        connection: Any = database.connect_reader()
         connection.execute(_ALLOW_SCANS)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if self.exported is not None:
@@ -108,8 +109,8 @@ def check(url: str) -> None:
     try:
         database = database_at(url, Durability.FULL, 0, 5.0)
         database.check_present()
-        with database.explaining_errors(), closing(_onlooker(database)) as connection:
-            version = own_version(connection, database)
+        with Source(url).transaction() as transaction:
+            version = own_version(transaction.connection, database)
     except StoreUnusable as error:
         raise PipelineError(str(error)) from error
     if version != newest_version():
@@ -117,10 +118,3 @@ def check(url: str) -> None:
             f"{database.location}: has the schema {version or '(none)'}, this version reads {newest_version()}; "
             "stop the broker, take a backup and run: holdfast db upgrade"
         )
-
-
-def _onlooker(database: Database) -> Any:
-    """Open a connection for reading, while a broker may use the database. An SQLite file is not created."""
-    if database.dialect == "sqlite":
-        return database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
-    return database.connect_reader()

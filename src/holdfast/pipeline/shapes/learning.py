@@ -52,6 +52,7 @@ class Learner:
         #: by depth and family: at how many places it occurs, and how many families these places have in all
         self._places: Counter[tuple[int, str]] = Counter()
         self._siblings: Counter[tuple[int, str]] = Counter()
+        #: by kind: a set of it, which the positions share
         self._as_set: dict[str, frozenset[str]] = {}
 
     def add(self, topic: str, kind: str) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from holdfast.pipeline.shapes.name_families import family_of
 
@@ -107,7 +108,7 @@ class Variable:
         return self
 
 
-@lru_cache(maxsize=65_536)  # most positions of a tree look like others
+@lru_cache(maxsize=4_096)  # most positions of a tree look like others
 def _signature(kinds: frozenset[str], below: frozenset[tuple[str, frozenset[str]]]) -> frozenset[str]:
     """Return the signature of a position with these kinds, and levels below of these families and signatures."""
     return frozenset(islice(_paths(kinds, below), _MOST_PATHS))
@@ -115,9 +116,11 @@ def _signature(kinds: frozenset[str], below: frozenset[tuple[str, frozenset[str]
 
 def _paths(kinds: frozenset[str], below: frozenset[tuple[str, frozenset[str]]]) -> Iterator[str]:
     yield from sorted(kinds)
-    for family, paths in sorted((family, sorted(signature)) for family, signature in below):
-        for path in paths:
-            yield f"{family}/{path}"
+    # A place may have many thousands of levels below. Only the first families are looked into.
+    for family, alike_ones in groupby(sorted(below, key=itemgetter(0)), itemgetter(0)):
+        for paths in sorted(sorted(signature) for _, signature in alike_ones):
+            for path in paths:
+                yield f"{family}/{path}"
 
 
 def alike(first: frozenset[str], second: frozenset[str]) -> bool:
