@@ -18,7 +18,7 @@ PATIENCE = 240.0
 
 def environment(**settings: str) -> dict[str, str]:
     """Return the environment of a command: this one with settings that make Spark start fast."""
-    lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": lean_arguments()}
+    lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": lean_arguments()}
     return {**unmeasured(), **lean, **settings}
 
 

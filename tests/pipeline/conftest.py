@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.spark import java_problem, prepare, register
+from holdfast.pipeline.spark.worker_python import choose_worker_python, let_workers_find
 from tests.pipeline.java_classes import java_options, make_archive
 from tests.pipeline.stores import MAKES, Filled, database
 from tests.processes import unmeasured
@@ -29,7 +29,8 @@ def java() -> None:
 def spark(java: None) -> Iterator[SparkSession]:
     """A session with two tasks at once."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    let_workers_find(os.environ)
+    choose_worker_python(os.environ, is_local=True)
     builder = SparkSession.builder.appName("holdfast tests").master("local[2]")
     for key, value in {
         "spark.ui.enabled": "false",

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -35,6 +34,7 @@ from holdfast.pipeline.spark.java_classes import java_options
 from holdfast.pipeline.spark.server import give_up_soon, is_used, use_server
 from holdfast.pipeline.spark.session import is_local, prepare
 from holdfast.pipeline.spark.tasks import tasks_of
+from holdfast.pipeline.spark.worker_python import choose_worker_python, let_workers_find
 
 #: Without these, Spark shows its jobs to every host at port 4040, and its driver listens at the host's own address.
 _LOCAL_SETTINGS = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
@@ -66,8 +66,6 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
 
         If the input ``is_small``, a new process and its session get settings for a short job.
         """
-        # By default the workers would run the first "python3" in PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = SparkSession.getActiveSession()
         if session is None:
             if self._uses_server:
@@ -78,6 +76,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             with phase("starting Spark"), self._output.captured() if self._output else nullcontext():
                 if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own
                     _start_java()
+                choose_worker_python(os.environ, is_local=False)
                 session = self._session = SparkSession.builder.appName(self._name).getOrCreate()
             self._on_start()
             if is_used(os.environ):
@@ -113,11 +112,13 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
 
 
 def _start_java() -> None:
+    let_workers_find(os.environ)
     master = SparkContext.getSystemProperty("spark.master")  # the first call starts Java, which reads all settings
     if is_local(master or ""):
         for key, value in _LOCAL_SETTINGS.items():
             if SparkContext.getSystemProperty(key) is None:
                 SparkContext.setSystemProperty(key, value)
+        choose_worker_python(os.environ, is_local=True)
 
 
 def _process_in(error: BaseException) -> subprocess.Popen[bytes] | None:

@@ -29,6 +29,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import chooses_another_spark, server_folder
 from holdfast.pipeline.spark.java import java_problem
 from holdfast.pipeline.spark.java_classes import java_options
+from holdfast.pipeline.spark.worker_python import choose_worker_python, let_workers_find
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,8 @@ def start_server(environment: Mapping[str, str], memory: str | None = None) -> S
 
 def _started(environment: Mapping[str, str], folder: Path, memory: str | None) -> Server:
     own = {name: value for name, value in environment.items() if name not in _OTHER_SPARK}
-    own.setdefault("PYSPARK_PYTHON", sys.executable)
+    let_workers_find(own)
+    choose_worker_python(own, is_local=True)
     own["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = secrets.token_hex(16)
     properties = " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
     options = java_options(own, os.getpid(), is_server=True), properties, own.get("SPARK_SUBMIT_OPTS", "")

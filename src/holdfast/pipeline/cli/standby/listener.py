@@ -31,6 +31,8 @@ from holdfast.pipeline.report.templating import compile_templates
 
 #: PySpark imports these modules when a command begins to use the server.
 _USED_BY_PYSPARK = ("grpc._channel", "ipykernel", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.tvf")
+#: Commands that change a database without a broker import this, and with it the whole broker, when they need it.
+_STAND_IN = "holdfast.access.stand_in"
 #: Seconds that a client may take to send its request.
 _SENDS = 5.0
 
@@ -43,7 +45,7 @@ def listen(folder: Path, server: int) -> None:
 
 def _import_all() -> None:
     own = (each.name for each in walk_packages(holdfast.pipeline.__path__, "holdfast.pipeline."))
-    for name in (*own, *_USED_BY_PYSPARK):
+    for name in (*own, *_USED_BY_PYSPARK, _STAND_IN):
         with suppress(ModuleNotFoundError):  # of an optional package
             import_module(name)
     compile_templates()
