@@ -18,9 +18,10 @@ RUN = "import sys; sys.argv = ['holdfast-pipeline', *sys.argv[1:]]; from holdfas
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run another process, which has not imported anything yet."""
+    """Run another process, which has not imported anything yet, and which no server of the developer runs."""
     command = [sys.executable, "-c", RUN + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    without_server = {**os.environ, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
+    return subprocess.run(command, env=without_server, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_help_imports_neither_spark_nor_a_reactor() -> None:

@@ -96,7 +96,8 @@ def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, str(source), url, point, str(mark)],
-            env=environment(), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            env=environment(PYSPARK_PYTHON=sys.executable), stdout=subprocess.DEVNULL, stderr=errors,
+            start_new_session=True,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + _PATIENCE

@@ -47,8 +47,8 @@ spark.stop()
 def test_a_task_that_fails_after_staging_and_is_tried_again_counts_once(filled: Filled) -> None:
     """The rows of its first attempt are never merged."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, filled.url], env=environment(), capture_output=True, text=True, check=False,
-        timeout=600,
+        [sys.executable, "-c", SCRIPT, filled.url], env=environment(PYSPARK_PYTHON=sys.executable), capture_output=True,
+        text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert "after staging" in done.stderr

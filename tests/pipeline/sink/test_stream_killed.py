@@ -56,7 +56,8 @@ def test_a_killed_stream_retains_its_batch_once(spark: SparkSession, filled: Fil
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, str(tmp_path), filled.url],
-            env=environment(), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            env=environment(PYSPARK_PYTHON=sys.executable), stdout=subprocess.DEVNULL, stderr=errors,
+            start_new_session=True,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + _PATIENCE
