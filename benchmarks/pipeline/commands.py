@@ -35,9 +35,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 
 
-def seconds(arguments: Sequence[str]) -> float:
+def seconds(arguments: Sequence[str], **settings: str) -> float:
     """Return how long a process runs. Raises :class:`subprocess.CalledProcessError` if it fails."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **settings}
     begin = time.perf_counter()
     subprocess.run(arguments, check=True, capture_output=True, timeout=_TIMEOUT, env=environment, text=True)
     return time.perf_counter() - begin
@@ -76,7 +76,7 @@ def _measured(name: str, line: Sequence[str], repeat: int, warm: bool) -> str:
     bare, found = [], []
     for number in range(repeat + warm):
         if not warm:
-            bare.append(seconds([sys.executable, "-c", _BARE]))
+            bare.append(seconds([sys.executable, "-c", _BARE], PYSPARK_PYTHON=sys.executable))
         found.append(seconds([each.format(dir=f"{name}-{number}") for each in line]))
     if warm:
         return f"{name:10} {statistics.median(found[1:]):6.1f} s"
