@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline.choices import IMPORT_MAX_REJECTS
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
 from holdfast.pipeline.progress.phases import Amount, phase
 from holdfast.pipeline.sink.merging import Target, staging_explained
@@ -65,8 +66,9 @@ def import_messages(
             sweep(target.url, before.name, staging)
         return Imported(before.name, True, **before.counts)
     job = job or uuid4().hex
-    options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target)}
-    options |= {"rejects": rejects, "staging": staging}
+    options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target.anywhere())}
+    options["rejects"] = None if rejects is None else Folder(rejects).uri
+    options["staging"] = None if staging is None else str(Path(staging).absolute())
     given = {name: value for name, value in options.items() if value is not None}
     frame = read_messages(spark, source, kind)
     register_once(spark, RetainedFormat)

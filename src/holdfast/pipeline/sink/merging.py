@@ -37,6 +37,12 @@ class Target:
         """The database's URL. Raises :class:`PipelineError`."""
         return url_of(self.storage, self.config)
 
+    def anywhere(self) -> Target:
+        """Return the same target for processes with other working directories. Raises :class:`PipelineError`."""
+        if self.config is None:
+            return Target(self.url, None)
+        return Target(self.storage, str(Path(self.config).absolute()))
+
     def merge(self, job: str, merge: Merge, rejected: int, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Merge a staging area, and yield the API's report after each chunk; ``rejected`` rows were rejected before.
 

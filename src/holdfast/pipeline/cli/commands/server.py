@@ -29,10 +29,15 @@ def server() -> None:
 
 @server.command()
 @click.option("--memory", help='The most memory of its Java, such as "2g".  [default: spark.driver.memory, or 1g]')
+@click.option(
+    "--warm-up/--no-warm-up", default=True, show_default=True,
+    help="Run commands on a sample for the next minute, while no others come: Java then has compiled what they need.",
+)  # fmt: skip
 @_JSON
-def start(memory: str | None, as_json: bool) -> None:
+def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
     """Start the server, unless it runs."""
     from holdfast.pipeline.cli.standby.starting import start_standby
+    from holdfast.pipeline.server_files import chooses_another_spark
     from holdfast.pipeline.spark import running_server, start_server
 
     with failing_in_one_line():
@@ -40,7 +45,8 @@ def start(memory: str | None, as_json: bool) -> None:
             raise WrongUsage(f'--memory: {memory!r} is not a size of memory; write it as in "512m" or "2g"')
         ran = running_server(os.environ) is not None
         found = start_server(os.environ, memory)
-        standby = start_standby(os.environ, Path(found.logs).parent, found.pid)
+        rehearse = warm_up and not ran and not chooses_another_spark(os.environ)
+        standby = start_standby(os.environ, Path(found.logs).parent, found.pid, rehearse)
     if standby is None:
         say(f"the standby did not start: commands take some seconds longer; its log is in {found.logs}")
     fields = {"running": True, "started": not ran, **_fields(found), "standby": standby}
@@ -54,7 +60,7 @@ def start(memory: str | None, as_json: bool) -> None:
 @_JSON
 def status(as_json: bool) -> None:
     """Tell whether the server runs: the exit status is 0 if it does, and 3 if not."""
-    from holdfast.pipeline.cli.standby.starting import standby_process
+    from holdfast.pipeline.cli.standby.starting import rehearses, standby_process
     from holdfast.pipeline.spark import running_server
 
     with failing_in_one_line():
@@ -62,8 +68,11 @@ def status(as_json: bool) -> None:
     if found is None:
         print_result({"running": False}, as_json, "no server runs")
         raise SystemExit(ExitStatus.FOUND)
-    fields = {"running": True, **_fields(found), "standby": standby_process(os.environ)}
-    print_result(fields, as_json, f"the server runs: process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}")
+    standby = standby_process(os.environ)
+    warming = standby is not None and rehearses(Path(found.logs).parent)
+    fields = {"running": True, **_fields(found), "standby": standby, "warming_up": warming}
+    place = f"process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}"
+    print_result(fields, as_json, f"the server {'is warming up' if warming else 'runs'}: {place}")
 
 
 @server.command()

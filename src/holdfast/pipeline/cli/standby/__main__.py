@@ -1,4 +1,4 @@
-"""``python -m holdfast.pipeline.cli.standby FOLDER PROCESS``: started by ``holdfast-pipeline server start``."""
+"""``python -m holdfast.pipeline.cli.standby FOLDER PROCESS [rehearse]``, for ``holdfast-pipeline server start``."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from pathlib import Path
 from holdfast.pipeline.cli.standby.listener import listen
 
 if __name__ == "__main__":
-    listen(Path(sys.argv[1]), int(sys.argv[2]))
+    listen(Path(sys.argv[1]), int(sys.argv[2]), rehearses=sys.argv[3:] == ["rehearse"])

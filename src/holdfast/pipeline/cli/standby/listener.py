@@ -26,6 +26,7 @@ from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.process import run_here
 from holdfast.pipeline.cli.signals import END_SIGNALS, SIGNAL_STATUS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
+from holdfast.pipeline.cli.standby.rehearsal import Rehearsal
 from holdfast.pipeline.cli.standby.request import BEGUN, Request, send_number
 from holdfast.pipeline.report.templating import compile_templates
 
@@ -37,10 +38,13 @@ _STAND_IN = "holdfast.access.stand_in"
 _SENDS = 5.0
 
 
-def listen(folder: Path, server: int) -> None:
-    """Run commands until the process ``server`` ends. Raises :class:`OSError`."""
+def listen(folder: Path, server: int, rehearses: bool) -> None:
+    """Run commands until the process ``server`` ends, and first a rehearsal, if asked. Raises :class:`OSError`."""
     _import_all()
-    Listener(listening_in(folder), os.pidfd_open(server)).run()
+    listener = Listener(listening_in(folder), os.pidfd_open(server))
+    if rehearses:
+        listener.rehearse(folder)
+    listener.run()
 
 
 def _import_all() -> None:
@@ -65,6 +69,12 @@ class Listener:
         self._selector.register(server, selectors.EVENT_READ)
         self._files = _installed_files()
         self._ends = False
+        self._rehearsal: Rehearsal | None = None
+
+    def rehearse(self, folder: Path) -> None:
+        """Begin a rehearsal in the server's folder. It goes on while no command runs. Raises :class:`OSError`."""
+        self._rehearsal = Rehearsal.begin(folder, self._forget_all, _status_of_command)
+        self._selector.register(self._rehearsal.ended, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Serve until the server ends, or the installed package changes, and the last command has ended."""
@@ -74,10 +84,19 @@ class Listener:
                     self._accept()
                 elif key.fileobj == self._server:
                     self._ends = True
+                elif self._rehearsal is not None and key.fileobj == self._rehearsal.ended:
+                    self._end_rehearsal()
                 else:
                     self._report(key.fd)
             if self._ends:
                 self._stop_listening()
+                self._end_rehearsal()
+
+    def _end_rehearsal(self) -> None:
+        if self._rehearsal is not None:
+            self._selector.unregister(self._rehearsal.ended)
+            self._rehearsal.end()
+            self._rehearsal = None
 
     def _stop_listening(self) -> None:
         if self._listening.fileno() >= 0:
@@ -104,6 +123,8 @@ class Listener:
         ended = os.pidfd_open(process)
         self._running[ended] = process, connection
         self._selector.register(ended, selectors.EVENT_READ)
+        if self._rehearsal is not None:
+            self._rehearsal.hold()
 
     def _report(self, ended: int) -> None:
         self._selector.unregister(ended)
@@ -112,6 +133,8 @@ class Listener:
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         with connection, suppress(OSError):  # nobody waits any more
             send_number(connection, status if status >= 0 else SIGNAL_STATUS - status)
+        if self._rehearsal is not None and not self._running:
+            self._rehearsal.go_on()
 
     def _run(self, connection: socket.socket) -> NoReturn:
         """Run one command, in the fork."""
@@ -131,6 +154,8 @@ class Listener:
         self._selector.close()
         self._listening.close()
         os.close(self._server)
+        if self._rehearsal is not None:
+            os.close(self._rehearsal.ended)
         for ended, (_, connection) in self._running.items():
             os.close(ended)
             connection.close()

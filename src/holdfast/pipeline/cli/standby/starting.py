@@ -9,21 +9,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.pipeline.cli.standby.place import connected, peer
+from holdfast.pipeline.cli.standby.rehearsal import NAME
 
 #: Seconds that it may take to import everything; to answer.
 _STARTS, _ANSWERS = 60.0, 5.0
 _PAUSE = 0.05
 
 
-def start_standby(environment: Mapping[str, str], folder: Path, server: int) -> int | None:
+def start_standby(environment: Mapping[str, str], folder: Path, server: int, rehearse: bool = False) -> int | None:
     """Start a standby in the folder of the server with this process id, unless there is one. Return its process id.
 
+    With ``rehearse``, the new standby runs commands on a sample first, while no others come.
     None: it has ended at once, or took too long. Commands then run as usual; its log is in ``folder/logs``.
     """
     found = standby_process(environment)
     if found is not None:
         return found
     arguments = [sys.executable, "-m", "holdfast.pipeline.cli.standby", str(folder), str(server)]
+    if rehearse:
+        arguments.append("rehearse")
     with open(folder / "logs" / "standby.log", "ab") as log:
         process = subprocess.Popen(  # noqa: S603 - this Python, with the user's own folder
             arguments, env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -46,3 +50,8 @@ def standby_process(environment: Mapping[str, str]) -> int | None:
         return None
     with connection:
         return peer(connection)[0]
+
+
+def rehearses(folder: Path) -> bool:
+    """Tell whether the standby in the folder of the server, which runs, still runs commands on a sample."""
+    return (folder / NAME).exists()

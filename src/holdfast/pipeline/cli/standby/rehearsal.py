@@ -1,0 +1,95 @@
+"""Runs commands on a sample beside a new server: Java has compiled what they need before the user's commands come."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from attrs import frozen
+
+from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
+
+#: The folder of a rehearsal, in that of the server: it is there as long as the rehearsal runs.
+NAME = "rehearsal"
+_DONE = (ExitStatus.DONE, ExitStatus.FOUND)
+
+
+@frozen
+class Rehearsal:
+    """A process that runs one command after the other, each in a fork. It is held while a user's command runs.
+
+    ``ended`` is a file descriptor that can be read when the process has ended.
+    """
+
+    folder: Path
+    process: int
+    ended: int
+
+    @classmethod
+    def begin(cls, server_folder: Path, prepare: Callable[[], object], run: Callable[[], int]) -> Rehearsal:
+        """Begin it in a fork, which calls ``prepare`` first, and for each command ``run``, which returns its status.
+
+        Raises :class:`OSError`.
+        """
+        folder = server_folder / NAME
+        shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+        folder.mkdir(mode=0o700)
+        process = os.fork()
+        if not process:
+            os.setpgid(0, 0)
+            prepare()
+            _rehearse(folder, run)
+        with suppress(PermissionError, ProcessLookupError):  # it has done so itself
+            os.setpgid(process, process)
+        return cls(folder, process, os.pidfd_open(process))
+
+    def hold(self) -> None:
+        """Stop its processes until :meth:`go_on`."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have its processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End its processes, and remove its folder."""
+        self._signal(signal.SIGKILL)
+        os.waitpid(self.process, 0)
+        os.close(self.ended)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process, number)
+
+
+def _rehearse(folder: Path, run: Callable[[], int]) -> NoReturn:
+    status: int = ExitStatus.FAILED
+    try:
+        os.chdir(folder)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        write_sample(folder)
+        for arguments in commands_on_sample():
+            process = os.fork()
+            if not process:
+                sys.argv[1:] = arguments
+                os._exit(run())
+            status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            if status not in _DONE:
+                print("the rehearsal has ended early:", shlex.join(arguments), "ended with", status, file=sys.stderr)
+                break
+    except Exception:  # noqa: BLE001 - told as at the end of any program
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(ExitStatus.DONE if status in _DONE else ExitStatus.FAILED)
