@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +19,8 @@ from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sampl
 
 #: The folder of a rehearsal, in that of the server: it is there as long as the rehearsal runs.
 NAME = "rehearsal"
+#: What the last command said on standard error.
+_LOG = "log"
 _DONE = (ExitStatus.DONE, ExitStatus.FOUND)
 
 
@@ -75,21 +77,27 @@ def _rehearse(folder: Path, run: Callable[[], int]) -> NoReturn:
     status: int = ExitStatus.FAILED
     try:
         os.chdir(folder)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
         write_sample(folder)
         for arguments in commands_on_sample():
-            process = os.fork()
-            if not process:
-                sys.argv[1:] = arguments
-                os._exit(run())
-            status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            status = _status(arguments, run)
             if status not in _DONE:
-                print("the rehearsal has ended early:", shlex.join(arguments), "ended with", status, file=sys.stderr)
+                said = Path(_LOG).read_text(errors="replace").strip()
+                print(
+                    f"the rehearsal has ended early: {shlex.join(arguments)}: status {status}: {said}", file=sys.stderr
+                )
                 break
     except Exception:  # noqa: BLE001 - told as at the end of any program
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stderr.flush()
         os._exit(ExitStatus.DONE if status in _DONE else ExitStatus.FAILED)
+
+
+def _status(arguments: Sequence[str], run: Callable[[], int]) -> int:
+    process = os.fork()
+    if not process:
+        sys.argv[1:] = arguments
+        for stream, path in enumerate((os.devnull, os.devnull, _LOG)):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+        os._exit(run())
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
