@@ -7,6 +7,7 @@ the same machine; a figure is the median of the ratios.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -59,6 +60,7 @@ def main() -> int:
         try:
             if options.warm:
                 seconds([command, "server", "start"])
+                _wait_until_warm(command)
             for name in options.only or COMMANDS:
                 line = [command, *(each.format(db=url, dir=f"{folder}/{{dir}}") for each in COMMANDS[name])]
                 print(_measured(name, line, options.repeat, options.warm), flush=True)
@@ -71,8 +73,18 @@ def main() -> int:
     return 0
 
 
+def _wait_until_warm(command: str) -> None:
+    """Wait until the server has run its sample. Raises :class:`subprocess.CalledProcessError` if it has ended."""
+    deadline = time.monotonic() + _TIMEOUT
+    status = [command, "server", "status", "--json"]
+    while time.monotonic() < deadline:
+        if not json.loads(subprocess.run(status, check=True, capture_output=True, text=True).stdout)["warming_up"]:
+            return
+        time.sleep(1)
+
+
 def _measured(name: str, line: Sequence[str], repeat: int, warm: bool) -> str:
-    """Return the figures of a command. The first run on a server is not counted: its Java compiles."""
+    """Return the figures of a command. The first run on a server is not counted."""
     bare, found = [], []
     for number in range(repeat + warm):
         if not warm:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import server_folder
 from holdfast.pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
@@ -162,6 +163,36 @@ running_server({"HOME": "/nowhere"})
 
 @pytest.mark.spark
 @pytest.mark.nightly
+def test_a_new_server_warms_up_without_a_failure(tmp_path: Path) -> None:
+    """Then the user imports with relative paths, which mean the folder of the command."""
+    settings = {name: value for name, value in environment().items() if name != "PYSPARK_SUBMIT_ARGS"}
+    settings |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *arguments], env=settings, cwd=tmp_path, capture_output=True, text=True, check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+
+    assert run("server", "start").returncode == 0
+    try:
+        deadline = time.monotonic() + 2 * PATIENCE
+        while (told := json.loads(run("server", "status", "--json").stdout))["warming_up"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        assert Path(told["logs"], "standby.log").read_text() == ""
+        Path(tmp_path, "own.toml").write_text('[node]\ndata_dir = "data"\n')
+        Path(tmp_path, "a.ndjson").write_text('{"topic": "a/b", "payload": "MQ==", "qos": 0}\nno message\n')
+        folders = ("--rejects", "rejects", "--staging", "staging")
+        done = run("import", "a.ndjson", "--format", "ndjson", "--config", "own.toml", *folders, "--json")
+        assert (done.returncode, json.loads(done.stdout)["imported"]) == (ExitStatus.FOUND, 1), done.stderr
+        assert Path(tmp_path, "rejects", "rejects.jsonl").exists()
+    finally:
+        run("server", "stop")
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: Path) -> None:
     """Also from another folder. When the server is killed in the middle, a command fails soon and says why."""
@@ -178,7 +209,7 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
         return done.stdout
 
     run("server", "status", status=3)
-    run("server", "start")
+    run("server", "start", "--no-warm-up")
     try:
         told = json.loads(run("server", "status", "--json"))
         assert "runs already" in run("server", "start")
