@@ -106,10 +106,11 @@ def _without_shapes(messages: KeptTable, depth: int, stale_after: int) -> dict[s
     """Return the figures that need neither shapes nor the history, by their names in :class:`Figures`."""
     left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
     kept = messages.frame.select("*", age().alias("age"), left)
+    bands = Background(lambda: _bands(kept))
     number, clients = _clients(kept)
     totals, largest, oldest = _whole(kept, stale_after, number)
     drawn, stale = _prefixes(branches(messages.frame, depth), totals, stale_after)
-    sizes, ages, expiry = _bands(kept)
+    sizes, ages, expiry = bands.result()
     return {
         "totals": totals,
         "largest": largest,
