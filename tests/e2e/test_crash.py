@@ -62,14 +62,15 @@ class Storm(threading.Thread):
         self._client.send(*packets)
 
 
-def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
-    broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.nightly)])
+def test_kills_during_a_storm_lose_nothing_acknowledged(
+    broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...], kills: int
 ) -> None:
     """After each kill -9, every topic has the value acknowledged last, or a later one."""
     broker = broker_in(*storage).start()
     acknowledged: dict[str, int] = {}
     total = 0
-    for cycle in range(10):
+    for cycle in range(kills):
         storms = [Storm(broker.port, f"{cycle}-{number}", cycle * 10 + number) for number in range(3)]
         for storm in storms:
             storm.start()
