@@ -74,13 +74,18 @@ def main() -> int:
 
 
 def _wait_until_warm(command: str) -> None:
-    """Wait until the server has run its sample. Raises :class:`subprocess.CalledProcessError` if it has ended."""
+    """Wait until the server has run its sample.
+
+    Raises :class:`subprocess.CalledProcessError` if the server has ended, and :class:`SystemExit` if it takes too long.
+    """
     deadline = time.monotonic() + _TIMEOUT
     status = [command, "server", "status", "--json"]
     while time.monotonic() < deadline:
-        if not json.loads(subprocess.run(status, check=True, capture_output=True, text=True).stdout)["warming_up"]:
+        done = subprocess.run(status, check=True, capture_output=True, timeout=_TIMEOUT, text=True)
+        if not json.loads(done.stdout)["warming_up"]:
             return
         time.sleep(1)
+    raise SystemExit("the server has not ended its warm-up in time")
 
 
 def _measured(name: str, line: Sequence[str], repeat: int, warm: bool) -> str:

@@ -6,6 +6,7 @@ A server belongs to a Python environment, since its workers are processes of tha
     ~/.cache/holdfast/server-5d1c0a9e/server.lock    held while a server starts
     ~/.cache/holdfast/server-5d1c0a9e/commands       the socket of the process that runs commands
     ~/.cache/holdfast/server-5d1c0a9e/logs/          the log of Spark
+    ~/.cache/holdfast/server-5d1c0a9e/rehearsal/     the sample of the warm-up, while that runs
 """
 
 from __future__ import annotations

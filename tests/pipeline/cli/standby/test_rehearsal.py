@@ -21,9 +21,8 @@ from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.cli.standby.listener import Listener
 from holdfast.pipeline.cli.standby.place import listening_in
-from holdfast.pipeline.cli.standby.rehearsal import Rehearsal
+from holdfast.pipeline.cli.standby.rehearsal import Rehearsal, rehearses
 from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
-from holdfast.pipeline.cli.standby.starting import rehearses
 from holdfast.pipeline.sources.files import files_of
 
 PATIENCE = 20.0
@@ -138,6 +137,36 @@ def test_it_is_held_while_a_command_runs_and_ends_with_the_server(
     assert not running.is_alive()
     assert state_of(command) in ("", "Z")
     assert not rehearses(tmp_path)
+
+
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a standby end before its first command."""
+    monkeypatch.setattr(module, "_import_all", lambda: None)
+    monkeypatch.setattr(Listener, "run", lambda _: None)
+
+
+@pytest.mark.usefixtures("unused")
+def test_a_standby_without_a_rehearsal_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    """Otherwise its server would seem to warm up for ever."""
+    (tmp_path / "rehearsal").mkdir()
+    module.listen(tmp_path, os.getpid(), rehearses=False)
+    assert not rehearses(tmp_path)
+
+
+@pytest.mark.usefixtures("unused")
+def test_a_standby_works_without_a_rehearsal_if_there_is_no_room_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The reason is in its log."""
+
+    def no_room() -> int:
+        raise OSError("no room")
+
+    monkeypatch.setattr("os.fork", no_room)
+    module.listen(tmp_path, os.getpid(), rehearses=True)
+    assert not rehearses(tmp_path)
+    assert capfd.readouterr().err == "there is no rehearsal: no room\n"
 
 
 def connection_to(folder: Path) -> socket.socket:

@@ -31,7 +31,7 @@ def server() -> None:
 @click.option("--memory", help='The most memory of its Java, such as "2g".  [default: spark.driver.memory, or 1g]')
 @click.option(
     "--warm-up/--no-warm-up", default=True, show_default=True,
-    help="Run commands on a sample for the next minute, while no others come: Java then has compiled what they need.",
+    help="Run commands on a sample for a minute or two, while no others come. Java compiles their code meanwhile.",
 )  # fmt: skip
 @_JSON
 def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
@@ -60,7 +60,8 @@ def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
 @_JSON
 def status(as_json: bool) -> None:
     """Tell whether the server runs: the exit status is 0 if it does, and 3 if not."""
-    from holdfast.pipeline.cli.standby.starting import rehearses, standby_process
+    from holdfast.pipeline.cli.standby.rehearsal import rehearses
+    from holdfast.pipeline.cli.standby.starting import standby_process
     from holdfast.pipeline.spark import running_server
 
     with failing_in_one_line():

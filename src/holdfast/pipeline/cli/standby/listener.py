@@ -26,7 +26,7 @@ from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.process import run_here
 from holdfast.pipeline.cli.signals import END_SIGNALS, SIGNAL_STATUS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
-from holdfast.pipeline.cli.standby.rehearsal import Rehearsal
+from holdfast.pipeline.cli.standby.rehearsal import Rehearsal, remove_leftover
 from holdfast.pipeline.cli.standby.request import BEGUN, Request, send_number
 from holdfast.pipeline.report.templating import compile_templates
 
@@ -39,11 +39,19 @@ _SENDS = 5.0
 
 
 def listen(folder: Path, server: int, rehearses: bool) -> None:
-    """Run commands until the process ``server`` ends, and first a rehearsal, if asked. Raises :class:`OSError`."""
+    """Run commands until the process ``server`` ends. With ``rehearses``, begin with a rehearsal.
+
+    Raises :class:`OSError`.
+    """
     _import_all()
     listener = Listener(listening_in(folder), os.pidfd_open(server))
     if rehearses:
-        listener.rehearse(folder)
+        try:
+            listener.rehearse(folder)
+        except OSError as error:  # users need the standby more
+            print("there is no rehearsal:", error, file=sys.stderr, flush=True)
+    else:
+        remove_leftover(folder)
     listener.run()
 
 

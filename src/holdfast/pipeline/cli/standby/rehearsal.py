@@ -1,4 +1,4 @@
-"""Runs commands on a sample beside a new server: Java has compiled what they need before the user's commands come."""
+"""Runs commands on a sample beside a new server. Java compiles their code before the user's commands come."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
 
 #: The folder of a rehearsal, in that of the server: it is there as long as the rehearsal runs.
-NAME = "rehearsal"
-#: What the last command said on standard error.
+_NAME = "rehearsal"
+#: The standard error of the last command.
 _LOG = "log"
 _DONE = (ExitStatus.DONE, ExitStatus.FOUND)
 
@@ -41,15 +41,19 @@ class Rehearsal:
 
         Raises :class:`OSError`.
         """
-        folder = server_folder / NAME
-        shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+        remove_leftover(server_folder)
+        folder = server_folder / _NAME
         folder.mkdir(mode=0o700)
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:  # no memory, or too many processes
+            remove_leftover(server_folder)
+            raise
         if not process:
             os.setpgid(0, 0)
             prepare()
             _rehearse(folder, run)
-        with suppress(PermissionError, ProcessLookupError):  # it has done so itself
+        with suppress(ProcessLookupError):  # it has ended already
             os.setpgid(process, process)
         return cls(folder, process, os.pidfd_open(process))
 
@@ -71,6 +75,16 @@ class Rehearsal:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process, number)
+
+
+def rehearses(server_folder: Path) -> bool:
+    """Tell whether a rehearsal runs in the folder of a server that has a standby."""
+    return (server_folder / _NAME).exists()
+
+
+def remove_leftover(server_folder: Path) -> None:
+    """Remove the folder of a rehearsal whose standby was killed, so that nobody takes it for one that runs."""
+    shutil.rmtree(server_folder / _NAME, ignore_errors=True)
 
 
 def _rehearse(folder: Path, run: Callable[[], int]) -> NoReturn:

@@ -17,7 +17,7 @@ enable = true
 _ROOMS = [(floor, room) for floor in range(5) for room in range(40)]
 #: The retained values of each topic, one after the other: a history needs changes.
 _CHANGES = 2
-#: Java has compiled what the commands need after some rounds.
+#: Java compiles more code in each round; after some rounds little is left.
 _ROUNDS = 4
 _OF_A_ROUND = (("tree",), ("shapes",), ("check",), ("archive", "--out", "archive-{}"), ("report", "--out", "{}.html"))
 _OPTIONS = ("--config", "sample.toml", "--quiet")

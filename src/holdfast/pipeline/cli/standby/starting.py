@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.pipeline.cli.standby.place import connected, peer
-from holdfast.pipeline.cli.standby.rehearsal import NAME
 
 #: Seconds that it may take to import everything; to answer.
 _STARTS, _ANSWERS = 60.0, 5.0
@@ -50,8 +49,3 @@ def standby_process(environment: Mapping[str, str]) -> int | None:
         return None
     with connection:
         return peer(connection)[0]
-
-
-def rehearses(folder: Path) -> bool:
-    """Tell whether the standby in the folder of the server, which runs, still runs commands on a sample."""
-    return (folder / NAME).exists()
