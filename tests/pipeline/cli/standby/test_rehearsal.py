@@ -135,7 +135,7 @@ def test_it_is_held_while_a_command_runs_and_ends_with_the_server(
         server.wait()
         running.join(PATIENCE)
     assert not running.is_alive()
-    assert state_of(command) in ("", "Z")
+    assert until(lambda: state_of(command) in ("", "Z"))
     assert not rehearses(tmp_path)
 
 
