@@ -1,8 +1,13 @@
-"""Every command on the operator's pages exists with its options, and every configuration on them is correct."""
+"""What the pages show exists: commands with their options, configurations, links, and imports."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 
 import click
 import pytest
@@ -74,6 +79,25 @@ def test_every_link_leads_to_a_page_and_a_heading() -> None:
             target = page.parent / path if path else page
             assert target.exists(), f"{page}: {link}"
             assert not anchor or anchor in anchors(target), f"{page}: {link}"
+
+
+def test_every_import_from_this_package_is_possible() -> None:
+    """Those in the blocks of Python, which only some tests run."""
+    found = 0
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for block in blocks(page):
+            if block.language == "python":
+                for module, name in imports(dedent(block.text)):
+                    found += 1
+                    assert hasattr(import_module(module), name) or find_spec(f"{module}.{name}"), f"{page}: {name}"
+    assert found > 10
+
+
+def imports(code: str) -> Iterator[tuple[str, str]]:
+    """Yield each module of this package in some code, and each name that it is to have."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "holdfast":
+            yield from ((node.module, each.name) for each in node.names)
 
 
 def test_the_pages_have_commands_and_configurations() -> None:

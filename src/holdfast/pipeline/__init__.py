@@ -14,21 +14,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.analysis.shape_learning import learn_shapes, shape_of
     from holdfast.pipeline.database.connection import Source
     from holdfast.pipeline.database.snapshot import Snapshot, snapshot_of
     from holdfast.pipeline.lake.reading import read_delta
     from holdfast.pipeline.sources.tables import read_history, read_retained
     from holdfast.pipeline.spark import register
 
-__all__ = ["Snapshot", "Source", "read_delta", "read_history", "read_retained", "register", "snapshot_of"]
+__all__ = [
+    "Snapshot",
+    "Source",
+    "learn_shapes",
+    "read_delta",
+    "read_history",
+    "read_retained",
+    "register",
+    "shape_of",
+    "snapshot_of",
+]
 
 _MODULES = {
     "Snapshot": "database.snapshot",
     "Source": "database.connection",
+    "learn_shapes": "analysis.shape_learning",
     "read_delta": "lake.reading",
     "read_history": "sources.tables",
     "read_retained": "sources.tables",
     "register": "spark",
+    "shape_of": "analysis.shape_learning",
     "snapshot_of": "database.snapshot",
 }
 

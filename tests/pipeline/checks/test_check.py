@@ -26,7 +26,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs import check as jobs_check
 from holdfast.pipeline.jobs.check import CheckResult, check
-from holdfast.pipeline.jobs.schema_columns import allows
+from holdfast.pipeline.judging.schema_columns import allows
 from tests.hostile_strings import NAMES, TEXTS
 from tests.pipeline.stores import NOW, Filled, database, fill, message
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,12 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.analysis.history_figures import history_of
+from holdfast.pipeline.analysis.kept_table import KeptTable
+from holdfast.pipeline.analysis.payload_kinds import kind_of
+from holdfast.pipeline.analysis.shape_learning import learn
+from holdfast.pipeline.analysis.topic_changes import topic_changes
 from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.jobs.history_figures import history_of
-from holdfast.pipeline.jobs.kept_table import KeptTable
-from holdfast.pipeline.jobs.payload_kinds import kind_of
-from holdfast.pipeline.jobs.shapes import learn, shapes
-from holdfast.pipeline.jobs.topic_changes import topic_changes
+from holdfast.pipeline.jobs.shapes import shapes
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
@@ -26,6 +29,7 @@ from tests.pipeline.stores import NOW, database, message
 from tests.retained.history.past import Past
 
 pytestmark = pytest.mark.spark
+PAGE = Path(__file__).parents[3] / "docs" / "pipeline" / "shapes.md"
 
 
 def test_each_payload_has_a_kind(spark: SparkSession) -> None:
@@ -113,3 +117,21 @@ def test_changes_a_day_are_unknown_for_topics_with_rules_of_their_own(spark: Spa
     assert [name for name, rate in sorted(rates.items()) if rate is None] == ["long/+/a", "noise/+/a"]
     assert rates["plain/+/a"]
     assert (history.retained, history.untouched, history.apart) == (3, 3, ("long/#", "noise/#"))
+
+
+def test_the_example_of_the_page_counts_the_messages_of_shapes(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pattern comes first. A topic that was not learned has a shape too, or none."""
+    found = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert found
+    with database("sqlite", tmp_path) as filled:
+        filled.put(*(message(f"site/lamp-{number}/state", b'{"on":true}') for number in range(1, 4)))
+        filled.put(message("log/today", b"x"), message("log/error/disk", b"full"))
+        names: dict[str, Any] = {"spark": spark}
+        exec(found[1].replace("sqlite:////var/lib/holdfast/holdfast.db", filled.url), names)
+    rows = re.findall(r"\|(\S+) *\|(\d+) *\|", capfd.readouterr().out)
+    assert rows == [("log/#", "2"), ("site/{lamp}/state", "3")]
+    spark.udf.register("shape_of", names["shapes"].text_of)
+    (row,) = spark.sql("SELECT shape_of('site/lamp-9/state') AS lamp, shape_of('other') AS other").collect()
+    assert (row.lamp, row.other) == ("site/{lamp}/state", None)

@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.analysis.prefixes import branches, prefixes
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.tree import branches, prefixes, tree
+from holdfast.pipeline.jobs.tree import tree
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.report.figures import PrefixTotals
 from holdfast.pipeline.sources.tables import retained_table

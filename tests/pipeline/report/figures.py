@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from holdfast.pipeline.analysis.payload_kinds import KINDS
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed
-from holdfast.pipeline.jobs.payload_kinds import KINDS
 from holdfast.pipeline.report.figures import (
     AGE_BANDS,
     DAYS,

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.analysis.history_figures import busiest, history_of, step_of
+from holdfast.pipeline.analysis.topic_changes import topic_changes
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
-from holdfast.pipeline.jobs.history_figures import busiest, history_of, step_of
 from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.jobs.topic_changes import topic_changes
 from holdfast.pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, database, message

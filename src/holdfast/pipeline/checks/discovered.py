@@ -1,7 +1,7 @@
 """Findings without rules, in the retained messages and in their history. Pure.
 
 Each kind of finding compares a topic with its siblings, the topics of the same shape, or with its own history. The
-figures come from :mod:`holdfast.pipeline.jobs.discovery`; the thresholds stand here.
+figures come from :mod:`holdfast.pipeline.judging.discovery`; the thresholds stand here.
 """
 
 from __future__ import annotations

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.analysis.history_figures import history_of
+from holdfast.pipeline.analysis.kept_table import KeptTable
+from holdfast.pipeline.analysis.messages import kept_messages
+from holdfast.pipeline.analysis.prefixes import branches
+from holdfast.pipeline.analysis.shape_details import details_of
+from holdfast.pipeline.analysis.shaped import shapes_of
+from holdfast.pipeline.analysis.topic_changes import TopicChanges, topic_changes
 from holdfast.pipeline.background import Background, entered
 from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
-from holdfast.pipeline.jobs.discovery import discover
 from holdfast.pipeline.jobs.filters import delivered
-from holdfast.pipeline.jobs.history_figures import history_of
-from holdfast.pipeline.jobs.kept_table import KeptTable
-from holdfast.pipeline.jobs.shape_details import details_of
-from holdfast.pipeline.jobs.shapes import kept_messages, shapes_of
-from holdfast.pipeline.jobs.topic_changes import TopicChanges, topic_changes
-from holdfast.pipeline.jobs.tree import branches
+from holdfast.pipeline.judging.discovery import discover
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import (
     AGE_BANDS,

@@ -1,7 +1,4 @@
-"""Compute the tree of topics: the retained messages below each prefix, their ages and their expiry.
-
-Each message counts once for each of its prefixes: ``a/b/c`` counts for ``a``, ``a/b`` and ``a/b/c``.
-"""
+"""Compute the tree of topics: the retained messages below each prefix, their ages and their expiry."""
 
 from __future__ import annotations
 
@@ -10,23 +7,19 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.analysis.kept_table import kept_frame
+from holdfast.pipeline.analysis.prefixes import NEEDED, branches
 from holdfast.pipeline.choices import TREE_ORDERS
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.kept_table import kept_frame
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.figures import PrefixTotals
-from holdfast.pipeline.sources.tables import age, retained_table
+from holdfast.pipeline.sources.tables import retained_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-#: The columns of the retained messages that the tree needs.
-NEEDED = ("topic", "size", "stored_at", "expires_at")
-#: The accuracy of the median: it is off by a thousandth of the messages at most.
-_ACCURACY = 1000
+    from pyspark.sql import SparkSession
 
 
 @frozen
@@ -74,32 +67,6 @@ def tree(
             with phase("writing"):
                 write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
         return result
-
-
-def branches(retained: DataFrame, depth: int) -> DataFrame:
-    """Return the fields of :class:`PrefixTotals` for each prefix of 1 to ``depth`` levels.
-
-    ``retained`` has the columns :data:`NEEDED`, and the column ``NOW``.
-    """
-    prefixed = retained.select(
-        F.posexplode(prefixes(F.col("topic"), depth)).alias("at", "prefix"), "size", "expires_at", age().alias("age")
-    )
-    return prefixed.groupBy((F.col("at") + 1).alias("depth"), "prefix").agg(
-        F.count("*").alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.max("age").alias("oldest_age"),
-        F.percentile_approx("age", 0.5, _ACCURACY).alias("median_age"),
-        F.min("age").alias("newest_age"),
-        F.count("expires_at").alias("expiring"),
-        F.unix_millis(F.min("expires_at")).alias("expires_first"),
-    )
-
-
-def prefixes(topic: Column, depth: int) -> Column:
-    """Return the array of a topic's prefixes of 1, 2, ... levels, at most ``depth``."""
-    levels = F.size(F.split(topic, "/"))
-    made = (F.when(levels >= count, F.substring_index(topic, "/", count)) for count in range(1, depth + 1))
-    return F.array_compact(F.array(*made))
 
 
 def _about(tree: Tree) -> dict[str, Any]:

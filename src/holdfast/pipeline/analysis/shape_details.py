@@ -9,9 +9,9 @@ from attrs import evolve
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.analysis.shape_numbers import ShapeNumbers, numbers_in
+from holdfast.pipeline.analysis.shaped import Shaped
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers, numbers_in
-from holdfast.pipeline.jobs.shapes import Shaped
 from holdfast.pipeline.report.figures import History
 from holdfast.pipeline.report.shape_details import (
     NumberTotals,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import IntegerType
 
-from holdfast.pipeline.jobs.kept_table import KeptTable, given, kept_frame
+from holdfast.pipeline.analysis.kept_table import KeptTable, given, kept_frame
 from holdfast.pipeline.shapes.shapes import Shapes
 from holdfast.pipeline.sources.small_reads import MOST_ROWS
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind
+from holdfast.pipeline.analysis.prefixes import prefixes
+from holdfast.pipeline.analysis.topic_changes import TopicChanges
 from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.topic_changes import TopicChanges
-from holdfast.pipeline.jobs.tree import prefixes
 from holdfast.pipeline.report.figures import ChangeStep, History, NamedTotals
 from holdfast.retained.history.rules import GENERAL
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.analysis.payload_kinds import json_kind
 from holdfast.pipeline.checks.json_schema import JsonSchema
-from holdfast.pipeline.jobs.payload_kinds import json_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline.jobs.kept_table import kept_table
-from holdfast.pipeline.jobs.payload_kinds import kind_of
+from holdfast.pipeline.analysis.kept_table import kept_table
+from holdfast.pipeline.analysis.payload_kinds import kind_of
 from holdfast.pipeline.sources.columns import RETAINED, struct_of
 from holdfast.pipeline.spark.session import prepare
 from tests.pipeline.stores import NOW

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.analysis.topic_changes import TopicChanges
+from holdfast.pipeline.analysis.topic_shapes import with_shape
 from holdfast.pipeline.archive.states import has_general_depth
-from holdfast.pipeline.jobs.topic_changes import TopicChanges
-from holdfast.pipeline.jobs.topic_shapes import with_shape
 from holdfast.pipeline.shapes.shapes import Shapes
 from holdfast.retained.history.rules import GENERAL, Depth
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline.jobs.kept_table import kept_frame
-from holdfast.pipeline.jobs.payload_kinds import json_value
+from holdfast.pipeline.analysis.kept_table import kept_frame
+from holdfast.pipeline.analysis.payload_kinds import json_value
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
 

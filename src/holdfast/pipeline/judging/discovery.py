@@ -12,6 +12,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.analysis.shape_changes import ShapeChanges
+from holdfast.pipeline.analysis.shape_numbers import ShapeNumbers
+from holdfast.pipeline.analysis.shaped import Shaped
+from holdfast.pipeline.analysis.topic_changes import TopicChanges
 from holdfast.pipeline.checks.discovered import (
     EXAMPLES,
     GONE_AFTER,
@@ -34,10 +38,6 @@ from holdfast.pipeline.checks.discovered import (
     Publishers,
     Silent,
 )
-from holdfast.pipeline.jobs.shape_changes import ShapeChanges
-from holdfast.pipeline.jobs.shape_numbers import ShapeNumbers
-from holdfast.pipeline.jobs.shapes import Shaped
-from holdfast.pipeline.jobs.topic_changes import TopicChanges
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.report.shape_details import WHOLE
 from holdfast.pipeline.shapes.shapes import NO_SHAPE

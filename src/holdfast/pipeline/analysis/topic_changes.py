@@ -10,9 +10,9 @@ from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.analysis.kept_table import KeptTable, kept_frame, kept_table
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs.kept_table import KeptTable, kept_frame, kept_table
 from holdfast.pipeline.sources.tables import NOW, history_table
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import Period, read_periods
