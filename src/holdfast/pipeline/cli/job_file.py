@@ -96,6 +96,7 @@ class _Reader:
         known = {_key(each): each for each in chosen.params if _key(each) != "json"}
         options: list[str] = []
         arguments: list[str] = []
+        places: dict[click.Parameter | None, tuple[str, ...]] = {}
         given = {key: value for key, value in defaults.items() if key.replace("-", "_") in known}
         for key in given:
             unused.pop(key, None)
@@ -107,11 +108,12 @@ class _Reader:
             if parameter is None:
                 self._note(at, f"{command} has no such option; it has: {', '.join(sorted(known))}")
                 continue
+            places[parameter] = at
             written = self._written(at, parameter, value)
             (arguments if isinstance(parameter, click.Argument) else options).extend(written)
         line = (*options, "--", *arguments) if arguments else tuple(options)
         if not self.problems:
-            self._check(("jobs", name), chosen, line)
+            self._check(("jobs", name), places, chosen, line)
         return Job(name, chosen, line, on_failure == "stop")
 
     def _written(self, at: tuple[str, ...], parameter: click.Parameter, value: Any) -> Sequence[str]:
@@ -130,11 +132,19 @@ class _Reader:
             return [str(each) for each in values]
         return [f"{parameter.opts[-1]}={each}" for each in values]
 
-    def _check(self, at: tuple[str, ...], command: click.Command, line: Sequence[str]) -> None:
+    def _check(
+        self,
+        job: tuple[str, ...],
+        places: Mapping[click.Parameter | None, tuple[str, ...]],
+        command: click.Command,
+        line: Sequence[str],
+    ) -> None:
+        """Have the command read its line. What is wrong is told at the key of the option, or at the job."""
         try:
             command.make_context(command.name, list(line), parent=self._context).close()
         except click.UsageError as error:
-            self._note(at, error.format_message())
+            wrong = error.param if isinstance(error, click.BadParameter) else None
+            self._note(places.get(wrong, job), error.format_message())
 
     def _note(self, at: tuple[str, ...], message: str) -> None:
         self.problems.append(self._origin.problem(at, message))
