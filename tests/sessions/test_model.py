@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -17,6 +19,9 @@ from tests.sessions.state import FILTERS, GRACE, LONGEST
 from tests.sessions.witness import Witness
 
 P = ParamSpec("P")
+
+#: A run of 50 steps takes a third of a second.
+_EXAMPLES = settings().max_examples
 
 NAMES = st.sampled_from("abc")
 VERSIONS = st.sampled_from([4, 5])
@@ -299,4 +304,10 @@ class Machine(RuleBasedStateMachine):
 
 def test_the_broker_agrees_with_the_model() -> None:
     """No acknowledged message is lost and none comes twice, whenever the broker is killed."""
-    run_state_machine_as_test(Machine)
+    run_state_machine_as_test(Machine, settings=settings(max_examples=_EXAMPLES // 2))
+
+
+@pytest.mark.nightly
+def test_the_broker_agrees_with_the_model_for_long() -> None:
+    """The same with more runs."""
+    run_state_machine_as_test(Machine, settings=settings(max_examples=_EXAMPLES * 4))

@@ -42,12 +42,14 @@ from tests.storage.doubles import result_of
 
 NOW = 1_700_000_000_000
 LATE = 2**62
+#: Nine kinds of stores run each property, so each of them runs with a part of the usual examples.
+_EXAMPLES = settings().max_examples
 shared = settings(
-    max_examples=60,
+    max_examples=_EXAMPLES * 2 // 5,
     # one contract, several stores: the examples are not told apart by store
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
-few = settings(shared, max_examples=20)
+few = settings(shared, max_examples=_EXAMPLES // 8)
 
 
 def message(topic: str, payload: bytes = b"x", revision: int = 1, **fields: Any) -> RetainedMessage:
