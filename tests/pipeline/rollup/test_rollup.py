@@ -265,6 +265,8 @@ def test_duckdb_reads_a_panel(lake: tuple[Filled, Path]) -> None:
         ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nunit = 1\n', "values.a.unit: found 1"),
         ('version = 1\n[values.a]\npattern = "x"\nformat = "xml"\npath = "$.t"\n', "there is no format 'xml'"),
         ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\ntime_unit = "h"\n', "allowed: s, ms, us"),
+        ('version = 1\n[values.a]\npattern = "x"\nformat = "sparkplug"\n', "values.a.metric: name the metric"),
+        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nmetric = "m"\n', "values.a.metric: the format json"),
         ("version =", "is not TOML"),
     ],
 )

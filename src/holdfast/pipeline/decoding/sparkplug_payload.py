@@ -23,6 +23,18 @@ DATATYPES = (
 )  # fmt: skip
 
 
+_WIDTHS = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
+
+
+def signed(integer: int, datatype: str | None) -> int:
+    """Return an integer as its datatype means it: they are sent unsigned [tck-id-payloads-metric-datatype-value]."""
+    width = _WIDTHS.get(datatype or "")
+    if width is None:
+        return integer
+    low = integer % (1 << width)
+    return low - (1 << width) if low >= 1 << width - 1 else low
+
+
 @frozen
 class Payload:
     """A payload: its time (milliseconds since the epoch), its number in the sequence, and its metrics."""

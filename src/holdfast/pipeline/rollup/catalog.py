@@ -27,6 +27,7 @@ from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_patter
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.rollup import json_path
 from holdfast.pipeline.rollup.schema_registry import AVRO, FRAMES, PROTOBUF, SchemaRegistry, read_registry
+from holdfast.pipeline.rollup.sparkplug_values import VALUE as SPARKPLUG_VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "pattern": (str, list), "format": str, "path": str, "unit": str, "schema": str, "frame": str, "time": str,
-    "time_unit": str,
+    "time_unit": str, "metric": str,
 }  # fmt: skip
-_JSON, _NUMBER = "json", "number"
+_JSON, _NUMBER, _SPARKPLUG = "json", "number", "sparkplug"
+#: Formats whose rows have the value in a place of their own.
+_VALUE_PATHS = {_NUMBER: "$.value", _SPARKPLUG: f"$.{SPARKPLUG_VALUE}"}
 #: Microseconds of the units in which a payload may tell its time as a number.
 TIME_UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _MOST_VALUES = 10_000
@@ -47,7 +50,8 @@ class ValueKind:
     """One kind of value: its ``name`` and ``unit``, the topics, and where it is in a payload.
 
     ``time`` is the path of the value's own time, None if the time of the message counts; a number there is in
-    ``time_unit`` microseconds. ``checked`` compares a payload with a given schema first.
+    ``time_unit`` microseconds. ``checked`` compares a payload with a given schema first. ``metric`` is the name of a
+    metric of Sparkplug, None for all other formats.
     """
 
     name: str
@@ -58,6 +62,7 @@ class ValueKind:
     path: json_path.Path
     time: json_path.Path | None
     time_unit: int
+    metric: str | None = None
 
 
 @frozen
@@ -138,7 +143,13 @@ def _kind(name: str, found: Any, registry: SchemaRegistry) -> ValueKind:
     if unit not in TIME_UNITS:
         raise PipelineError(f"{key}.time_unit: found {unit!r}; allowed: {', '.join(TIME_UNITS)}")
     form = found.get("format", _JSON)
-    path = found.get("path", "$.value" if form == _NUMBER else None)
+    if (form == _SPARKPLUG) != ("metric" in found):
+        raise PipelineError(
+            f"{key}.metric: name the metric of {_SPARKPLUG}, as in Inputs/Temperature"
+            if form == _SPARKPLUG
+            else f"{key}.metric: the format {form} has no metrics; only {_SPARKPLUG} has them"
+        )
+    path = found.get("path", _VALUE_PATHS.get(form))
     if path is None:
         raise PipelineError(f"{key}.path: name the place of the value in the payload, as in $.temperature")
     try:
@@ -152,6 +163,7 @@ def _kind(name: str, found: Any, registry: SchemaRegistry) -> ValueKind:
             json_path.json_path(path),
             json_path.json_path(found["time"]) if "time" in found else None,
             TIME_UNITS[unit],
+            found.get("metric"),
         )
     except PipelineError as error:
         raise PipelineError(f"{key}: {error}") from error

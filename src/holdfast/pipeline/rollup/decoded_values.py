@@ -15,6 +15,7 @@ from holdfast.pipeline.decoding.decoder import BadPayload
 from holdfast.pipeline.formatting import visible
 from holdfast.pipeline.rollup.catalog import Catalog, ValueKind
 from holdfast.pipeline.rollup.json_path import MISSING, value_at
+from holdfast.pipeline.rollup.sparkplug_values import metrics_named
 from holdfast.storage.revisions import time_of
 from holdfast.topics import matches
 
@@ -106,7 +107,7 @@ def _found(kind: ValueKind, topic: str, payload: bytes) -> list[tuple[int | None
     if len(rows) > _MOST_ROWS:
         raise BadPayload(f"it has more than {_MOST_ROWS} rows")
     found = []
-    for row in rows:
+    for row in rows if kind.metric is None else metrics_named(rows, kind.metric):
         value = value_at(row, kind.path)
         if value is not MISSING and value is not None:
             found.append((_time(kind, row), _number(value)))

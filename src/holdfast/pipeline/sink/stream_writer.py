@@ -1,7 +1,7 @@
 """``stream.writeStream.format("retained")``: retains the rows of each batch of a stream, once.
 
 Columns and options are those of a table that is written, see :mod:`holdfast.pipeline.sink.writer`, without ``job``.
-``rejects.jsonl`` has the rejects of the last batch that had any.
+``rejects.jsonl`` has the rejects of the last batch.
 
 How it works. Each batch is an import job, named after the identity of the query in its checkpoint and the number of the
 batch. If Spark is killed after a merge and before it has noted the batch as done, it repeats the batch. Then the broker
