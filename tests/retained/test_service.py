@@ -92,6 +92,16 @@ def test_a_disabled_retainer_routes_and_acknowledges() -> None:
     assert topics(broker) == []
 
 
+def test_a_disabled_retainer_replays_nothing_that_is_stored() -> None:
+    """What was stored before is there again when the retainer is enabled."""
+    before = MemoryBroker()
+    before.client("c").publish("t", b"x", qos=1, retain=True)
+    before.settle()
+    assert topics(before) == ["t"]
+    for enabled, seen in ((False, []), (True, ["t"])):
+        assert topics(MemoryBroker(lambda _now: before.store, retainer=RetainerLimits(enable=enabled))) == seen
+
+
 def test_clears_can_be_kept_from_subscribers() -> None:
     """retainer.stop_publish_clear_msg."""
     broker = MemoryBroker(stop_publish_clear_msg=True)

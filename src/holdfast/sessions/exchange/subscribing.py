@@ -473,9 +473,12 @@ class Subscribing:
     def _wants_replay(self, request: SubscriptionRequest) -> bool:
         """Tell whether the subscription asks for retained messages [MQTT5-3.3.1-9] to [MQTT5-3.3.1-11].
 
-        A shared subscription never does. Retain Handling 1 asks for them only if the subscription is new, 2 never.
+        A shared subscription never does. Retain Handling 1 asks for them only if the subscription is new, 2 never. A
+        disabled retainer has none; only the broker's own topics and the past are there.
         """
         if request.topic_filter.startswith(SHARED_PREFIX):
+            return False
+        if not (self._parts.retained.enabled or is_sys(request.topic_filter) or is_of_past(request.topic_filter)):
             return False
         is_new = request.topic_filter not in self._session.subscriptions
         if is_granted_to_all(request.topic_filter):  # nothing is retained there
