@@ -15,7 +15,7 @@ DRAW_ROOMS = runpy.run_path(str(DEVELOPER / "draw_rooms.py"))
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("holdfast")
+    return grimp.build_graph("holdfast", cache_dir=None)
 
 
 def test_no_rooms_of_a_package_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:

@@ -107,7 +107,7 @@ def inside(package: str, imports: Imports, x: float, y: float) -> tuple[list[str
 
 def drawing() -> str:
     """Return the picture as SVG."""
-    graph = grimp.build_graph("holdfast", include_external_packages=False)
+    graph = grimp.build_graph("holdfast", include_external_packages=False, cache_dir=None)  # a cache may be stale
     parts: list[str] = []
     y, widest = float(PAD), 0.0
     for layer in layers():

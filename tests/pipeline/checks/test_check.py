@@ -24,8 +24,8 @@ from holdfast.pipeline.checks.rule_findings import CheckFinding
 from holdfast.pipeline.checks.rules import read_rules
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs import check as jobs_check
 from holdfast.pipeline.jobs.check import CheckResult, check
+from holdfast.pipeline.judging import figures as judged_figures
 from holdfast.pipeline.judging.schema_columns import allows
 from tests.hostile_strings import NAMES, TEXTS
 from tests.pipeline.stores import NOW, Filled, database, fill, message
@@ -226,7 +226,7 @@ def test_hostile_topics_payloads_and_names_are_only_text(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     r"""Also in the middle of a publisher's pattern, where \E would end the quotation. Two rules share a pass here."""
-    monkeypatch.setattr(jobs_check, "_AT_ONCE", 2)
+    monkeypatch.setattr(judged_figures, "_AT_ONCE", 2)
     with database("sqlite", tmp_path) as filled:
         names = [*(name for name in NAMES if "/" not in name), r"\E.*\Q", "[", "(?s:"]
         filled.put(*(message(f"x/{name}", name.encode(), client_id=f"c-{name}") for name in names))

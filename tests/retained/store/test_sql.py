@@ -47,10 +47,10 @@ from tests.storage.doubles import Bench, fresh_file, result_of
 
 @contextmanager
 def opened(**options: Any) -> Iterator[tuple[Bench, SQLRetainedStore]]:
-    """Open an empty store on a file."""
+    """Open an empty store on a file. Its time stands still: on a busy machine, a read would end early."""
     with TemporaryDirectory() as directory:
         bench = Bench(fresh_file(Path(directory)))
-        store = SQLRetainedStore(bench.store, **options)
+        store = SQLRetainedStore(bench.store, **{"seconds": lambda: 0.0, **options})
         bench.store.open()
         yield bench, store
         bench.executor.manual = False
