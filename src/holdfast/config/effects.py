@@ -19,7 +19,7 @@ class TakesEffect(Enum):
 
 
 _CONNECTING = {
-    "listeners": ("*.transport", "*.path", "*.origins", "*.zone", "*.authentication", "*.allow_anonymous",
+    "listeners": ("*.transport", "*.path", "*.origins", "*.zone",
                   "*.allow_plaintext", "*.trusted_proxies", "*.max_connections", "*.max_connections_per_address",
                   "*.max_conn_rate", "*.max_conn_rate_per_address", "*.max_half_open_per_address", "*.tls"),
     "mqtt": ("max_packet_size", "max_clientid_len", "max_topic_levels", "max_qos_allowed", "max_topic_alias",
@@ -55,7 +55,8 @@ _RESTART = {
 }  # fmt: skip
 
 _AT_ONCE = {
-    "listeners": ("*",),  # a whole listener that is new or removed
+    # A whole listener that is new or removed; and clients that are not admitted any more are disconnected.
+    "listeners": ("*", "*.authentication", "*.allow_anonymous"),
     "authentication": ("scram_file", "*.*"),
     "authorization": ("sources", "subscribe_partially", "check_retain_source", "administrators",
                       "administrator_groups", "on_revoke", "*.*"),

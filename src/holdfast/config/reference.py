@@ -60,10 +60,11 @@ holdfast.toml:4: mqtt.max_paket_size: unknown key; did you mean mqtt.max_packet_
 holdfast.toml:7: mqtt.max_qos_allowed: found 3; allowed: 0, 1 or 2
 ```
 
-The command reports all problems at once, as `FILE:LINE: KEY: message`. The exit status is 0 for a correct file, 3
-for problems, 1 if the file cannot be read, and 2 for a wrong command line; `--json` prints a JSON object. Without
-authentication, a listener that other machines can reach is a problem, unless it has `allow_anonymous = true` or the
-command has `--allow-anonymous`.
+The command reports all problems of the file at once, as `FILE:LINE: KEY: message`. If there are none, it reads the
+files of users, rules and certificates. Secrets, keys of tokens and other files are read at the start. The exit status
+is 0 for a correct file, 3 for problems, 1 if the file cannot be read, and 2 for a wrong command line; `--json` prints
+a JSON object. Without authentication, a listener that other machines can reach is a problem, unless it has
+`allow_anonymous = true` or the command has `--allow-anonymous`.
 
 ## Changing the file of a running broker
 
@@ -107,18 +108,21 @@ the command line count as at the start.
 
 For the clients of a listener, the first table that has the key counts:
 
-1. `[zones.X.mqtt]`, `[zones.X.force_shutdown]` and `[zones.X.retainer]`, if the listener has `zone = "X"`;
-2. `[mqtt]`, `[force_shutdown]` and `[retainer]`;
+1. `[zones.X.mqtt]`, `[zones.X.force_shutdown]`, `[zones.X.limits]` and `[zones.X.retainer]`, if the listener has
+   `zone = "X"`;
+2. `[mqtt]`, `[force_shutdown]`, `[limits]` and `[retainer]`;
 3. the defaults below.
 
 The command line that starts the broker overrides the file: `--data-dir` overrides `node.data_dir`, `--storage`
-overrides `storage.url`, and `--listen`, which may be repeated, replaces all of `[listeners]`. Relative paths in the
+overrides `storage.url`, `--admin` overrides `admin.endpoint`, and `--listen`, which may be repeated, replaces all of
+`[listeners]`. `--auth` adds methods to all listeners, and `--allow-anonymous` opens them. Relative paths in the
 file begin at the folder of the file; relative paths on the command line begin at the current folder.
 """
 
 _MARKDOWN_ZONES = """\
-The keys are those of [`[mqtt]`](#mqtt) and [`[force_shutdown]`](#force_shutdown), and of [`[retainer]`](#retainer)
-`retained_messages_mode` and `stop_publish_clear_msg`; they mean the same. A key that a zone does not have keeps its
+The keys are those of [`[mqtt]`](#mqtt) without `will_restart_grace`, of [`[force_shutdown]`](#force_shutdown), of
+[`[limits]`](#limits) without `memory`, and of [`[retainer]`](#retainer) `retained_messages_mode`, `tell_publishers` and
+`stop_publish_clear_msg`; they mean the same. A key that a zone does not have keeps its
 general value.
 
 ```toml

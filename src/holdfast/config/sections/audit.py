@@ -31,14 +31,15 @@ class AuditConfig(Section):
         Flag(),
         True,
         help="Write a line for each client that connects or leaves.",
-        effect="false: only refusals, denials, bans and operators' actions are written.",
+        effect="false: all other events are written: refusals, denials, bans, alarms and operators' actions.",
         example=False,
     )
     max_lines: int = option(
         Integer(10, 1000000),
         1000,
         help="Lines of each kind in ten seconds, and a tenth of them for each address (of denials: each user). One line"
-        " tells how many more there were. Operators' actions are not limited.",
-        effect="Higher: a storm of strangers takes more of the disk; 1000 are at most about 3 GB a day.",
+        " tells how many more there were. Changes by operators are not limited.",
+        effect="Higher: a storm of strangers takes more of the disk; with 1000, each kind can"
+        " take 3 GB a day, and more with long names.",
         example=10000,
     )

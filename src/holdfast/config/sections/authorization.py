@@ -103,7 +103,8 @@ class AuthorizationConfig(Section):
         Names('a list of names of tables [authorization.NAME], each once, such as ["rules"]'),
         [],
         help="Tables [authorization.NAME] with the rules, in the order in which they are asked: the first rule that"
-        " matches decides. An empty list = no rules, everyone may do everything.",
+        " matches decides. An empty list = no rules: everyone may do everything; but with authentication, only"
+        " administrators may subscribe to $SYS/#.",
         effect="With a source, what no rule allows is denied.",
         example=["rules"],
     )

@@ -115,8 +115,9 @@ class ListenerConfig(Section):
         help="Tables [authentication.NAME] with the methods by which clients of this listener prove their identity, in"
         " the order in which they are asked. The first one that accepts or denies the client decides. all = all of"
         " them, in the order of this file.",
-        effect="The clients of this listener can use these methods only. With an empty list and allow_anonymous = true"
-        " all its clients are guests: nobody judges a User Name or a Password, and neither counts.",
+        effect="The clients of this listener can use these methods only, and authentication.scram_file. With an empty"
+        " list and allow_anonymous = true, all clients that name no Authentication Method are guests: nobody judges a"
+        " User Name or a Password, and neither counts.",
         example=["passwords"],
     )
     allow_anonymous: bool = option(

@@ -23,7 +23,7 @@ class LogConfig(Section):
         Choice(("debug", "info", "warning", "error")),
         "info",
         help="The least important lines that are written.",
-        effect="warning: connections and ends of clients, starts and stops are not logged.",
+        effect="warning: connections, refused logins and faults of clients, starts and stops are not logged.",
         example="warning",
     )
     connections: bool = option(

@@ -79,15 +79,16 @@ class MQTTConfig(Section):
         Integer(1, 65535),
         128,
         help="Most levels of a Topic Name or Topic Filter.",
-        effect="A topic with more levels is refused (v5: Topic Name invalid or Topic Filter invalid).",
+        effect="A Topic Filter with more levels is refused in SUBACK; a PUBLISH ends the connection (v5: Topic Name"
+        " invalid, 0x90).",
         example=16,
     )
     max_qos_allowed: int = option(
         Choice((0, 1, 2)),
         2,
         help="Highest QoS for clients; sent to v5 clients as Maximum QoS.",
-        effect="PUBLISH with a higher QoS is refused (v5: QoS not supported, 0x9B). The QoS of Subscriptions is"
-        " reduced to this value.",
+        effect="A PUBLISH with a higher QoS ends the connection (v5: QoS not supported, 0x9B). The QoS of Subscriptions"
+        " is reduced to this value.",
         example=1,
     )
     max_topic_alias: int = option(
@@ -137,7 +138,8 @@ class MQTTConfig(Section):
         Flag(),
         True,
         help="Whether clients may publish with RETAIN 1; sent to v5 clients as Retain Available.",
-        effect="false: such a PUBLISH or Will Message is refused (v5: Retain not supported, 0x9A).",
+        effect="false: such a PUBLISH ends the connection, and a CONNECT with such a Will Message is refused (v5:"
+        " Retain not supported, 0x9A).",
         example=False,
     )
     wildcard_subscription: bool = option(
@@ -283,7 +285,8 @@ class MQTTConfig(Section):
         help="Handling of an Application Message for an absent client whose queue is full. The broker counts every"
         " message that it drops or rejects.",
         effect="drop_oldest: the oldest queued message is dropped; drop_newest: the new one is dropped; reject: v5"
-        " publishers get Quota exceeded (0x97) and no client gets the message; other publishers: as drop_newest.",
+        " publishers of QoS 1 and 2 get Quota exceeded (0x97) and no client gets the message; other publishers, and"
+        " Shared Subscriptions: as drop_newest.",
         example="reject",
     )
     mqueue_store_qos0: bool = option(

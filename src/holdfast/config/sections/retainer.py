@@ -183,14 +183,15 @@ class PolicyConfig(Section):
         INHERIT,
         help="Longest time for which a message is retained, instead of retainer.msg_expiry_interval_override. disabled"
         " = no limit.",
-        effect="Applies to new messages. With retainer.allow_never_expire, messages that never expire are exempt.",
+        effect="Applies to new messages. At each start, the general override also shortens the expiry of stored"
+        " messages of these topics. With retainer.allow_never_expire, messages that never expire are exempt.",
         example="1d",
     )
     max_payload_size: int | None = option(
         Size("1B", "256MB", zero="no limit", words={INHERIT: None}),
         INHERIT,
         help="Longest payload that is retained, instead of retainer.max_payload_size. 0 = no limit here.",
-        effect="Messages with a longer payload are routed but not retained; see on_limit.",
+        effect="A longer message is not retained. on_limit says what happens to it and to the earlier message.",
         example="4KB",
     )
     max_retained_messages: int = option(
@@ -369,7 +370,7 @@ class RetainerConfig(RetainModes):
     msg_clear_limit: int = option(
         Integer(1, unit="deletions"),
         50000,
-        help="Most deletions in one sweep; the next sweep continues.",
+        help="Most expired messages, and most tombstones, that one sweep deletes; the next one continues.",
         effect="Higher: each sweep frees more space and takes longer.",
         example=10000,
     )
@@ -377,7 +378,7 @@ class RetainerConfig(RetainModes):
         Size("1B", "256MB", zero="no limit"),
         "1MB",
         help="Longest payload that is retained, in bytes. 0 = only mqtt.max_packet_size limits it.",
-        effect="Messages with a longer payload are routed but not retained; the earlier retained message stays.",
+        effect="A longer message is not retained. on_limit says what happens to it and to the earlier message.",
         example="64KB",
     )
     max_retained_messages: int = option(
@@ -420,7 +421,7 @@ class RetainerConfig(RetainModes):
         Size("1B", "2600B"),
         2600,
         help="Longest Topic Name that is retained, in bytes of UTF-8.",
-        effect="Messages with a longer Topic Name are routed but not retained.",
+        effect="A message with a longer Topic Name is not retained. on_limit says what happens to it.",
         example="512B",
     )
     when_unavailable: str = option(

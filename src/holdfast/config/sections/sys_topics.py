@@ -16,6 +16,7 @@ class SysTopicsConfig(Section):
         Duration("1s", "1d", zero="off", words={"disabled": 0.0}),
         "10s",
         help="Time between two publications of changed values below $SYS/broker/. disabled or 0s = off.",
-        effect="Shorter: fresher values, and more messages to their subscribers. Off: no values.",
+        effect="Shorter: fresher values, and more messages to their subscribers. Off: no new values;"
+        " after a reload, new Subscriptions get the last ones until a restart.",
         example="1m",
     )
