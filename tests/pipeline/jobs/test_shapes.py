@@ -133,5 +133,6 @@ def test_the_example_of_the_page_counts_the_messages_of_shapes(
     rows = re.findall(r"\|(\S+) *\|(\d+) *\|", capfd.readouterr().out)
     assert rows == [("log/#", "2"), ("site/{lamp}/state", "3")]
     spark.udf.register("shape_of", names["shapes"].text_of)
-    (row,) = spark.sql("SELECT shape_of('site/lamp-9/state') AS lamp, shape_of('other') AS other").collect()
-    assert (row.lamp, row.other) == ("site/{lamp}/state", None)
+    query = "SELECT shape_of('site/lamp-9/state') AS lamp, shape_of('other') AS other, shape_of(NULL) AS no"
+    (row,) = spark.sql(query).collect()
+    assert (row.lamp, row.other, row.no) == ("site/{lamp}/state", None, None)

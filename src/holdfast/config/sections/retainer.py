@@ -191,7 +191,7 @@ class PolicyConfig(Section):
         Size("1B", "256MB", zero="no limit", words={INHERIT: None}),
         INHERIT,
         help="Longest payload that is retained, instead of retainer.max_payload_size. 0 = no limit here.",
-        effect="A longer message is not retained. on_limit says what happens to it and to the earlier message.",
+        effect="A longer message is not retained: on_limit decides about it, and about the earlier message.",
         example="4KB",
     )
     max_retained_messages: int = option(
@@ -378,7 +378,7 @@ class RetainerConfig(RetainModes):
         Size("1B", "256MB", zero="no limit"),
         "1MB",
         help="Longest payload that is retained, in bytes. 0 = only mqtt.max_packet_size limits it.",
-        effect="A longer message is not retained. on_limit says what happens to it and to the earlier message.",
+        effect="A longer message is not retained: on_limit decides about it, and about the earlier message.",
         example="64KB",
     )
     max_retained_messages: int = option(
@@ -421,7 +421,7 @@ class RetainerConfig(RetainModes):
         Size("1B", "2600B"),
         2600,
         help="Longest Topic Name that is retained, in bytes of UTF-8.",
-        effect="A message with a longer Topic Name is not retained. on_limit says what happens to it.",
+        effect="A message with a longer Topic Name is not retained: on_limit decides about it.",
         example="512B",
     )
     when_unavailable: str = option(

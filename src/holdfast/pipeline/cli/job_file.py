@@ -139,7 +139,7 @@ class _Reader:
         command: click.Command,
         line: Sequence[str],
     ) -> None:
-        """Have the command read its line. What is wrong is told at the key of the option, or at the job."""
+        """Let the command read its line. Note a mistake at the key of its option, or at the job."""
         try:
             command.make_context(command.name, list(line), parent=self._context).close()
         except click.UsageError as error:

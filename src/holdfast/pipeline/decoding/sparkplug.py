@@ -33,7 +33,6 @@ _TYPES = {
 }  # fmt: skip
 _NAMESPACE = "spBv1.0"
 _BIRTHS = ("NBIRTH", "DBIRTH")
-_BITS = {"8": 8, "16": 16, "32": 32, "64": 64}
 _LAST_MILLISECOND = 253_402_300_799_999
 _STATES = {"ONLINE": True, "OFFLINE": False}
 
@@ -83,11 +82,11 @@ def _typed(rows: DataFrame) -> DataFrame:
     kind, raw = F.col("datatype"), F.col("integer")
     milliseconds = F.when((kind == "DateTime") & (raw <= _LAST_MILLISECOND), raw.cast("long"))
     integer = F.when(kind != "DateTime", raw).otherwise(F.when(kind.isNull(), raw))
-    for bits, width in _BITS.items():
-        low = raw % F.lit(Decimal(1 << width))
-        negative = low - F.lit(Decimal(1 << width))
-        signed = F.when(low >= F.lit(Decimal(1 << width - 1)), negative).otherwise(low)
-        integer = F.when(kind == f"Int{bits}", signed).otherwise(integer)
+    for datatype, bits in sparkplug_payload.SIGNED_BITS.items():  # as sparkplug_payload.signed, in Spark
+        low = raw % F.lit(Decimal(1 << bits))
+        negative = low - F.lit(Decimal(1 << bits))
+        signed = F.when(low >= F.lit(Decimal(1 << bits - 1)), negative).otherwise(low)
+        integer = F.when(kind == datatype, signed).otherwise(integer)
     typed = integer.cast("decimal(20,0)")
     return rows.withColumns(
         {

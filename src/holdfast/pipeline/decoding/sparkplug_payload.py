@@ -23,16 +23,17 @@ DATATYPES = (
 )  # fmt: skip
 
 
-_WIDTHS = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
+#: The bits of the datatypes with a sign. Their values are sent as unsigned numbers.
+SIGNED_BITS = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
 
 
 def signed(integer: int, datatype: str | None) -> int:
-    """Return an integer as its datatype means it: they are sent unsigned [tck-id-payloads-metric-datatype-value]."""
-    width = _WIDTHS.get(datatype or "")
-    if width is None:
+    """Return an integer with the sign that its datatype gives it. Without a datatype it stays as it was sent."""
+    bits = SIGNED_BITS.get(datatype or "")
+    if bits is None:
         return integer
-    low = integer % (1 << width)
-    return low - (1 << width) if low >= 1 << width - 1 else low
+    low = integer % (1 << bits)
+    return low - (1 << bits) if low >= 1 << bits - 1 else low
 
 
 @frozen

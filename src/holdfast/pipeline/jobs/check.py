@@ -1,4 +1,4 @@
-"""Check the retained messages: judge them by rules, and look for what needs no rules."""
+"""Check the retained messages: judge them by rules, and look for faults without rules."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(
 ) -> CheckResult:
     """Judge the retained messages in a snapshot; with ``since``, a token or a time, those changed since.
 
-    With ``discovers``, also look for what needs no rules: all messages are needed, so not with ``since``. Raises
+    With ``discovers``, also look for faults without rules: this needs all messages, so not with ``since``. Raises
     :class:`PipelineError`.
     """
     _require_patterns(spark, rules)

@@ -20,7 +20,7 @@ SHOWN = 60
 
 def cases(messages: DataFrame, judged: Iterable[tuple[int, Rule, dict[str, Column]]]) -> DataFrame:
     """Return a row for each message and each rule that matches its topic, with the rule's columns."""
-    cases = [
+    each = [
         F.when(
             F.col("topic").rlike(rf"\A(?:{pattern(rule.pattern.topic_filter)})\z"),
             F.struct(
@@ -31,7 +31,7 @@ def cases(messages: DataFrame, judged: Iterable[tuple[int, Rule, dict[str, Colum
         )
         for place, rule, columns in judged
     ]
-    exploded = messages.select("topic", F.explode(F.array_compact(F.array(*cases))).alias("case"))
+    exploded = messages.select("topic", F.explode(F.array_compact(F.array(*each))).alias("case"))
     return exploded.select("topic", "case.*")
 
 
@@ -40,7 +40,7 @@ def _part(rule: Rule) -> Column:
 
 
 def level(rule: Rule, name: str) -> Column:
-    """Return what a named level of the rule's pattern is in each topic."""
+    """Return the name in each topic at a named level of the rule's pattern."""
     return F.coalesce(F.get(F.split("topic", "/"), F.lit(rule.pattern.levels[name])), F.lit(""))
 
 
@@ -59,5 +59,5 @@ def payload_text() -> Column:
 
 
 def beginning(text: Column) -> Column:
-    """Return as much of a payload's text as is shown."""
+    """Return the part of a payload's text that a finding shows."""
     return F.coalesce(F.substring(text, 1, SHOWN), F.lit("(binary)"))

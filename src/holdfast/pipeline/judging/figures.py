@@ -35,7 +35,7 @@ _AT_ONCE = 25
 def figures_of(
     spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Sequence[Rule]
 ) -> dict[int, RuleFigures]:
-    """Count what each rule found in the messages ``kept``, by the rule's place in ``rules``.
+    """Count the failures of each rule in the messages ``kept``, by the rule's place in ``rules``.
 
     At most :data:`MOST_PARTS` parts of each rule come to the driver.
     """

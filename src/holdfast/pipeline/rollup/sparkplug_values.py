@@ -27,7 +27,7 @@ def metrics_named(rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[
 
 
 def _value(row: Mapping[str, Any]) -> Any:
-    """Return the value, None if there is none. That a text is no number is told later."""
+    """Return the value, None if there is none. The caller refuses a text."""
     if row.get("integer") is not None:
         if row.get("datatype") == _TIME:
             raise BadPayload("the metric is a time, which is no number")

@@ -64,9 +64,9 @@ class Shapes:
             found = _walk(self._root, levels_of(topic), 0)
         return NO_SHAPE if found is None else found
 
-    def text_of(self, topic: str) -> str | None:
-        """Return the text of the topic's shape, None if it has none."""
-        number = self.number_of(topic)
+    def text_of(self, topic: str | None) -> str | None:
+        """Return the text of the topic's shape, None if it has none, or for no topic: a column may have NULL."""
+        number = NO_SHAPE if topic is None else self.number_of(topic)
         return None if number == NO_SHAPE else self.shapes[number].text
 
     def _node(self, position: Position, levels: tuple[Level, ...]) -> _Node:
