@@ -12,7 +12,10 @@ A change keeps the revision and the time of its arrival. All other ways to the s
 
 - A change that is written at once (QoS 1 and 2, a clear, an operator's) drops the waiting one of its topic, the older.
 - Readers who wait for all earlier changes (``flushed`` of the store) have those that they may read written first. So a
-  replay, a list, or the past never lacks a waiting change, and a reader of ``a`` does not cause a write of ``b``.
+  replay or a list never lacks a waiting change, and a reader of ``a`` does not cause a write of ``b``.
+- The history has the order of the writes, and its times never decrease. So a waiting change gets the time of its
+  arrival only if no other change was recorded since, else the time of the newest one. The past of now ("-0s") never
+  lacks a waiting change; that of an earlier time lacks a change that was not yet written then.
 - While conditional changes are undecided, and during an import, nothing is delayed.
 - A replay that runs hears of a waiting change at once, and drops its older copy. The ticket of that change is settled
   when it has been given to the writer. A replay remembers a thousand changes, so beyond some hundred all are written.

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import sys
 import time
 from typing import Any
 
@@ -22,6 +23,8 @@ from tests.e2e.never_stale.witness import Violation
 
 #: A moment is over after this time, in seconds: times of changes are in milliseconds.
 _MOMENT = 0.002
+#: The prefix of the past for the moment of the SUBSCRIBE.
+_NOW = "$history/at/-0s/"
 #: The broker answers one question of a Client at a time, and lets four more wait.
 _MOST_QUESTIONS = 4
 
@@ -69,11 +72,19 @@ class Inquirer:
         self._ask(topic_filter, "", b"")
 
     async def look_back(self, topic_filter: str) -> None:
-        """Subscribe to the retained messages of this moment."""
+        """Subscribe to the retained messages of this moment, or of the one at which the broker takes the SUBSCRIBE.
+
+        The history has delayed messages from their write on. What waits when the broker takes the SUBSCRIBE is written
+        then: too late for a moment before, early enough for that of the SUBSCRIBE.
+        """
         link = await self._begin()
-        at = f"$history/at/{int(1000 * time.time())}/"
-        inquiry = Inquiry(topic_filter, self._ledger.known(self._node), self._ledger.value, at=at)
         number = next(self._numbers)
+        if number % 2 or any((_NOW, topic_filter) == (other.at, other.topic_filter) for other in self._open.values()):
+            at = f"$history/at/{int(1000 * time.time())}/"
+            inquiry = Inquiry(topic_filter, dict(self._ledger.stored), self._ledger.value, at=at)
+        else:
+            at = _NOW
+            inquiry = Inquiry(topic_filter, self._ledger.known(self._node), sys.maxsize, at=at)
         self._open[number] = inquiry
         link.send(p.Subscribe(number, (p.SubscriptionRequest(at + topic_filter, 1),)))
         await asyncio.sleep(_MOMENT)

@@ -51,7 +51,7 @@ class Ledger:
     newest: dict[str, Publication]
     #: the newest value known to be accepted by a node, by node and topic
     accepted: dict[int, dict[str, int]]
-    #: the newest value known to be stored, by topic
+    #: the newest value known to be in the database, by topic
     stored: dict[str, int]
     #: the newest value after which the topic may have been empty, by topic
     emptied: dict[str, int]

@@ -12,7 +12,8 @@ from holdfast.extensions.past import past_filter
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.past.messages import PastMessages
-from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.storage.revisions import RevisionClock
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000_000
@@ -34,7 +35,7 @@ class SlowHistory:
 def test_the_same_asked_twice_has_one_answer(fails: bool) -> None:
     """So nobody waits for ever, is granted by halves, or adds reads by asking again and again."""
     history = SlowHistory()
-    past = PastMessages(cast("RetainedHistory", history), cast("IRetainedStore", None))
+    past = PastMessages(cast("RetainedHistory", history), MemoryRetainedStore(RevisionClock(1, 0, lambda: NOW)))
     other = past.check("c2", past_filter("$history/at/-1h/#", NOW))
     asked = [past.check("c1", past_filter("$history/changes/-1h/-0s/#", NOW + again)) for again in range(3)]
     assert len(history.reads) == 1

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import NO_RULES
 from holdfast.retained.past.messages import PastMessages
+from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.limits import Limits
 from holdfast.storage.database import Durability
+from holdfast.storage.driver import Cursor
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket
@@ -100,6 +104,53 @@ def test_messages_of_a_time(tmp_path: Path, version: int, qos: int) -> None:
     assert all(packet.retain for packet in publishes(came))
     broker.client("other").publish("t/3", b"live", 1, True)
     assert client.packets() == []
+
+
+def test_the_past_of_now_has_the_messages_that_wait(tmp_path: Path) -> None:
+    """They are written when the Client asks: not behind what others store while the history is looked into."""
+    broker = filled(tmp_path / "db")
+    broker.retained.change_policies(Policies([Policy(1, "w/#", write_interval=60.0)]))
+    publisher = broker.client("publisher", 5)
+    publisher.publish("w/a", b"waits", 0, True)
+    publisher.publish("w/b", b"waits", 0, True)
+    broker.advance(0.01)
+    looks: list[Callable[[], object]] = []
+
+    def held(work: Callable[[Cursor], Any]) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
+        looks.append(lambda: broker.history.read_apart(work).chainDeferred(answer))
+        return answer
+
+    broker.retained.past = PastMessages(cast("RetainedHistory", SimpleNamespace(
+        read_apart=held, check_kept=broker.history.check_kept, now=broker.now, page_of=broker.history.page_of
+    )), broker.store)  # fmt: skip
+    client = broker.client("c", 5)
+    assert subscribe(client, f"$history/at/{broker.now()}/w/#", qos=0) == []
+    broker.advance(0.01)
+    publisher.publish("t/0", b"stored meanwhile", 1, True)
+    publisher.publish("w/b", b"newer", 1, True)
+    while looks:  # a read that ends begins the next one
+        looks.pop()()
+        broker.advance(0.01)
+    assert {packet.topic.rpartition("/w/")[2]: packet.payload for packet in publishes(client.packets())} == {
+        "a": b"waits", "b": b"waits",
+    }  # fmt: skip
+
+
+def test_a_message_that_waits_is_of_the_past_from_its_write_on(tmp_path: Path) -> None:
+    """The times of the history never decrease: a message that waited behind another change is not earlier than it."""
+    broker = filled(tmp_path / "db")
+    broker.retained.change_policies(Policies([Policy(1, "w/#", write_interval=60.0)]))
+    publisher, client = broker.client("publisher", 5), broker.client("c", 5)
+    publisher.publish("w/a", b"before", 1, True)
+    publisher.publish("w/a", b"waits", 0, True)
+    accepted = broker.now()
+    broker.advance(1)
+    publisher.publish("t/0", b"stored meanwhile", 1, True)
+    broker.advance(1)
+    for at, payload in (("-0s", b"waits"), (accepted, b"before"), (accepted + 1000, b"waits")):
+        (_, *came) = subscribe(client, f"$history/at/{at}/w/#", qos=0)
+        assert [packet.payload for packet in publishes(came)] == [payload], at
 
 
 def test_time_may_be_written_in_three_ways(tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ class PastMessages:
         """Look whether the history has what a Client asks for. Fails with :class:`HistoryUnavailable`.
 
         One look answers all who ask the same before it ends: a Client may name a Topic Filter twice, or come back.
+        The messages that wait for their write interval are given to the writer before the look. The history has the
+        order of the writes: behind a change that comes during the look, they would be later than the time "-0s".
         """
+        self._store.flushed(wanted.topic_filter)
         key = client_id, wanted.prefix + wanted.topic_filter
         answer: Deferred[None] = Deferred()
         waiting = self._looks.setdefault(key, [])

@@ -67,7 +67,7 @@ class PastSource:
         return self._store.next_revision()
 
     def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
-        """Return the ticket of the store: the time may have been a moment ago."""
+        """Return the ticket of the store: the messages of the time may still wait for their commit."""
         return self._store.flushed(self._wanted.topic_filter)
 
     def read(
