@@ -188,6 +188,25 @@ def test_reads_wait_too(desk: Desk, patience: float | None) -> None:
     readers.close()
 
 
+@pytest.mark.parametrize("patience", [None, 3])
+def test_the_end_of_an_outage_is_noticed_even_if_nobody_reads(desk: Desk, patience: float | None) -> None:
+    """What is refused while the database is known to be away is not refused for ever."""
+    database = AwayDatabase(desk.path, desk.database.durability)
+    database.faults = Faults(away=True)
+    readers = ThreadedReaders(database, [SynchronousExecutor()], desk.clock, patience)
+    asked = readers.read(partial(_number, 1))
+    asked.addErrback(lambda _: None)
+    desk.clock.pump([0.5] * 20)
+    asked.cancel()
+    desk.clock.pump([0.5] * 20)
+    assert not readers.available
+    database.faults.away = False
+    desk.clock.advance(0.5)
+    assert readers.available
+    assert desk.clock.getDelayedCalls() == []
+    readers.close()
+
+
 def test_closed_readers_begin_no_thread_again(desk: Desk) -> None:
     """Neither for the close, if they were never used, nor for a caller that goes on after it."""
     executors = [SynchronousExecutor(manual=True) for _ in range(2)]

@@ -79,7 +79,7 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     yield Condition(
         name="database_unavailable", severity=_CRITICAL, meaning="The database cannot be reached or is locked.",
         remedy="Look at the database's server, or for the program that locks the file; acknowledgements wait meanwhile",
-        measure=of_store(lambda parts: 0.0 if parts.writer.available and parts.readers.available else 1.0),
+        measure=of_store(lambda parts: 0.0 if parts.available else 1.0),
         begins=1, ends=0, begins_after=2, tell=lambda _: "The database is not available",
     )  # fmt: skip
     yield Condition(

@@ -26,7 +26,7 @@ def storage_metrics(durable: DurableStore, surroundings: Callable[[], Surroundin
     return [
         gauge(
             "holdfast_database_available", "1, or 0 while the database is away or locked.",
-            store(lambda parts: float(parts.writer.available and parts.readers.available)),
+            store(lambda parts: float(parts.available)),
             own + "available",
         ),
         gauge(

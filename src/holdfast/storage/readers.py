@@ -19,7 +19,8 @@ The long reads of operators, such as counts over many rows, run in one more thre
 is a statement with one row as its answer: the driver gives up the interpreter lock once, so the reactor goes on.
 
 Reads start in the order of the calls. While the database is away, no Deferred fails unless ``patience`` is over; then
-all waiting reads fail at once, and each later one fails after its own attempt, until an attempt succeeds.
+all waiting reads fail at once, and each later one fails after its own attempt, until an attempt succeeds. If nobody
+waits, the readers themselves look every half second: ``available`` tells of now, not of the last read.
 """
 
 from __future__ import annotations
@@ -87,6 +88,11 @@ class _Job:
     def __init__(self, work: Callable[[Connection], Any], cancel: Callable[[_Job], None]) -> None:
         self.work = work
         self.answer: Deferred[Any] = Deferred(lambda _: cancel(self))
+
+
+def _look(connection: Connection) -> None:
+    """Look whether the database is back."""
+    connection.cursor().execute("SELECT 1").fetchone()
 
 
 class _Reader:
@@ -186,18 +192,21 @@ class ThreadedReaders:
         now = self._clock.seconds()
         if self._since is None:
             self._since = now
+        if not self._retrying:
+            self._retrying = True
+            self._clock.callLater(_AGAIN, self._again)
         if self._patience is not None and now - self._since >= self._patience:
             waiting, self._waiting = self._waiting, deque()
             for each in (job, *waiting):
                 if not each.answer.called:
                     each.answer.errback(failure)
-            return
-        if not job.answer.called:
+        elif not job.answer.called:
             self._waiting.appendleft(job)
-        if not self._retrying:
-            self._retrying = True
-            self._clock.callLater(_AGAIN, self._again)
 
     def _again(self) -> None:
         self._retrying = False
+        if self._since is not None and not self._waiting:
+            look = _Job(_look, self._cancel)
+            look.answer.addErrback(lambda _: None)  # nobody asked
+            self._waiting.append(look)
         self._start()

@@ -54,6 +54,11 @@ class OpenStore:
     scanners: IReaders
     totals: StoreTotals
 
+    @property
+    def available(self) -> bool:
+        """Whether the last attempts to read and to write have reached the database."""
+        return bool(self.writer.available and self.readers.available and self.scanners.available)
+
 
 class DurableStore:
     """Opens and closes the durable store, and tells its users when it is open.
@@ -141,10 +146,15 @@ class DurableStore:
             found["rows"] = writer.counters.rows
             found["coalesced"] = writer.counters.coalesced
             found["seconds"] = f"{writer.counters.seconds:.3f}"
-            found["available"] = int(writer.available and self.parts.readers.available)
+            found["available"] = int(self.parts.available)
             found["failed"] = writer.counters.failed
             found["damaged"] = int(self.parts.database.damage is not None)
         return found
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the database is known to be away: changes would wait for it."""
+        return self.parts is not None and not self.parts.available
 
     def soundness(self) -> dict[str, object]:
         """Return ``damage``, the damage found (None for none), and ``quarantined``, the files in quarantine."""

@@ -157,7 +157,7 @@ class SQLRetainedStore:
     @property
     def available(self) -> bool:
         """Whether the last read and the last write reached the database."""
-        return self._parts.readers.available and self._parts.writer.available
+        return self._parts.available
 
     def next_revision(self) -> int:
         """Return the revision for a change."""
