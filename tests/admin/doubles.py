@@ -11,6 +11,7 @@ from holdfast.admin.address import API_PREFIX
 from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.calls.problems import PROBLEM
+from holdfast.admin.jobs.deadlines import Deadlines
 from holdfast.admin.jobs.jobs import Jobs
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.compose import compose_api
@@ -72,7 +73,8 @@ class Desk:
             merger=self._merger(),
             jobs=self.jobs,
         )
-        self.table = RoutingTable(self.api.routes)
+        deadlines = Deadlines(self.broker.clock, self.jobs, lambda: not self.broker.store.available)
+        self.table = RoutingTable(self.api.routes, run=deadlines.run)
 
     def _merger(self) -> Merger | None:
         store = self.broker.store

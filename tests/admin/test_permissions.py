@@ -118,6 +118,18 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/readyz"): OPEN,
 }
 
+#: the calls that change the database: they are refused while it is away
+STORES = {
+    ("POST", "/api/v5/api_key"), ("DELETE", "/api/v5/api_key/{name}"),
+    ("POST", "/api/v5/mqtt/retainer/flush"), ("POST", "/api/v5/mqtt/retainer/history/archived"),
+    ("POST", "/api/v5/mqtt/retainer/import"), ("POST", "/api/v5/mqtt/retainer/merge"),
+    ("DELETE", "/api/v5/mqtt/retainer/message"), ("DELETE", "/api/v5/mqtt/retainer/message/{topic}"),
+    ("DELETE", "/api/v5/mqtt/retainer/messages"), ("POST", "/api/v5/mqtt/retainer/messages"),
+    ("POST", "/api/v5/mqtt/retainer/restore"),
+    ("POST", "/api/v5/rules"), ("DELETE", "/api/v5/rules/{number}"), ("PUT", "/api/v5/rules/{number}"),
+    ("POST", "/api/v5/users"), ("DELETE", "/api/v5/users/{user_id}"), ("PUT", "/api/v5/users/{user_id}"),
+}  # fmt: skip
+
 _SCOPES = (READ, PUBLISH, RETAINED_WRITE, ADMIN)
 _CHANGES = ("POST", "PUT", "DELETE", "PATCH")
 _HERE, _ELSEWHERE = "127.0.0.1", "192.0.2.7"
@@ -227,6 +239,11 @@ NOBODY = _expected(without=401)
 
 def test_the_table_has_every_route(routes: tuple[Route, ...]) -> None:
     assert sorted((route.method, route.path) for route in routes) == sorted(NEEDS)
+
+
+def test_the_calls_that_change_the_database_are_known(routes: tuple[Route, ...]) -> None:
+    """While it is away, all others go on: operators log in, ban, disconnect and configure without it."""
+    assert {(route.method, route.path) for route in routes if route.stores} == STORES
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "bearer with a dot", "basic"])

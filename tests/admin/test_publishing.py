@@ -7,6 +7,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import succeed
 
 from holdfast.admin.broker.publishing import MOST_MESSAGES, PUBLISH_PATH, PublishCalls, PublishLimits
@@ -30,9 +31,9 @@ class Desk:
         self.broker = MemoryBroker(**options)
         self.notes: list[Any] = []
         messages = OperatorMessages(OperatorPublisher(self.broker.router, self.broker.clock), self.broker.retained)
-        limits = PublishLimits(max_topic_levels=4, max_bytes=100, max_qos=1, control_characters=False,
-                               retain_available=True)  # fmt: skip
-        calls = PublishCalls(messages, lambda: limits, self.broker.now, lambda: succeed(None))
+        self.limits = PublishLimits(max_topic_levels=4, max_bytes=100, max_qos=1, control_characters=False,
+                                    retain_available=True)  # fmt: skip
+        calls = PublishCalls(messages, lambda: self.limits, self.broker.now, lambda: succeed(None))
         self.table = RoutingTable(calls.routes, lambda _call, told: self.notes.append(told.note))
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:
@@ -142,3 +143,16 @@ def test_a_message_over_a_limit_of_the_retainer_is_told() -> None:
     assert status == 202
     assert [each["reason_code"] for each in content] == [0x97, 16]
     assert desk.broker.retained.statistics().count == 1
+
+
+@pytest.mark.parametrize("path", [PUBLISH_PATH, BULK])
+def test_while_the_database_is_away_only_messages_that_need_it_are_refused(desk: Desk, path: str) -> None:
+    """Live messages go on, and of a bulk with one retained message none is published."""
+    desk.limits = evolve(desk.limits, can_be_stored=False)
+    reader = desk.broker.client("r", 5)
+    reader.subscribe("#")
+    live, kept = {"topic": "live", "payload": "1"}, {"topic": "kept", "payload": "1", "retain": True}
+    assert desk.post(path, [live] if path == BULK else live)[0] == 200
+    status, content = desk.post(path, [live, kept] if path == BULK else kept)
+    assert (status, content["code"]) == (503, "SERVICE_UNAVAILABLE")
+    assert [topic for topic, *_ in reader.messages()] == ["live"]

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from holdfast.access.interfaces import NO_ARGUMENTS, Arguments, Inaccessible, content_of
-from holdfast.admin.address import API_PREFIX, SOCKET_NAME, SocketAddress
+from holdfast.admin.address import API_PREFIX, JOBS_PATH, SOCKET_NAME, SocketAddress
 
 if TYPE_CHECKING:
     from holdfast.config import Config
 
 #: seconds that the broker may send nothing
 _TIMEOUT = 60.0
+#: seconds that a broker with a database may work on a call
+_PATIENCE = 50
 #: bytes read at once of a long answer
 _READ_SIZE = 1 << 16
 
@@ -51,6 +53,7 @@ class BrokerClient:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._connection = SocketConnection(config)
+        self._patience = 0  #: seconds that the broker is asked to work on each call; 0: its usual ones
 
     def is_there(self) -> bool:
         """Tell whether a broker listens at the control socket.
@@ -74,9 +77,12 @@ class BrokerClient:
         if not self.is_there():
             return False
         try:
-            store = self.call("GET", "/info")["store"]
+            info = self.call("GET", "/info")
         except ConnectionBroken:
             return False  # the broker accepted the connection and then began to stop
+        # Some calls take long for a large database. With one that is away, no caller waits longer than it must.
+        self._patience = _PATIENCE if info["available"] else 0
+        store = info["store"]
         if store != self._config.storage.url:
             self._check_store(store)
         return True
@@ -96,7 +102,13 @@ class BrokerClient:
         """Return the content of the answer. The path is below the retainer's API, or whole if it begins with /api/."""
         with self._explained():
             response = self._request(method, path, arguments, body)
-            return content_of(response.status, response.read())
+            content = content_of(response.status, response.read())
+            if response.status == http.client.ACCEPTED and response.getheader("Location", "").startswith(JOBS_PATH):
+                raise Inaccessible(
+                    f"the database does not answer; the broker makes this change when it is back: see the job"
+                    f" {content['id']} (GET {response.getheader('Location')})"
+                )
+            return content
 
     def pieces(
         self, path: str, arguments: Arguments = NO_ARGUMENTS, method: str = "GET", body: bytes = b""
@@ -112,7 +124,8 @@ class BrokerClient:
     def _request(self, method: str, path: str, arguments: Arguments, body: bytes) -> http.client.HTTPResponse:
         whole = path if path.startswith("/api/") else f"{API_PREFIX}{path}"
         uri = f"{whole}?{urlencode(arguments)}" if arguments else whole
-        self._connection.request(method, uri, body or None)
+        headers = {"Prefer": f"wait={self._patience}"} if self._patience else {}
+        self._connection.request(method, uri, body or None, headers)
         return self._connection.getresponse()
 
     @contextmanager

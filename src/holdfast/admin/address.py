@@ -1,4 +1,4 @@
-"""The address of the API: the control socket in the data directory, and the prefix of all paths."""
+"""The address of the API: the control socket in the data directory, and prefixes of paths."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 SOCKET_NAME = "control.sock"
 API_PREFIX = "/api/v5/mqtt/retainer"
+JOBS_PATH = "/api/v5/jobs"
 #: bytes of the longest path that a socket can be bound to
 _LONGEST_PATH = 107
 

@@ -27,6 +27,7 @@ from holdfast.admin.http.control import ControlSocket
 from holdfast.admin.http.site import APISite, longest_body
 from holdfast.admin.http.static import StaticFiles
 from holdfast.admin.jobs.calls import JobCalls
+from holdfast.admin.jobs.deadlines import Deadlines
 from holdfast.admin.jobs.jobs import Jobs
 from holdfast.admin.retained.retainer import RetainerAPI
 from holdfast.admin.retained.settings import Settings
@@ -356,12 +357,16 @@ def compose_broker(
         now=now,
         banned=bans.has_peer,
     )
+
+    def is_away() -> bool:
+        return durable.is_away
+
     routes = [
         *callers.logins.routes, *JobCalls(jobs).routes,
         *api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, now, config.node.id),
-        *compose_client_routes(sessions, lambda: reloads.config, reactor, now),
+        *compose_client_routes(sessions, lambda: reloads.config, reactor, now, is_away),
         *events.routes,
         *compose_config_routes(reloads, read or (lambda _file=None: config), reactor),
         *compose_overview_routes(
@@ -375,6 +380,7 @@ def compose_broker(
         witness_of(audit),
         lambda body: deferToThreadPool(reactor, reactor.getThreadPool(), read_long_json, body),
         longest,
+        Deadlines(reactor, jobs, is_away).run,
     )
     consoles = Consoles(
         sessions.connect_operator, connections=connections, limits=lambda: listeners.limits_of(CONSOLES), clock=reactor

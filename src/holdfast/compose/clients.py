@@ -19,9 +19,16 @@ from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 
 
 def compose_client_routes(
-    sessions: SessionParts, config: Callable[[], Config], reactor: Any, now: Callable[[], int]
+    sessions: SessionParts,
+    config: Callable[[], Config],
+    reactor: Any,
+    now: Callable[[], int],
+    is_away: Callable[[], bool],
 ) -> tuple[Route, ...]:
-    """Return the calls about clients, and those that publish. ``config`` returns the present configuration."""
+    """Return the calls about clients, and those that publish.
+
+    ``config`` returns the present configuration; ``is_away`` tells whether the database is known to be away.
+    """
 
     def zone_of(listener: str) -> str | None:
         section = config().listeners.get(listener)
@@ -29,11 +36,13 @@ def compose_client_routes(
 
     directory = Directory(sessions.registry, sessions.broker_parts.long_work)
     messages = OperatorMessages(OperatorPublisher(sessions.router, reactor), sessions.broker_parts.retained)
-    publishing = PublishCalls(messages, lambda: _publish_limits(config()), now, lambda: deferLater(reactor, 0))
+    publishing = PublishCalls(
+        messages, lambda: _publish_limits(config(), is_away()), now, lambda: deferLater(reactor, 0)
+    )
     return (*ClientCalls(directory, str(config().node.id), zone_of).routes, *publishing.routes)
 
 
-def _publish_limits(config: Config) -> PublishLimits:
+def _publish_limits(config: Config, is_away: bool) -> PublishLimits:
     """Return the limits of operators' messages: those of clients in no zone."""
     limits = limits_of(config.zone(""))
     return PublishLimits(
@@ -42,4 +51,5 @@ def _publish_limits(config: Config) -> PublishLimits:
         max_qos=limits.max_qos_allowed,
         control_characters=limits.control_characters,
         retain_available=limits.retain_available,
+        can_be_stored=not is_away,
     )

@@ -30,8 +30,8 @@ from holdfast.tickets import CommitTicket, StorageFailure
 #: The messages listed or changed in one turn, and their bytes.
 ROWS = 500
 BYTES = 1 << 20
-#: A part of a clear whose size is limited ends after this many milliseconds, before its caller gives up waiting.
-_MOST_TIME = 10_000
+#: A part of a clear whose size is limited ends after this many milliseconds, before its call is late.
+_MOST_TIME = 5_000
 #: Subscribers with QoS 1 get a clear for certain: one that they miss leaves them with an outdated value.
 _CLEAR_QOS = 1
 _EVER = 2**63 - 1

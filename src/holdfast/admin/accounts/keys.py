@@ -68,6 +68,7 @@ class KeyAPI:
                 path=KEYS_PREFIX,
                 handler=self.add,
                 scope=Scope.ADMIN,
+                stores=True,
                 summary="Create an API key; only this answer contains its secret",
                 body=Content(
                     request(
@@ -89,6 +90,7 @@ class KeyAPI:
                 path=f"{KEYS_PREFIX}/{{name}}",
                 handler=self.remove,
                 scope=Scope.ADMIN,
+                stores=True,
                 summary="Revoke an API key",
                 parameters=(in_path("name", STRING, "the name of the key"),),
                 answers={204: NOTHING},

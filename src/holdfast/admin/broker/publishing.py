@@ -14,7 +14,7 @@ from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.bodies import json_of, object_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.commits import committed
-from holdfast.admin.calls.problems import Refusals, RefusedCall, bad_request
+from holdfast.admin.calls.problems import Refusals, RefusedCall, bad_request, database_away
 from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, INTEGER, STRING, array, one_of, record, request, whole
 from holdfast.messages import ApplicationMessage
@@ -59,13 +59,17 @@ class IMessages(Protocol):
 
 @frozen
 class PublishLimits:
-    """The limits of messages, which are those of clients in no zone."""
+    """The limits of messages, which are those of clients in no zone.
+
+    While the database is away, nothing ``can_be_stored``; other messages are published as always.
+    """
 
     max_topic_levels: int
     max_bytes: int
     max_qos: int
     control_characters: bool
     retain_available: bool
+    can_be_stored: bool = True
 
 
 def _bad_record(error: BadRecord) -> RefusedCall:
@@ -188,6 +192,8 @@ class PublishCalls:
                 raise fields.bad("qos", f"is more than {limits.max_qos} (mqtt.max_qos_allowed)")
             if retain and not limits.retain_available:
                 raise fields.bad("retain", "is not available (mqtt.retain_available)")
+            if retain and not limits.can_be_stored:
+                raise database_away()
             table = Fields(_as_pairs(found.get("properties")), f"{prefix}properties.")
             fields.table("properties")
             expiry = table.whole("message_expiry_interval", 0, _MOST_SECONDS)

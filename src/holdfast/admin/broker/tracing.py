@@ -58,6 +58,7 @@ class TraceAPI:
                     query("payload_bytes", whole(0, MOST_PAYLOAD, USUAL_PAYLOAD), "how much of each payload is shown"),
                 ),
                 answers={200: Content(ANYTHING, "a JSON object a line; empty lines keep the connection", NDJSON)},
+                has_deadline=False,
             ),
         )
 

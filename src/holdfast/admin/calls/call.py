@@ -17,6 +17,9 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv; charset=utf-8"
 
+#: seconds until a call is late, and the most that its caller may name
+PATIENCE, MOST_PATIENCE = 10, 60
+
 
 #: stands for JSON that is not read yet
 UNREAD = object()
@@ -46,6 +49,12 @@ class Call:
     def prefers_job(self) -> bool:
         """Whether the caller asks for a job in place of a late answer."""
         return self.head is not None and self.head.prefers_job
+
+    @property
+    def patience(self) -> int:
+        """The seconds that the caller waits for the answer."""
+        wanted = None if self.head is None else self.head.prefers_wait
+        return PATIENCE if wanted is None else max(1, min(wanted, MOST_PATIENCE))
 
 
 @frozen

@@ -51,8 +51,18 @@ class Head:
     @property
     def prefers_job(self) -> bool:
         """Whether the caller wants a job at once rather than the result later: ``Prefer: respond-async``."""
-        wanted = (self.prefer or "").lower().split(",")
-        return any(each.partition(";")[0].strip() == "respond-async" for each in wanted)
+        return "respond-async" in self._preferences
+
+    @property
+    def prefers_wait(self) -> int | None:
+        """The seconds that the caller wants to wait for the answer: ``Prefer: wait=N``. None if it names none."""
+        wanted = [text for each in self._preferences if (text := each.removeprefix("wait=")) != each]
+        return int(wanted[0][:4]) if wanted and wanted[0].isascii() and wanted[0].isdigit() else None
+
+    @property
+    def _preferences(self) -> list[str]:
+        """The preferences without their parameters, in lower case."""
+        return [each.partition(";")[0].strip() for each in (self.prefer or "").lower().split(",")]
 
 
 #: Returns who calls, from the transport and the head. Raises RefusedCall.

@@ -27,6 +27,8 @@ PROBLEM = "application/problem+json"
 MISDIRECTED = 421
 #: of a request with too many bytes of headers
 HEADERS_TOO_LARGE = 431
+#: seconds until a refused caller may try again: so often does the broker look for a database that is away
+RETRY_AFTER = 5
 #: the names of statuses that Twisted does not know
 _TITLES = {MISDIRECTED: "Misdirected Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
 
@@ -109,7 +111,13 @@ def conflict(message: str) -> RefusedCall:
 
 def unavailable(message: str) -> RefusedCall:
     """Return the refusal of a call that may succeed later."""
-    return RefusedCall(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", message)
+    later = (("Retry-After", str(RETRY_AFTER)),)
+    return RefusedCall(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", message, later)
+
+
+def database_away() -> RefusedCall:
+    """Return the refusal of a change while the database is known to be away."""
+    return unavailable("the database is away, so nothing was changed; try it again later")
 
 
 def not_allowed(methods: Collection[str]) -> RefusedCall:

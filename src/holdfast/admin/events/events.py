@@ -62,6 +62,7 @@ class EventCalls:
                     query("monitor", FLAG, "the newest figures, each second"),
                 ),
                 answers={200: Content(STRING, "the events", CONTENT_TYPE)},
+                has_deadline=False,
             ),
         )
 

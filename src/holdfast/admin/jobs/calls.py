@@ -5,10 +5,11 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
+from holdfast.admin.address import JOBS_PATH
 from holdfast.admin.callers.caller import Scope
 from holdfast.admin.calls.call import DONE, Answer, Call, answer
 from holdfast.admin.calls.problems import RefusedCall, not_found
-from holdfast.admin.jobs.jobs import JOBS_PATH, Job, Jobs, State
+from holdfast.admin.jobs.jobs import Job, Jobs, State
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path
 from holdfast.admin.routing.schemas import INTEGER, NUMBER, STRING, TIME, array, nullable, record
 

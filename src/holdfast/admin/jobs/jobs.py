@@ -23,15 +23,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 
+from holdfast.admin.address import JOBS_PATH
 from holdfast.admin.calls.call import Answer, answer
 from holdfast.admin.calls.problems import Refusals, RefusedCall, unavailable
 from holdfast.storage.errors import StoreUnusable
 from holdfast.tickets import StorageFailure
 from holdfast.times import text_of
 
-JOBS_PATH = "/api/v5/jobs"
 #: the most jobs that run at one time, and that are known
 MOST_RUNNING, MOST = 8, 200
+#: the running jobs that were adopted, above which no more calls should begin that may become jobs
+MOST_ADOPTED = 100
 #: milliseconds for which the result of a job is kept
 KEPT = 3_600_000
 
@@ -106,18 +108,38 @@ class Jobs:
         self._ended = ended
         self._jobs: dict[str, Job] = {}
         self._work: dict[str, Deferred[Any]] = {}
+        self._adopted: set[str] = set()
 
     def begin(self, kind: str, by: str, work: Work, about: str = "", refusals: Refusals = _NO_REFUSALS) -> Job:
         """Begin a job. Raises RefusedCall if too many run. ``refusals`` are those of the call that begins it."""
         self._forget()
-        if len(self._work) >= MOST_RUNNING:
+        if len(self._work) - len(self._adopted) >= MOST_RUNNING:
             raise unavailable(f"{MOST_RUNNING} jobs run already; wait until one ends, or cancel one")
+        job = self._new(kind, by, about)
+        self._run(job, maybeDeferred(work, job), refusals)
+        return job
+
+    def adopt(self, kind: str, by: str, doing: Deferred[Any], about: str, refusals: Refusals = _NO_REFUSALS) -> Job:
+        """Make a job of work that has begun already. It is no matter how many run: nothing can withdraw this work."""
+        self._forget()
+        job = self._new(kind, by, about)
+        self._adopted.add(job.number)
+        self._run(job, doing, refusals)
+        return job
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many adopted jobs run that no more work should begin that may have to be adopted."""
+        return len(self._adopted) >= MOST_ADOPTED
+
+    def _new(self, kind: str, by: str, about: str) -> Job:
         job = Job(kind=kind, by=by, began=self._now(), now=self._now, about=about)
         self._jobs[job.number] = job
-        doing = maybeDeferred(work, job)
+        return job
+
+    def _run(self, job: Job, doing: Deferred[Any], refusals: Refusals) -> None:
         self._work[job.number] = doing
         doing.addCallbacks(self._succeeded, self._failed, callbackArgs=(job,), errbackArgs=(job, refusals))
-        return job
 
     def all(self) -> list[Job]:
         """Return all known jobs, the oldest first."""
@@ -168,6 +190,7 @@ class Jobs:
     def _end(self, job: Job, state: State) -> None:
         job.state, job.ended = state, self._now()
         self._work.pop(job.number, None)
+        self._adopted.discard(job.number)
         self._ended(job)
 
     def _forget(self) -> None:

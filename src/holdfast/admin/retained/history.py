@@ -122,6 +122,7 @@ class HistoryCalls:
                 path=f"{API_PREFIX}/history/archived",
                 handler=self.archived,
                 scope=Scope.ADMIN,
+                stores=True,
                 summary="Confirm that an archive holds all changes up to one: only these may be pruned",
                 body=Content(request({"seq": STRING}, required=("seq",)), "the number of the change"),
                 answers={200: Content(record({"seq": STRING}), "the number that is recorded")},
@@ -132,6 +133,7 @@ class HistoryCalls:
                 path=f"{API_PREFIX}/restore",
                 handler=self.restore,
                 scope=Scope.RETAINED_WRITE,
+                stores=True,
                 summary="Restore the messages that were retained at a time, for the next topics after a cursor",
                 parameters=(
                     query("topic", TOPIC_FILTER, "the Topic Filter", required=True),

@@ -62,6 +62,8 @@ class MergeCalls:
                 path=f"{API_PREFIX}/merge",
                 handler=self.merge,
                 scope=Scope.ADMIN,
+                stores=True,
+                has_deadline=False,
                 control_only=True,  # it names files of this machine
                 summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
                 parameters=(
@@ -78,6 +80,7 @@ class MergeCalls:
                 path=f"{API_PREFIX}/import",
                 handler=self.import_lines,
                 scope=Scope.RETAINED_WRITE,
+                stores=True,
                 summary="Import the lines of an export",
                 parameters=(_RULE,),
                 body=Content(STRING, "the lines", NDJSON, required=False, most_bytes=None),

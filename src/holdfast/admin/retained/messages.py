@@ -115,6 +115,7 @@ class MessageCalls:
                 path=f"{API_PREFIX}/messages",
                 handler=self.retain,
                 scope=Scope.RETAINED_WRITE,
+                stores=True,
                 summary="Retain a message, and send it to present subscribers unless quiet is true",
                 parameters=(QUIET,),
                 body=Content(_REQUEST, "the message", most_bytes=None),
@@ -126,6 +127,7 @@ class MessageCalls:
                 path=f"{API_PREFIX}/messages",
                 handler=self.clear,
                 scope=Scope.RETAINED_WRITE,
+                stores=True,
                 summary="Clear the matching messages, or all messages without a filter; with dry_run, only count them",
                 parameters=(
                     FILTER,
@@ -168,6 +170,7 @@ class MessageCalls:
             path=path,
             handler=self.clear_message,
             scope=Scope.RETAINED_WRITE,
+            stores=True,
             summary="Clear a topic, or all topics that match a filter",
             parameters=(topic, QUIET),
             answers={204: NOTHING},

@@ -63,6 +63,7 @@ class PolicyCalls:
                 path=f"{API_PREFIX}/flush",
                 handler=self.flush,
                 scope=Scope.ADMIN,
+                stores=True,
                 summary="Write all messages that wait for the write_interval of their policy",
                 answers={204: NOTHING},
                 finishes=True,

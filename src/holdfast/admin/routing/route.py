@@ -76,7 +76,9 @@ class Route:
     The ``path`` has names of values in braces: ``/api/v5/clients/{clientid}``. The handler finds these values among
     the arguments. ``refusals`` says how to refuse when the handler fails with one of these exceptions. A call that
     ``finishes`` goes on if its caller leaves: a change that has begun is not left half done. One that is
-    ``open_on_loopback`` needs no scope from this machine. One that is ``control_only`` cannot be made over HTTP.
+    ``open_on_loopback`` needs no scope from this machine. One that is ``control_only`` cannot be made over HTTP. One
+    that ``stores`` changes the database, and is refused while it is away. Without ``has_deadline``, its answer may take
+    any time: a stream of events.
     """
 
     method: str
@@ -91,6 +93,8 @@ class Route:
     finishes: bool = False
     open_on_loopback: bool = False
     control_only: bool = False
+    stores: bool = False
+    has_deadline: bool = True
 
     @property
     def in_query(self) -> tuple[Parameter, ...]:

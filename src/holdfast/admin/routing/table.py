@@ -25,6 +25,9 @@ Witness = Callable[[Call, Answer], None]
 #: Reads the JSON in a long body. Fails with BadJSON.
 ReadLong = Callable[[bytes], Deferred[Any]]
 
+#: Does the work of a call that may be made, and returns its answer. Raises RefusedCall.
+Run = Callable[[Route, Call, Callable[[], Deferred[Answer]]], Deferred[Answer]]
+
 #: The status that is told of a call whose caller left before its answer. What it had begun may be done.
 UNANSWERED = 499
 
@@ -33,6 +36,10 @@ _READS = ("GET", "HEAD")
 
 def _tell_nobody(_call: Call, _answer: Answer) -> None:
     """Tell nobody."""
+
+
+def _run_without_deadline(_route: Route, _call: Call, work: Callable[[], Deferred[Answer]]) -> Deferred[Answer]:
+    return work()
 
 
 def _read_now(body: bytes) -> Deferred[Any]:
@@ -51,7 +58,7 @@ class RoutingTable:
     write as many lines as they like.
 
     ``read_long`` reads the JSON in a long body outside of the reactor's thread; by default, at once. A body with the
-    largest message has ``longest`` bytes at most.
+    largest message has ``longest`` bytes at most. ``run`` gives each call its deadline; by default, it has none.
     """
 
     _log = Logger()
@@ -62,12 +69,14 @@ class RoutingTable:
         witness: Witness = _tell_nobody,
         read_long: ReadLong = _read_now,
         longest: int = LONGEST,
+        run: Run = _run_without_deadline,
     ) -> None:
         self.routes = tuple(routes)
         self._paths = Paths(self.routes)
         self._witness = witness
         self._read_long = read_long
         self._longest = longest
+        self._run = run
 
     def longest_body(self, method: str, path: str) -> int:
         """Return the most bytes that the body of a call may have, also of one that is refused later."""
@@ -93,12 +102,25 @@ class RoutingTable:
         except RefusedCall as refused:
             return succeed(refused.answer())
         filled = evolve(call, arguments={**call.arguments, **values})
-        answering = maybeDeferred(_run, route, call, filled, self._read_long)
+        answering = maybeDeferred(self._begin, route, call, filled)
         answering.addErrback(refusal_of, route.refusals, self._log)
         if call.method not in _READS:
             told = evolve(call, arguments=_declared(route, call))
             answering.addCallbacks(self._told, self._unanswered, callbackArgs=(told,), errbackArgs=(told,))
         return _uncancelled(answering) if route.finishes else answering
+
+    def _begin(self, route: Route, call: Call, filled: Call) -> Deferred[Answer]:
+        """Run the handler. Raises RefusedCall if this call may not be made now, or not with these arguments."""
+        _check_caller(route, call)
+        _check_arguments(route, call)
+
+        def work() -> Deferred[Answer]:
+            if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT:
+                return route.handler(filled)
+            reading = self._read_long(call.body).addErrback(_refuse_json)
+            return reading.addCallback(lambda found: route.handler(evolve(filled, parsed=found)))
+
+        return self._run(route, call, work)
 
     def _told(self, answer: Answer, call: Call) -> Answer:
         if answer.status < http.BAD_REQUEST or call.caller.via is not Via.NOTHING:
@@ -110,9 +132,7 @@ class RoutingTable:
         return failure
 
 
-def _run(route: Route, call: Call, filled: Call, read_long: ReadLong) -> Deferred[Answer]:
-    """Run the handler of a route. Raises RefusedCall if this call may not be made, or not with these arguments."""
-    _check_caller(route, call)
+def _check_arguments(route: Route, call: Call) -> None:
     names = [each.name for each in route.in_query]
     for name in call.arguments:
         if name not in names:
@@ -121,10 +141,6 @@ def _run(route: Route, call: Call, filled: Call, read_long: ReadLong) -> Deferre
     for each in route.in_query:
         if each.required and each.name not in call.arguments:
             raise bad_request(f"the argument {each.name} is missing: {each.description}", each.name, each.description)
-    if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT:
-        return route.handler(filled)
-    reading = read_long(call.body).addErrback(_refuse_json)
-    return reading.addCallback(lambda found: route.handler(evolve(filled, parsed=found)))
 
 
 def _declared(route: Route, call: Call) -> dict[str, str]:

@@ -21,6 +21,7 @@ from holdfast.cli.retainer.pages import clear, pages
 from holdfast.cli.retainer.remote_option import with_access_or_url
 from holdfast.cli.time_option import age_ago, at_option, moment
 from holdfast.cli.topic_values import topic_filter, topic_name
+from holdfast.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from holdfast.access.interfaces import Access
@@ -31,19 +32,26 @@ if TYPE_CHECKING:
 @json_option
 @with_access
 def info(access: Access, as_json: bool) -> None:
-    """Show the number of retained messages, and the database."""
+    """Show the number of retained messages, and the database.
+
+    The exit status is 3 while the database is away or locked. Then the numbers are the last known ones.
+    """
     answer = access.call("GET", "/info")
     if as_json:
         show_json(answer)
-        return
-    show(f"retained messages: {answer['count']}")
-    show(f"bytes: {answer['bytes']}")
-    show(f"replays running: {answer['replays']}")
-    show(f"store: {answer['store']}")
-    if answer.get("damage") is not None:
-        show(f"DAMAGED, the broker stores nothing any more: {answer['damage']}")
-    for name in answer.get("quarantined", ()):
-        show(f"a damaged database is in quarantine beside it: {name}")
+    else:
+        show(f"retained messages: {answer['count']}")
+        show(f"bytes: {answer['bytes']}")
+        show(f"replays running: {answer['replays']}")
+        show(f"store: {answer['store']}")
+        if not answer["available"]:
+            show("the database is away or locked: the numbers are the last known ones, and changes wait")
+        if answer.get("damage") is not None:
+            show(f"DAMAGED, the broker stores nothing any more: {answer['damage']}")
+        for name in answer.get("quarantined", ()):
+            show(f"a damaged database is in quarantine beside it: {name}")
+    if not answer["available"]:
+        raise SystemExit(ExitStatus.FOUND)
 
 
 @click.command()

@@ -68,6 +68,9 @@ export async function call(method, path, { params, body, signal, job = false } =
   if (response.status === 401 && path !== "/login") onSignedOut();
   if (!response.ok) throw problemIn(response, text);
   const content = parsed(text);
+  if (response.status === 202 && content?.kind === "call") {
+    throw new Problem("The database does not answer", `The broker makes this change when the database is back: see the job ${content.id}.`);
+  }
   return response.status === 202 && content?.state !== undefined ? { ...content, accepted: true } : content;
 }
 

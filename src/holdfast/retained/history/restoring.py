@@ -45,8 +45,8 @@ from holdfast.tickets import CommitTicket
 #: The topics compared, and the bytes of payload read, between two commits.
 _TOPICS = 100
 _BYTES = 1 << 20
-#: A restore of a limited number of topics ends after this many milliseconds, before its caller gives up waiting.
-_MOST_TIME = 10_000
+#: A restore of a limited number of topics ends after this many milliseconds, before its call is late.
+_MOST_TIME = 5_000
 
 
 @define
