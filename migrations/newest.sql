@@ -107,6 +107,9 @@ CREATE TABLE wills (
     due_at BIGINT,
     properties5 BLOB NOT NULL,
     payload BLOB NOT NULL,
+    listener TEXT,
+    lost SMALLINT,
+    untold SMALLINT,
     PRIMARY KEY (node, client_id)
 ) WITHOUT ROWID;
 CREATE TABLE retained_usage (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from holdfast.auth.interfaces import Principal
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.state.interfaces import StoredWill
 from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
@@ -142,7 +142,7 @@ def test_every_refusal_has_a_code_of_connack(version: int, reason: ReasonCode) -
 class SlowStates(MemorySessionStates):
     """Wills with a commit that never ends."""
 
-    def will_kept(self, principal: Principal, will: p.Will, delay: float, due_at: int | None) -> CommitTicket:
+    def will_kept(self, will: StoredWill) -> CommitTicket:
         return CommitTicket()
 
 

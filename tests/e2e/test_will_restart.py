@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.makes import needs_mqttjs
+from tests.e2e.makes.face import Message, Options, RealClient
+from tests.e2e.makes.mqttjs_client import MqttJsClient
+from tests.e2e.makes.paho_client import PahoRealClient
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess, lasting_port
 
@@ -62,5 +66,45 @@ def test_devices_that_do_not_come_back_are_offline(
         ("state/lost/5", b"offline", 0, True),
     ]
     for client in (*lost, *returning, watcher, fresh):
+        client.close()
+    assert broker.stop() == (0, "")
+
+
+def with_its_default(make: type[RealClient], port: int, version: int) -> RealClient:
+    """Return a device that has said "online", with the Client Identifier that this make chooses, if it chooses one."""
+    topic = f"state/{make.name}/{version}"
+    client = make(Options(port, version, "", will=Message(topic, b"offline", 1, True)))
+    client.publish(Message(topic, b"online", 1, True))
+    return client
+
+
+@needs_mqttjs
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_devices_that_are_back_with_their_default_client_identifiers_stay_online(
+    broker_in: Callable[..., BrokerProcess], tmp_path: Path, number: signal.Signals
+) -> None:
+    """Broker and devices lose power together. The topics end "online", though no device has its old identifier."""
+    (tmp_path / "holdfast.toml").write_text('mqtt.will_restart_grace = "5s"\n')
+    port = lasting_port()
+    broker = broker_in("--config", "holdfast.toml", "--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()
+    kinds = [(make, version) for make in (PahoRealClient, MqttJsClient) for version in (4, 5)]
+    devices = [with_its_default(make, port, version) for make, version in kinds]
+    lost = device(port, 5, "~lost")  # the last one by Client Identifier: all other Wills have their turn before
+    broker.stop(number)
+    for each in devices:
+        each.drop()
+    broker.start()
+    devices = [with_its_default(make, port, version) for make, version in kinds]
+    watcher = PahoClient(port)
+    watcher.subscribe("state/#")
+    states: dict[str, bytes] = {}
+    while states.get("state/~lost/5") != b"offline":
+        message = watcher.next_message()
+        states[message.topic] = bytes(message.payload)
+    assert states.pop("state/~lost/5") == b"offline"
+    assert states == {f"state/{make.name}/{version}": b"online" for make, version in kinds}
+    for each in devices:
+        each.close()
+    for client in (lost, watcher):
         client.close()
     assert broker.stop() == (0, "")

@@ -23,7 +23,7 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage
+from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage, StoredWill
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
@@ -168,7 +168,7 @@ class Workload:
         self._when_stored(fact, session.received(7, self.wall.now, True))
         will = Will(f"will/{client}", b"gone", 1, False)
         fact = self._intend(("wills", "client_id", client), will.topic)
-        self._when_stored(fact, self.states.will_kept(principal, will, 0, None))
+        self._when_stored(fact, self.states.will_kept(StoredWill(principal, will, 0)))
         self.executor.step()
         self._intend(("session_messages", "id", kept[0].identifier), None)
         session.delivered(0)

@@ -39,6 +39,7 @@ REVISIONS = (
     "0016",
     "0017",
     "0018",
+    "0019",
 )
 MAKES = ("sqlite", "postgres")
 
@@ -202,6 +203,8 @@ def rows_of(shape: str) -> Contents:
         rows["retained_history_state"] = [(*row, "00ff00ff00ff00ff") for row in rows["retained_history_state"]]
     if shape >= "0018":
         rows["retained_changes_epochs"] = [(*row, 1) for row in rows["retained_changes_epochs"]]
+    if shape >= "0019":
+        rows["wills"] = [(*row, "default", 0, 1) for row in rows["wills"]]
     return rows
 
 
@@ -249,6 +252,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["retained_history_state"] = [(*row, None) for row in rows["retained_history_state"]]
     elif to == "0018":
         after["retained_changes_epochs"] = [(*row, None) for row in rows["retained_changes_epochs"]]
+    elif to == "0019":
+        after["wills"] = [(*row, None, None, None) for row in rows["wills"]]
     return after
 
 

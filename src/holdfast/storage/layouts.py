@@ -69,7 +69,7 @@ session_deliveries = Layout(
 session_received = Layout("session_received", 2, session_id=BIG, packet_identifier=INTEGER, received_at=BIG)
 wills = Layout(
     "wills", 2, node=SMALL, client_id=TEXT, username=TEXT, topic=TEXT, qos=SMALL, retain=SMALL, delay=BIG, due_at=BIG,
-    properties5=BLOB, payload=BLOB,
+    properties5=BLOB, payload=BLOB, listener=TEXT, lost=SMALL, untold=SMALL,
 )  # fmt: skip
 retained_leases = Layout(
     "retained_leases", 3, node=SMALL, topic=TEXT, revision=BIG, client_id=TEXT, username=TEXT, term=TEXT, session=BIG

@@ -30,7 +30,7 @@ class Options:
 
     port: int
     version: int
-    client_id: str
+    client_id: str  #: empty for the default of this make, where it has one
     topic_filters: tuple[str, ...] = ()
     qos: int = 2
     persistent: bool = False  #: the Session is resumed if there is one, and outlives the Network Connection

@@ -42,11 +42,12 @@ class MqttJsClient(RealClient):
         connect: dict[str, Any] = {
             "host": "127.0.0.1",
             "port": options.port,
-            "clientId": options.client_id,
             "clean": not options.persistent,
             "protocolVersion": options.version,
             "reconnectPeriod": 0,
         }
+        if options.client_id:
+            connect["clientId"] = options.client_id
         if options.websocket:
             connect |= {"protocol": "ws", "path": options.websocket}
         if options.authority:

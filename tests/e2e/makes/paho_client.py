@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+from contextlib import suppress
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -73,6 +74,8 @@ class PahoRealClient(RealClient):
     def _abort(self) -> None:
         connection = self._client.socket()
         connection = getattr(connection, "_socket", connection)  # within paho's wrapper for WebSocket
-        assert isinstance(connection, socket.socket)
-        connection.shutdown(socket.SHUT_RDWR)  # the thread notices this at once
+        if connection is not None:
+            assert isinstance(connection, socket.socket)
+            with suppress(OSError):  # the broker has closed it, and the thread is about to notice
+                connection.shutdown(socket.SHUT_RDWR)  # the thread notices this at once
         self._client.loop_stop()

@@ -333,7 +333,8 @@ class MQTTConfig(Section):
         Duration("0s", "1d"),
         "60s",
         help="Time that clients have to return after a restart or crash of the broker before it publishes their Will"
-        " Messages. If the Will Delay Interval is longer, it counts. Only for [mqtt], not for zones.",
+        " Messages. If the Will Delay Interval is longer, it counts. A client returns with its Client Identifier or, as"
+        " the same user, with the same retained Will. Only for [mqtt], not for zones.",
         effect="Shorter: lost devices are reported sooner, and slow devices perhaps too early.",
         example="30s",
     )

@@ -88,19 +88,22 @@ def delivery_of(row: Row) -> DeliveryState:
     )
 
 
-def will_row(node: int, principal: Principal, will: Will, delay: float, due_at: int | None) -> Row:
+def will_row(node: int, stored: StoredWill) -> Row:
     """Return the row of ``wills``."""
+    principal, will = stored.principal, stored.will
     return (
-        node, principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(delay), due_at,
-        encode_properties(will.properties), will.payload,
+        node, principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(stored.delay),
+        stored.due_at, encode_properties(will.properties), will.payload, principal.listener, int(stored.lost),
+        int(stored.untold),
     )  # fmt: skip
 
 
 def will_of(row: Row) -> StoredWill:
-    """Return the Will Message of a row of ``wills``."""
-    _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload = row
+    """Return the Will Message of a row of ``wills``. In rows of older brokers, the last columns are NULL."""
+    _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload, listener, lost, untold = row
     will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
-    return StoredWill(Principal(client_id, username, names_only=True), will, delay, due_at)
+    principal = Principal(client_id, username, listener=listener or "", names_only=True)
+    return StoredWill(principal, will, delay, due_at, due_at is not None if lost is None else bool(lost), bool(untold))
 
 
 def _properties(block: bytes, packet_type: int) -> Properties:

@@ -34,7 +34,6 @@ from holdfast.storage import layouts
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
-from holdfast.wire.packets import Will
 
 #: The bytes that a row without a message counts for in the writer's pending bytes, beside its texts.
 _ROW_OVERHEAD = 150
@@ -83,11 +82,11 @@ class DurableSessionStates:
         """Forget a message that no delivery refers to any more."""
         self.add(self.messages, (identifier,), None)
 
-    def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
+    def will_kept(self, will: StoredWill) -> CommitTicket:
         """Keep a Will Message."""
-        row = will_row(self._node, principal, will, delay, due_at)
-        size = held_size(len(will.topic.encode()), will.properties, len(will.payload))
-        return self.submit(self.wills, (self._node, principal.client_id), row, size)
+        row = will_row(self._node, will)
+        size = held_size(len(will.will.topic.encode()), will.will.properties, len(will.will.payload))
+        return self.submit(self.wills, (self._node, will.principal.client_id), row, size)
 
     def will_over(self, client_id: str) -> None:
         """Forget a Will Message."""

@@ -177,7 +177,11 @@ class _Admission:
             self._reject(ReasonCode.NOT_AUTHORIZED, "the Will Message is not allowed")
 
     def _admit(self, principal: Principal) -> None:
-        """Give the Client its Session, once the store can take it."""
+        """Give the Client its Session, once the Wills of the last process allow it and the store can take it."""
+        overdue = self._parts.registry.before_admission()
+        if overdue is not None:
+            self._link.wait_for(overdue, None, lambda _: self._admit(principal))
+            return
         stored = self._handshake.expiry_interval != 0 or self._handshake.packet.will is not None
         if stored and self._parts.pressure.active:
             self._link.wait_for(self._parts.pressure.relief(self._link), None, lambda _: self._connect(principal))
@@ -201,6 +205,7 @@ class _Admission:
                 expiry_interval=handshake.expiry_interval,
                 window=handshake.window,
                 will=handshake.packet.will,
+                untold=handshake.untold,
             )
         except OverLimit as over:
             self._parts.counters.connections_over_limits += 1

@@ -118,6 +118,11 @@ class Handshake:
             )
 
     @property
+    def untold(self) -> bool:
+        """Whether the Client is not told its Client Identifier: MQTT 3.1.1 has no property for an assigned one."""
+        return self.assigned and not self.v5
+
+    @property
     def expiry_interval(self) -> float | None:
         """The granted Session Expiry Interval, in seconds; None for never."""
         cap = self._limits.session_expiry_interval

@@ -204,14 +204,18 @@ class SessionRegistry:
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
                 self._expiries.set(session.client_id, (expires_at - now) / 1000)
-        self._wills.restore(wills)
         self._leases.restore(self._sessions.get)
         for session in over:  # now that all other members of their groups are known
             self._endings.end(session)
+        self._wills.restore(wills)
         if sessions or wills:
             self._log.info(
                 "{sessions} Sessions and {wills} Will Messages are restored", sessions=len(sessions), wills=len(wills)
             )
+
+    def before_admission(self) -> Deferred[None] | None:
+        """Return None if Clients may be admitted; else a Deferred: see :meth:`Wills.before_admission`."""
+        return self._wills.before_admission()
 
     def connect(
         self,
@@ -222,12 +226,13 @@ class SessionRegistry:
         expiry_interval: float | None,
         window: int,
         will: Will | None,
+        untold: bool = False,
     ) -> tuple[Session, bool, CommitTicket]:
         """Give the Client its Session. Return it, whether it was present before, and the ticket of all changes.
 
-        Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The ticket covers the
-        Session, the stored Will Message, and the deletion of an older Session after a Clean Start. Raises NotTheOwner
-        or OverLimit, before anything changes.
+        Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. ``untold`` tells that
+        the Client does not know its Client Identifier. The ticket covers the Session, the stored Will Message, and the
+        deletion of an older Session after a Clean Start. Raises NotTheOwner or OverLimit, before anything changes.
         """
         client_id = principal.client_id
         present = self._sessions.get(client_id)
@@ -240,7 +245,7 @@ class SessionRegistry:
         if other is not None:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
-        self._settle_restored_will(principal)
+        self._settle_restored_wills(principal, will)
         self._wills.publish_due(client_id)  # before the Client can publish something newer
         # Looked up only now: the end of the other connection may have ended the Session too.
         session = self._sessions.get(client_id)
@@ -277,7 +282,7 @@ class SessionRegistry:
         session.attendance.since = self._now()
         self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
-        kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval)
+        kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval, untold)
         return session, resumed, both(both(ended, ticket), kept)
 
     def disconnect(self, link: IClientLink, session: Session, will: Will | None) -> None:
@@ -361,16 +366,20 @@ class SessionRegistry:
             session.queue.charge_to(None)
             self._accounts.ended(session.client_id)
 
-    def _settle_restored_will(self, principal: Principal) -> None:
-        """Discard a Will found at start if its Client is back, perhaps with a new Session. Publish that of another."""
+    def _settle_restored_wills(self, principal: Principal, will: Will | None) -> None:
+        """Discard a Will found at start if its Client is back, perhaps with a new Session. Publish that of another.
+
+        The Client Identifier tells first who is back. A Client without such a Will may be back under another one.
+        """
         client_id = principal.client_id
         lost = self._wills.restored_for(client_id)
-        if lost is None:
-            return
-        if self.ownership(lost, principal) is Access.RESUMES:
+        if lost is not None and self.ownership(lost, principal) is Access.RESUMES:
             self._wills.client_back(client_id)
-        else:
+            return
+        if lost is not None:
             self._wills.supersede(client_id)
+        if will is not None:
+            self._wills.returned(principal, will)
 
     def _expired(self, client_id: str) -> Iterator[int]:
         session = self._sessions.pop(client_id)

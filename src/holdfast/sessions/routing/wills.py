@@ -9,7 +9,15 @@ The states of a Will, by the call that ends each:
     published  the delay is over, or ``session_ended`` [MQTT5-3.1.3-9]
 
 A Will found at start belongs to a Client that was lost together with the broker, or was already lost. ``restore`` makes
-it pending again. It waits at least ``restart_grace`` seconds, so that its Client can connect again first.
+it pending again. It waits at least ``restart_grace`` seconds, so that its Client can connect again first. Many Clients
+have a new Client Identifier for each connection. So a Client that was connected when the broker ended has returned when
+
+    its Client Identifier is back (``client_back``), or
+    a Client of the same user connects with the same retained Will (``returned``): then this new Will says "offline"
+    when the Client is lost the next time, and the old one would only overwrite a newer "online".
+
+No Client returns with a Client Identifier that the broker chose for MQTT 3.1.1. Its Will is published before Clients
+are admitted.
 
 Many Wills may be due at one moment, after a cut of the network or a restart. They are published in portions, so a Will
 may wait for its turn. ``publish_due`` publishes it before its Client is admitted again.
@@ -17,17 +25,18 @@ may wait for its turn. ``publish_due`` publishes it before its Client is admitte
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
 from holdfast.auth.denials import Denied, action_of, tell_nobody
-from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.auth.interfaces import IAuthorizer, OperatorPrincipal, Principal
 from holdfast.log.client_log import ClientLog, client_text
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainRefused
@@ -42,14 +51,21 @@ from holdfast.sessions.state.interfaces import ISessionStates, StoredWill
 from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 
+#: What two lives of one Client have in common: the User Name, or the listener of a Client without one; and the Will.
+_Common = tuple[str | None, str, str, bytes]
+
 
 @frozen
 class _Pending:
-    """A Will whose delay runs, or that is due. ``restored`` tells that it was found at start."""
+    """A Will whose delay runs, or that is due. ``restored`` tells that it was found at start.
+
+    ``returns_as``: whoever connects with this in common is its Client, under another Client Identifier.
+    """
 
     principal: Principal
     will: Will
     restored: bool
+    returns_as: _Common | None = None
 
 
 class Wills:
@@ -90,12 +106,20 @@ class Wills:
         self._deadlines = Deadlines("publishing Wills", clock, work, self._due)
         #: by Client Identifier: the Wills that are stored
         self._kept: dict[str, Will] = {}
+        #: the Client Identifiers of the Wills that a Client cancels that has this in common with theirs
+        self._awaited: dict[_Common, set[str]] = {}
+        #: how many Wills of the last process have to be published before Clients are admitted, and who waits for that
+        self._overdue = 0
+        self._waiting: deque[Deferred[None]] = deque()
+        self._work = work
         self._accounts = accounts
 
-    def keep(self, principal: Principal, will: Will, session_expiry: float | None) -> CommitTicket:
-        """Store the Will of a Client that is about to be admitted."""
+    def keep(
+        self, principal: Principal, will: Will, session_expiry: float | None, untold: bool = False
+    ) -> CommitTicket:
+        """Store the Will of a Client that is about to be admitted. ``untold``: see :class:`StoredWill`."""
         self._note_kept(principal, will)
-        return self._states.will_kept(principal, will, _delay(will, session_expiry), None)
+        return self._states.will_kept(StoredWill(principal, will, _delay(will, session_expiry), untold=untold))
 
     def discard(self, client_id: str) -> None:
         """Discard the Will of a Client that disconnects normally [MQTT5-3.1.2-10]."""
@@ -107,14 +131,22 @@ class Wills:
         """Publish after the Will Delay Interval, or when the Session ends before that [MQTT5-3.1.3-9]."""
         delay = _delay(will, session_expiry)
         if delay > 0:
-            self._states.will_kept(principal, will, delay, self._now() + round(1000 * delay))
-        self._schedule(principal, will, delay, False)
+            due_at = self._now() + round(1000 * delay)
+            self._states.will_kept(StoredWill(principal, will, delay, due_at, lost=True))
+        self._schedule(_Pending(principal, will, False), delay)
 
     def client_back(self, client_id: str) -> None:
         """Discard the Will of a Client that resumes its Session in time [MQTT5-3.1.3-9]."""
         pending = self._unschedule(client_id)
         if pending is not None:
             self._forget(client_id, pending.will)
+
+    def returned(self, principal: Principal, will: Will) -> None:
+        """Discard the Wills found at start whose Client is back with this Will, under another Client Identifier."""
+        if self._awaited and will.retain and not isinstance(principal, OperatorPrincipal):
+            back = self._awaited.pop(_in_common(principal, will), None)
+            if back is not None:
+                self._work.do(self, self._discard_restored(back))
 
     def publish_due(self, client_id: str) -> None:
         """Publish a Will that is due, but waits for its turn: its Client is back, and may publish something newer."""
@@ -140,20 +172,46 @@ class Wills:
             self._deadlines.hurry(client_id)
 
     def restore(self, wills: Sequence[StoredWill]) -> None:
-        """Schedule the Wills of the last process. The delay of a Client that was connected begins now."""
+        """Schedule the Wills of the last process. The delay of a Client that was connected begins now.
+
+        A Will whose Client cannot return is published now, or as soon as the authorizer and the retainer have answered.
+        """
         now = self._now()
+        overdue = []
         for stored in wills:
+            principal, will = stored.principal, stored.will
+            self._note_kept(principal, will)
+            if stored.untold:
+                overdue.append(self._publish(principal, will))
+                continue
             due_at = stored.due_at
             if due_at is None:  # stored at once, so that a further restart does not begin the delay anew
                 due_at = now + round(1000 * stored.delay)
-                self._states.will_kept(stored.principal, stored.will, stored.delay, due_at)
-            self._note_kept(stored.principal, stored.will)
+                self._states.will_kept(attrs.evolve(stored, due_at=due_at))
+            returns_as = _in_common(principal, will) if will.retain and not stored.lost else None
             delay = max((due_at - now) / 1000, self._restart_grace)
-            self._schedule(stored.principal, stored.will, delay, True)
+            self._schedule(_Pending(principal, will, True, returns_as), delay)
+        unpublished = [each for each in overdue if each is not None]
+        if unpublished:
+            self._overdue = len(unpublished)
+            DeferredList(unpublished).addCallback(self._admit_all)
+
+    def before_admission(self) -> Deferred[None] | None:
+        """Return None if Clients may be admitted. Else the Deferred fires when they may.
+
+        The Wills of Clients that cannot return have to be published first: a Client may be one of these, under another
+        Client Identifier, and publish something newer.
+        """
+        if not self._overdue:
+            return None
+        admitted: Deferred[None] = Deferred()
+        self._waiting.append(admitted)
+        return admitted
 
     def stop(self) -> None:
         """Publish no more Wills: the broker stops, and the next process restores the pending ones."""
         self._pending.clear()
+        self._awaited.clear()
         self._deadlines.stop()
 
     def _note_kept(self, principal: Principal, will: Will) -> None:
@@ -161,18 +219,54 @@ class Wills:
         if self._accounts is not None:
             self._accounts.will_kept(principal, will)
 
-    def _schedule(self, principal: Principal, will: Will, delay: float, restored: bool) -> None:
-        self._pending[principal.client_id] = _Pending(principal, will, restored)
-        self._deadlines.set(principal.client_id, delay)
+    def _admit_all(self, _: object) -> None:
+        self._overdue = 0
+        self._work.do(self, self._admissions())
+
+    def _admissions(self) -> Iterator[int]:
+        while self._waiting:
+            yield 1
+            self._waiting.popleft().callback(None)
+
+    def _schedule(self, pending: _Pending, delay: float) -> None:
+        client_id = pending.principal.client_id
+        self._pending[client_id] = pending
+        if pending.returns_as is not None:
+            self._awaited.setdefault(pending.returns_as, set()).add(client_id)
+        self._deadlines.set(client_id, delay)
 
     def _unschedule(self, client_id: str) -> _Pending | None:
         self._deadlines.discard(client_id)
-        return self._pending.pop(client_id, None)
+        pending = self._pending.pop(client_id, None)
+        if pending is not None:
+            self._await_no_longer(pending)
+        return pending
+
+    def _await_no_longer(self, pending: _Pending) -> bool:
+        """Return False if the Client is back under another Client Identifier."""
+        if pending.returns_as is None:
+            return True
+        awaited = self._awaited.get(pending.returns_as, set())
+        if pending.principal.client_id not in awaited:
+            return False
+        awaited.remove(pending.principal.client_id)
+        if not awaited:
+            del self._awaited[pending.returns_as]
+        return True
 
     def _due(self, client_id: str) -> Iterator[int]:
         pending = self._pending.pop(client_id)
-        self._publish(pending.principal, pending.will)
+        if self._await_no_longer(pending):
+            self._publish(pending.principal, pending.will)
+        else:
+            self._forget(client_id, pending.will)
         return iter(())
+
+    def _discard_restored(self, client_ids: set[str]) -> Iterator[int]:
+        for client_id in client_ids:
+            yield 1
+            if self.restored_for(client_id) is not None:
+                self.client_back(client_id)
 
     def _forget(self, client_id: str, will: Will) -> None:
         """Delete a stored Will, unless the Client has come back with another one meanwhile."""
@@ -182,17 +276,19 @@ class Wills:
                 self._accounts.will_over(client_id)
             self._states.will_over(client_id)
 
-    def _publish(self, principal: Principal, will: Will) -> None:
+    def _publish(self, principal: Principal, will: Will) -> Deferred[None] | None:
+        """Publish a Will. Returns None if that is over, else a Deferred that fires when it is."""
         answer = self._authorizer.may_publish(
             principal, will.topic, will.qos, will.retain, will.retain and not will.payload
         )
-        if isinstance(answer, Deferred):
-            in_time(answer, self._clock).addCallback(self._decided, principal, will)
-            answer.addErrback(self._failed, principal)
-        else:
-            self._decided(answer, principal, will)
+        if not isinstance(answer, Deferred):
+            return self._decided(answer, principal, will)
+        published = in_time(answer, self._clock).addCallback(
+            lambda allowed: self._decided(allowed, principal, will) or succeed(None)
+        )
+        return published.addErrback(self._failed, principal)
 
-    def _decided(self, allowed: bool, principal: Principal, will: Will) -> None:
+    def _decided(self, allowed: bool, principal: Principal, will: Will) -> Deferred[None] | None:
         """Publish the Will once its quota is decided, if the authorizer allowed it."""
         if not allowed:
             self._forget(principal.client_id, will)
@@ -204,7 +300,7 @@ class Wills:
                 lambda: f"the Will of {client_text(principal.client_id)} on {client_text(will.topic)} is not allowed",
                 "warn",
             )
-            return
+            return None
         properties = will.properties
         expiry = properties.message_expiry_interval
         if expiry is not None or properties.will_delay_interval is not None:
@@ -221,10 +317,10 @@ class Wills:
             principal.listener,
         )
         undecided = self._retained.undecided(message) if message.retain else None
-        if undecided is None:
-            self._route(message, will)
-        else:
-            undecided.addCallback(lambda _: self._route(message, will)).addErrback(self._failed, principal)
+        if undecided is not None:
+            return undecided.addCallback(lambda _: self._route(message, will)).addErrback(self._failed, principal)
+        self._route(message, will)
+        return None
 
     def _route(self, message: ApplicationMessage, will: Will) -> None:
         """Publish the Will. One commit deletes the stored Will and stores its effects.
@@ -246,6 +342,11 @@ class Wills:
             lambda: f"the Will of {client_text(principal.client_id)} is not published: {failure.getErrorMessage()}",
             "error",
         )
+
+
+def _in_common(principal: Principal, will: Will) -> _Common:
+    username = principal.username or None  # nobody can prove an empty name
+    return username, "" if username is not None else principal.listener, will.topic, will.payload
 
 
 def _delay(will: Will, session_expiry: float | None) -> float:

@@ -138,15 +138,20 @@ class StoredSession:
 
 @hot_frozen
 class StoredWill:
-    """A Will Message found in the store. ``due_at`` (milliseconds since the epoch) is None if its Client was connected.
+    """The Will Message of a Client, as it is stored. ``due_at`` (milliseconds since the epoch) is None while its Client
+    is connected.
 
-    ``delay`` is in seconds: the lesser of its Will Delay Interval and the Session's expiry.
+    ``delay`` is in seconds: the lesser of its Will Delay Interval and the Session's expiry. ``lost`` tells that the
+    Client was lost while the broker ran; ``untold`` that the broker chose the Client Identifier and could not tell it,
+    as in MQTT 3.1.1: no Client returns with it.
     """
 
     principal: Principal
     will: Will
     delay: float
-    due_at: int | None
+    due_at: int | None = None
+    lost: bool = False
+    untold: bool = False
 
 
 class ISessionStates(Interface):
@@ -158,11 +163,8 @@ class ISessionStates(Interface):
     def keep(message: ApplicationMessage) -> KeptMessage:
         """Store a message before the deliveries that refer to it."""
 
-    def will_kept(principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
-        """Store the Will Message of a Client. It is due ``delay`` seconds after the Client is lost.
-
-        If the Client is lost already, it is due at ``due_at``.
-        """
+    def will_kept(will: StoredWill) -> CommitTicket:
+        """Store the Will Message of a Client, in place of its earlier one."""
 
     def will_over(client_id: str) -> None:
         """Delete a Will Message, because it is published or discarded."""

@@ -18,7 +18,6 @@ from holdfast.sessions.state.interfaces import (
 )
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import COMMITTED, CommitTicket
-from holdfast.wire.packets import Will
 
 
 @implementer(ISessionRecord)
@@ -84,7 +83,7 @@ class MemorySessionStates:
         """Store nothing."""
         return KeptMessage(0, COMMITTED, lambda _: None)
 
-    def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
+    def will_kept(self, will: StoredWill) -> CommitTicket:
         """Store nothing."""
         return COMMITTED
 
