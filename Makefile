@@ -13,14 +13,20 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n 2 --dist loadgroup
 # Tests start hundreds of short processes. Where the environment forbids bytecode files, each would compile all modules.
 TESTING := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
-TESTS ?= tests
+# The stages of `make test`, in their order. A test that is in none of the other folders belongs to the broker's stage.
+STAGES := broker pipeline processes
+pipeline := tests/pipeline tests/docs
+processes := tests/e2e tests/dashboard
+broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 
-.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
+.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
-	@echo 'make test    run all tests                  (options: TESTS=tests/wire PYTEST_ARGS=-x COVERAGE=1)'
+	@echo 'make test    run all tests in stages, up to the first that fails  (options: TESTS=tests/wire PYTEST_ARGS=-x)'
+	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline, test-processes'
+	@echo 'make unit    run tests of the broker with a third of the packages   (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo 'make nightly run the tests that take more than 30 seconds each'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
@@ -51,6 +57,16 @@ $(VENV)/locked: requirements/dev.txt | $(BIN)/pip
 $(VENV)/dev: $(VENV)/locked $(INSTALLED)
 	@touch $@
 
+# The packages of the broker's tests, a third of all, with the same versions.
+$(VENV)/unit: requirements/unit.txt setup.cfg pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/unit.txt
+	@touch $@
+
+# setuptools is among them, so this needs no further download.
+$(VENV)/unit-$(LISTING): $(VENV)/unit
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict -e .
+	@rm -f $(VENV)/unit-*; touch $@
+
 run: $(INSTALLED)
 	@exec $(BIN)/twistd -n --pidfile= holdfast $(ARGS)
 
@@ -63,17 +79,30 @@ needs: $(VENV)/dev
 # Only the tests that `make test` leaves out: the last -m prevails, and the first is in setup.cfg.
 nightly: PYTEST_ARGS += -m nightly
 nightly: needs
-	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(TESTS)
+	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(or $(TESTS),tests)
 
+# The broker's stage, or a part of it, without Spark, Java, a browser and mosquitto.
+unit: $(VENV)/unit-$(LISTING)
+	$(TESTING) $(if $(TESTS),-m pytest,$(PYTEST)) $(PYTEST_ARGS) $(or $(TESTS),$(broker))
+
+ifdef TESTS
 test: needs
-ifdef COVERAGE
-	rm -f .coverage .coverage.*
-	$(TESTING) -m coverage run $(PYTEST) $(PYTEST_ARGS) $(TESTS)
-	$(BIN)/python -m coverage combine -q
-	$(BIN)/python -m coverage report
-else
 	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(TESTS)
+else
+test:
+	@for stage in $(STAGES); do $(MAKE) --no-print-directory test-$$stage || exit; done
 endif
+
+# Each stage leaves its results in build/tests-STAGE.xml.
+test-broker: MEASURED = $(if $(COVERAGE),-m coverage run)
+test-broker: $(VENV)/dev
+	rm -f .coverage .coverage.*
+	$(TESTING) $(MEASURED) $(PYTEST) --junitxml=build/tests-broker.xml $(PYTEST_ARGS) $(broker)
+	$(if $(COVERAGE),$(BIN)/python -m coverage combine -q)
+	$(if $(COVERAGE),$(BIN)/python -m coverage report)
+
+test-pipeline test-processes: test-%: needs
+	$(TESTING) $(PYTEST) --junitxml=build/tests-$*.xml $(PYTEST_ARGS) $($*)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -109,11 +138,13 @@ wheel: $(VENV)/dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 
-# Newer packages: review the difference, and test with it. `run.txt` is for the image, `dev.txt` for the tests.
+# Newer packages: review the difference, and test with it. `run.txt` is for the image, `dev.txt` for the tests, and
+# `unit.txt` for those of the broker alone.
 LOCK := compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
 lock: $(VENV)/dev
 	$(BIN)/uv pip $(LOCK) --upgrade --extra postgres setup.cfg -o requirements/run.txt
 	$(BIN)/uv pip $(LOCK) --upgrade --extra dev --extra postgres setup.cfg -o requirements/dev.txt
+	$(BIN)/uv pip $(LOCK) --upgrade --extra unit -c requirements/dev.txt setup.cfg -o requirements/unit.txt
 
 # The same packages make the same file: `git diff` shows nothing.
 ECHARTS := src/holdfast/pipeline/report/static/vendor/echarts.js
@@ -130,5 +161,5 @@ audit: $(VENV)/dev
 	$(BIN)/python .ci/audit.py requirements/dev.txt
 
 clean:
-	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev $(VENV)/locked .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev $(VENV)/locked $(VENV)/unit* .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from tests.beginnings import Beginnings
-from tests.processes import COVERAGE, MEASURED
+from tests.processes import COVERAGE
 from tests.scratch import use_memory
 
 SCRATCH = use_memory()  # before any temporary file
@@ -39,13 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Measure the coverage of this process, and of those that a test starts only if the test wants it.
+    """Measure the coverage of this process, and of none that a test starts.
 
     Measured processes take twice the time, and most of their lines are covered by tests in this process.
     """
     if not session.config.pluginmanager.has_plugin("dsession"):  # the process that hands out the tests to workers
         for name in [name for name in os.environ if name.startswith(COVERAGE)]:
-            MEASURED[name] = os.environ.pop(name)
+            del os.environ[name]
         coverage = Coverage.current()
         if coverage is not None:
             session.config.pluginmanager.register(Beginnings(coverage))

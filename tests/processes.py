@@ -24,8 +24,6 @@ PATIENCE = 60.0
 
 #: Coverage's variables begin so. A process that has them is measured.
 COVERAGE = "COVERAGE_PROCESS"
-#: These variables, which ``conftest.py`` moves here from the environment of the tests.
-MEASURED: dict[str, str] = {}
 
 
 def unmeasured() -> dict[str, str]:

@@ -41,12 +41,29 @@ def needed(*extras: str) -> set[str]:
     return {name_of(line) for line in found if line and not line.startswith("holdfast")}
 
 
-@pytest.mark.parametrize(("lock", "extras"), [("run.txt", ["postgres"]), ("dev.txt", ["postgres", "test", "dev"])])
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [
+        ("run.txt", ["postgres"]),
+        ("dev.txt", ["postgres", "unit", "test", "dev"]),
+        ("unit.txt", ["postgres", "unit"]),
+    ],
+)
 def test_each_needed_package_is_locked_with_its_hash(lock: str, extras: list[str]) -> None:
     """If not: `make lock`."""
     packages = locked(lock)
     assert needed(*extras) <= packages.keys()
     assert all(packages.values())
+
+
+def test_the_broker_s_tests_take_the_same_versions_and_neither_spark_nor_a_browser() -> None:
+    """If not: `make lock`."""
+    some, all_of_them = (
+        set(re.findall(r"^[a-z]\S+", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+        for name in ("unit.txt", "dev.txt")
+    )
+    assert some <= all_of_them
+    assert not {"pyspark", "pandas", "pyarrow", "grpcio", "playwright", "duckdb"} & locked("unit.txt").keys()
 
 
 def test_the_build_context_has_all_that_the_image_copies(tmp_path: Path) -> None:

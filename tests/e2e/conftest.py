@@ -26,9 +26,9 @@ def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         broker.end()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)])
 def storage(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
-    """The options that name the database, for tests of both makes."""
+    """The options that name the database, for tests of both makes: the contract of the stores holds for both anyway."""
     if request.param == "sqlite":
         yield ()
         return

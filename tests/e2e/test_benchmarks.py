@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ except Unavailable as error:
 TINY = Scale((200,), 0.05, 300, 1, 20, attack=0.002, turns=1)
 #: of each case: more than a busy machine needs
 _SECONDS = 120.0
+#: those that take less than a second; the others start many brokers, or wait
+QUICK_SCENARIOS = ("fanin", "fanout", "live", "mixed", "pingpong", "replay")
 #: one attack, since the scenario starts a broker for each one
 ONE_ATTACK = dict(list(ATTACKS.items())[:1])
 #: A broker takes seconds to read 10,000 rules.
@@ -60,11 +62,17 @@ def stored(broker: Broker) -> list[list[Any]]:
         return [all_of(_ROWS), all_of(totals), all_of("SELECT levels FROM retained_levels")]
 
 
+def nightly_but(quick: Sequence[str], names: Iterable[str]) -> list[Any]:
+    """Return the names as parameters; only ``make nightly`` takes those that are not quick."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.nightly) for name in names]
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return site_in(tmp_path, postgres=request.param == "postgres")
 
 
+@pytest.mark.nightly
 def test_filling_and_publishing_write_the_same_rows(site: Site) -> None:
     """This is true of either database, in one step or in two."""
     found = []
@@ -107,7 +115,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", nightly_but(QUICK_SCENARIOS, SCENARIOS))
 def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every case has its figures, and no message is lost."""
     monkeypatch.setattr(hostile, "ATTACKS", ONE_ATTACK)
@@ -123,7 +131,9 @@ def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.Monk
     ] == []
 
 
-@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.null])
+@pytest.mark.parametrize(
+    "name", nightly_but(QUICK_SCENARIOS, [name for name, scenario in SCENARIOS.items() if scenario.null])
+)
 def test_the_generator_gets_all_messages_of_a_server_that_does_almost_nothing(tmp_path: Path, name: str) -> None:
     """With MQTT 5.0, too."""
     for version in (4, 5):
@@ -138,6 +148,7 @@ def test_the_generator_gets_all_messages_of_a_server_that_does_almost_nothing(tm
         ]
 
 
+@pytest.mark.nightly
 def test_every_attack_runs(tmp_path: Path) -> None:
     """An attack that the broker refuses goes on too, and its answer is told."""
     broker = start("holdfast", site_in(tmp_path))
@@ -154,6 +165,7 @@ def test_every_attack_runs(tmp_path: Path) -> None:
     broker.stop()
 
 
+@pytest.mark.nightly
 def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scenarios go on with the same broker."""
     monkeypatch.setattr("benchmarks.scenarios.seeding._WORTH_FILLING", 100)

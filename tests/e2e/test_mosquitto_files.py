@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.authorization.mosquitto import PROGRAM, Client
 from tests.docs.pages import ROOT
+from tests.e2e.mosquitto import PROGRAM, Client
 from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess, lasting_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.paho import PahoClient
-from tests.processes import HOLDFAST_RUN, MEASURED, BrokerProcess
+from tests.processes import HOLDFAST_RUN, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -27,7 +27,7 @@ def run_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     brokers: list[BrokerProcess] = []
 
     def prepare(*options: str, program: tuple[str, ...] = HOLDFAST_RUN, listen: bool = True) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path, *options, program=program, listen=listen, environment=MEASURED)
+        broker = BrokerProcess(tmp_path, *options, program=program, listen=listen)
         brokers.append(broker)
         return broker
 

@@ -61,7 +61,13 @@ def test_retained_messages_of_an_older_version_are_served_after_the_upgrade(brok
     client.close()
 
 
-@pytest.mark.parametrize(("make", "shape"), [("sqlite", "0002"), ("postgres", "0003"), ("postgres", "0004")])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        ("sqlite", "0002"),
+        *(pytest.param("postgres", shape, marks=pytest.mark.nightly) for shape in ("0003", "0004")),
+    ],
+)
 def test_sessions_and_wills_of_an_older_version_go_on(
     broker_in: Brokers, tmp_path: Path, make: str, shape: str
 ) -> None:

@@ -27,6 +27,9 @@ from tests.migrations.old import (
 
 pytestmark = pytest.mark.parametrize("make", MAKES)
 
+#: Each step alone is tested at each change, and so are all steps together.
+QUICK_UPGRADES = (("0001", True), (REVISIONS[-2], True))
+
 
 def test_every_revision_is_tested_here(make: str) -> None:
     assert REVISIONS[-1] == schema.newest_version()
@@ -53,8 +56,14 @@ def test_a_revision_keeps_every_row_of_the_one_before(make: str, tmp_path: Path,
             assert contents(connection) == in_order(step(rows_of(before), to))
 
 
-@pytest.mark.parametrize("shape", REVISIONS)
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "at_once"),
+    [
+        pytest.param(shape, at_once, marks=() if (shape, at_once) in QUICK_UPGRADES else pytest.mark.nightly)
+        for shape in REVISIONS
+        for at_once in (True, False)
+    ],
+)
 def test_from_any_revision_to_the_newest(make: str, tmp_path: Path, shape: str, at_once: bool) -> None:
     """One upgrade, or one for each version, leads to the same schema as that of a new database."""
     with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "new.db") as (_, new):

@@ -17,19 +17,23 @@ from tests.pipeline.stores import MAKES
 
 @pytest.mark.spark
 @pytest.mark.e2e
-def test_every_job_is_timed(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cases", [["read", "filters"], pytest.param(list(CASES), marks=pytest.mark.nightly)])
+def test_every_job_is_timed(spark: SparkSession, tmp_path: Path, cases: list[str]) -> None:
     """The table has all of them, with plain Python for the same work where that exists."""
-    with databases_of(spark, 30, 1, False, tmp_path, set(CASES)) as here:
-        figures = [case(here) for case in CASES.values()]
-    assert [figure.case for figure in figures] == list(CASES)
+    with databases_of(spark, 30, 1, False, tmp_path, set(cases)) as here:
+        figures = [CASES[case](here) for case in cases]
+    assert [figure.case for figure in figures] == cases
     assert all(figure.value > 0 for figure in figures)
-    assert [figure.case for figure in figures if figure.plain is None] == ["asof-archive", "filters"]
+    assert [figure.case for figure in figures if figure.plain is None] == [
+        case for case in cases if case in ("asof-archive", "filters")
+    ]
     table = list(lines(figures, markdown=True))
-    assert len(table) == len(CASES) + 2
+    assert len(table) == len(cases) + 2
     assert {line.count("|") for line in table} == {table[0].count("|")}
 
 
 @pytest.mark.e2e
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", MAKES)
 def test_live_messages_are_timed_with_and_without_an_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str

@@ -395,7 +395,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, keep=st.sampled_from([None, 0.002, 0.01]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_answer_is_the_state_of_the_topics_that_were_recorded(
     monkeypatch: pytest.MonkeyPatch, steps: list[Any], keep: float | None
 ) -> None:

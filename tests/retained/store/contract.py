@@ -175,8 +175,6 @@ class StoreContract:
             assert listed(store, selection("#"), payloads=True) == [ListedMessage(stored, 2)]
             assert listed(store, selection("#"), payloads=False) == [ListedMessage(evolve(stored, payload=b""), 2)]
 
-    @shared
-    @given(st.data())
     def test_a_read_keeps_to_the_ranges_of_other_filters_and_to_an_end(self, data: st.DataObject) -> None:
         """All matches in the ranges are read, and none behind ``until``. A read that ends there is continued there."""
         with self.opened() as store:
@@ -206,8 +204,6 @@ class StoreContract:
                     wanted, until = evolve(wanted, until=None), None
             assert found == expected
 
-    @shared
-    @given(st.data())
     def test_publishers_are_read_with_their_messages(self, data: st.DataObject) -> None:
         """Also if slices are divided, cut, or without some messages; and a survey lists them by topic."""
         with self.opened() as store:
@@ -249,8 +245,6 @@ class StoreContract:
             everything = selection(EVERY_TOPIC, not_after=now)
             assert [entry.message.topic for entry in listed(store, everything, payloads=False)] == ["$a", "a/b"]
 
-    @shared
-    @given(st.data())
     def test_a_listing_has_all_matches_in_bounded_parts(self, data: st.DataObject) -> None:
         """Parts are in topic order and have at most the given rows and bytes, or one longer message."""
         with self.opened() as store:
@@ -514,12 +508,21 @@ class StoreContract:
             assert stamps == sorted(set(stamps))
             assert {stamp & 255 for stamp in stamps} == {store.node}
 
-    def __init_subclass__(cls) -> None:
-        """Give the tests of each store functions of their own: pytest-twisted changes the functions that it runs."""
-        for body in (StoreContract.statistics_are_right_after_any_changes, StoreContract.reading_equals_matching):
-            setattr(cls, f"test_{body.__name__}", shared(given(st.data())(body)))
+    def __init_subclass__(cls, varied: bool = False) -> None:
+        """Give the tests of each store functions of their own: pytest-twisted changes the functions that it runs.
 
-    def statistics_are_right_after_any_changes(self, data: st.DataObject) -> None:
+        A *varied* store is another one with bounds, history or searches of its own. Few examples show the difference.
+        """
+        for body in (
+            StoreContract.test_a_read_keeps_to_the_ranges_of_other_filters_and_to_an_end,
+            StoreContract.test_publishers_are_read_with_their_messages,
+            StoreContract.test_a_listing_has_all_matches_in_bounded_parts,
+            StoreContract.test_statistics_are_right_after_any_changes,
+            StoreContract.test_reading_equals_matching,
+        ):
+            setattr(cls, body.__name__, (few if varied else shared)(given(st.data())(body)))
+
+    def test_statistics_are_right_after_any_changes(self, data: st.DataObject) -> None:
         with self.opened() as store:
             kept: dict[str, RetainedMessage] = {}
             for _ in range(data.draw(st.integers(0, 30))):
@@ -539,7 +542,7 @@ class StoreContract:
                     result_of(store.purge(LATE, 2))
                 assert store.statistics() == RetainedStatistics(len(kept), sum(map(_size_of, kept.values())))
 
-    def reading_equals_matching(self, data: st.DataObject) -> None:
+    def test_reading_equals_matching(self, data: st.DataObject) -> None:
         """A read finds the matches of the plain matcher, in topic order and once, with any size of batches."""
         names = data.draw(st.sets(topics, max_size=40))
         filters = data.draw(st.lists(topic_filters(), min_size=1, max_size=6))
@@ -746,8 +749,8 @@ class UsageContract:
                     assert seen.filters == {"a/#": Usage(3, 3 * 206)}
                     assert seen.clients == {"c": Usage(3, 3 * 206)}
 
+    @few
     @given(st.booleans(), st.integers(1, 4))
-    @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
     def test_the_expiry_of_stored_messages_can_be_capped(self, never_too: bool, limit: int) -> None:
         """The lifetime begins when a message is stored. Tombstones and earlier expiries do not change."""
         with self.opened() as store:

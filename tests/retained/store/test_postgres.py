@@ -86,7 +86,7 @@ class TestPostgresRetainedStore(StoreContract, ScanContract):
             yield store
 
 
-class TestRecordedPostgresRetainedStore(StoreContract):
+class TestRecordedPostgresRetainedStore(StoreContract, varied=True):
     """The store records its changes in the history."""
 
     @contextmanager
@@ -95,7 +95,7 @@ class TestRecordedPostgresRetainedStore(StoreContract):
             yield store
 
 
-class TestPostgresRetainedStoreInSmallBites(StoreContract):
+class TestPostgresRetainedStoreInSmallBites(StoreContract, varied=True):
     """Every bound is so small that each read reaches it."""
 
     @contextmanager
@@ -105,7 +105,7 @@ class TestPostgresRetainedStoreInSmallBites(StoreContract):
             yield store
 
 
-class TestPostgresRetainedStoreWithoutLike(StoreContract, ScanContract):
+class TestPostgresRetainedStoreWithoutLike(StoreContract, ScanContract, varied=True):
     """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)

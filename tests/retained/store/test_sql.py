@@ -91,7 +91,7 @@ class TestSQLUsage(UsageContract):
         result_of(self.bench.store.close())
 
 
-class TestRecordedSQLRetainedStore(StoreContract):
+class TestRecordedSQLRetainedStore(StoreContract, varied=True):
     """The store records its changes in the history."""
 
     @contextmanager
@@ -100,7 +100,7 @@ class TestRecordedSQLRetainedStore(StoreContract):
             yield store
 
 
-class TestSQLRetainedStoreInSmallBites(StoreContract):
+class TestSQLRetainedStoreInSmallBites(StoreContract, varied=True):
     """Every bound is so small that each read reaches it."""
 
     @contextmanager
@@ -110,7 +110,7 @@ class TestSQLRetainedStoreInSmallBites(StoreContract):
             yield store
 
 
-class TestSQLRetainedStoreWithoutGlob(StoreContract, ScanContract):
+class TestSQLRetainedStoreWithoutGlob(StoreContract, ScanContract, varied=True):
     """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)

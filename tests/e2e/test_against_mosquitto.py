@@ -14,7 +14,7 @@ from holdfast.authorization.ruleset import Ruleset
 from holdfast.authorization.sources.mosquitto_file import read_acl
 from holdfast.config.problems import ConfigError
 from holdfast.messages import ApplicationMessage
-from tests.authorization.mosquitto import ADMIN, PROGRAM, Mosquitto
+from tests.e2e.mosquitto import ADMIN, PROGRAM, Mosquitto
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed")]
 
