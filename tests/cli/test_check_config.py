@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from tests.certificates import Authority
 
 
 @pytest.fixture
@@ -77,6 +78,26 @@ def test_all_files_that_the_configuration_names_are_checked(path: Path) -> None:
     assert rules == f"{path}:11: authorization.rules.path: {path.with_name('rules.toml')}: there is no such file"
     assert certificate.startswith(f"{path}:3: listeners.door.tls.certificate: there is no file ")
     assert key.startswith(f"{path}:3: listeners.door.tls.key: there is no file ")
+
+
+@pytest.mark.parametrize("table", ["listeners.door", "admin"])
+def test_an_expired_certificate_and_a_key_that_others_can_read_are_problems(
+    path: Path, tmp_path: Path, table: str
+) -> None:
+    certificate, key = Authority().issue("localhost", ["localhost"], days=-1, since=5).write(tmp_path, "broker")
+    key.chmod(0o644)
+    tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}'
+    users = '[authentication.users]\ntype = "file"\npath = "users"\n'
+    path.write_text(f'{users}[{table}]\nendpoint = "tcp:8883"\n{tls}\n')
+    users_file = tmp_path / "users"
+    users_file.write_text("")
+    users_file.chmod(0o600)
+    result = check(path)
+    assert result.exit_code == 3
+    assert sorted(result.stderr.splitlines()) == [
+        f"{path}:6: {table}.tls.certificate: {certificate} has expired: clients refuse it",
+        f"{path}:6: {table}.tls.key: every user may use {key}; run: chmod 600 {key}",
+    ]
 
 
 def test_json_of_a_valid_file(path: Path) -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
+from holdfast.access.client import BrokerClient
+from holdfast.access.interfaces import Inaccessible
 from holdfast.cli import main
+from holdfast.doctor import start
 
 
 def doctor(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["doctor", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def free_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs of this machine may use the default ports."""
+    monkeypatch.setattr(start, "_try_port", lambda *_: None)
 
 
 def test_a_machine_without_problems(tmp_path: Path) -> None:
@@ -32,6 +42,29 @@ def test_problems_come_first_and_give_status_3(tmp_path: Path) -> None:
     found = json.loads(doctor("--data-dir", data, "--json").stdout)
     assert found["problems"] == 1
     assert found["findings"][0].keys() == {"weight", "subject", "message", "remedy"}
+
+
+def test_a_running_broker_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ports are in use, by itself; its database is open. What it tells of itself is a finding."""
+    monkeypatch.setattr(BrokerClient, "answers", lambda _: True)
+    monkeypatch.setattr(BrokerClient, "call", lambda _, __, path: (
+        {"damage": "a page is malformed"} if path == "/info" else [{"name": "lan", "running": False}]
+    ))  # fmt: skip
+    monkeypatch.setattr(start, "_try_port", lambda *_: pytest.fail("its ports are its own"))
+    result = doctor("--data-dir", tmp_path / "data")
+    assert result.exit_code == 3
+    assert "problem: broker: it stores nothing any more: a page is malformed" in result.stdout
+    assert "problem: listeners.lan: it does not listen yet" in result.stdout
+
+
+def test_a_broker_that_does_not_answer_as_it_should_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: BrokerClient) -> bool:
+        raise Inaccessible("the broker waits for its database: no server")
+
+    monkeypatch.setattr(BrokerClient, "answers", refuse)
+    assert "problem: broker: the broker waits for its database: no server" in doctor("--data-dir", tmp_path).stdout
 
 
 def test_a_wrong_configuration_is_a_problem(tmp_path: Path) -> None:

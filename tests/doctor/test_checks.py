@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from attrs import evolve
+from twisted.internet.task import Clock
 
 from holdfast.config import Config, default, load
 from holdfast.config.document import ZoneOverrides
 from holdfast.config.sections.tls import TLSConfig
-from holdfast.doctor import certificates, clock, database, disk, exposure, file_modes, open_files
+from holdfast.doctor import certificates, clock, disk, exposure, file_modes, open_files, start
 from holdfast.doctor.examination import examine
 from holdfast.doctor.finding import Finding, Weight
+from holdfast.storage.errors import StoreDamaged
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.revisions import TIME_SHIFT
+from holdfast.storage.store import DurableStore
 from tests.certificates import Authority, Issued
 from tests.storage.doubles import fresh_file
 
@@ -91,7 +96,8 @@ def test_files_of_users_that_others_can_read(tmp_path: Path) -> None:
     ("hard", "most", "expected"),
     [
         (100_000, None, NOTHING),
-        (1_000, None, ["advice: 1,000 suffice for 800 connections"]),
+        (20_000, None, ["advice: 20,000 allow no more connections than 19,800"]),
+        (201, None, ["problem: 201 allow no more connections than 1"]),
         (1_000, 800, NOTHING),
         (1_000, 801, ["problem: the listeners allow 801 connections, but 1,000 open files suffice for 800"]),
         (resource.RLIM_INFINITY, 801, NOTHING),
@@ -154,16 +160,118 @@ def test_a_clock_that_nothing_keeps_in_step(config: Config) -> None:
 
 
 def test_the_database(config: Config) -> None:
-    assert told(database.schema(config)) == NOTHING
+    before = sorted(config.data_dir.iterdir())
+    assert told(start.database(config)) == NOTHING
+    assert sorted(config.data_dir.iterdir()) == before
     with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
-    [line] = told(database.schema(config))
+    [line] = told(start.database(config))
     assert line.startswith("problem: it has the older schema 0001")
     assert "holdfast db upgrade --data-dir" in line
-    os.truncate(config.data_dir / "holdfast.db", 5000)
-    assert len(told(database.schema(config))) == 1
     (config.data_dir / "holdfast.db").unlink()
-    assert told(database.schema(config)) == NOTHING
+    assert told(start.database(config)) == NOTHING
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 4096)
+
+
+def mark(file: Path) -> None:
+    file.with_name(file.name + ".damaged").write_text("malformed")
+
+
+def spoil_a_table(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sessions'").fetchone()
+    with file.open("r+b") as pages:
+        pages.seek((page - 1) * 4096)
+        pages.write(b"\xff" * 4096)
+
+
+@pytest.mark.parametrize("damage", [cut, mark, spoil_a_table])
+def test_a_damaged_database(config: Config, damage: Callable[[Path], None]) -> None:
+    """What a start refuses is a problem here, too."""
+    file = config.data_dir / "holdfast.db"
+    damage(file)
+    [finding] = start.database(config)
+    assert finding.weight is Weight.PROBLEM
+    assert "damaged" in finding.message
+    durable = DurableStore(config.storage.url, node=1, reactor=Clock(), now=lambda: 1, executor=SynchronousExecutor())
+    with pytest.raises(StoreDamaged):
+        durable.open()
+
+
+def listening(config: Config, *endpoints: str) -> Config:
+    listeners = {f"l{n}": evolve(config.listeners["default"], endpoint=each) for n, each in enumerate(endpoints)}
+    return evolve(config, listeners=listeners, admin=evolve(config.admin, endpoint=""))
+
+
+def test_a_port_in_use(config: Config, tmp_path: Path) -> None:
+    taken_path = tmp_path / "s"
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as taken_file:
+        taken_file.bind(str(taken_path))
+        taken_file.listen()
+        port = taken.getsockname()[1]
+        used = listening(config, f"tcp:{port}:interface=127.0.0.1", f"unix:{taken_path}")
+        found = list(start.ports(used))
+        assert [one.subject for one in found] == ["listeners.l0.endpoint", "listeners.l1.endpoint"]
+        assert all("another program uses it; the broker does not start" in one.message for one in found)
+        admin = evolve(used, listeners={}, admin=evolve(config.admin, endpoint=f"tcp:{port}:interface=127.0.0.1"))
+        assert [one.subject for one in start.ports(admin)] == ["admin.endpoint"]
+    assert told(start.ports(used)) == NOTHING  # a socket that nobody serves is replaced
+
+
+def test_an_address_that_this_machine_does_not_have(config: Config) -> None:
+    [line] = told(start.ports(listening(config, "tcp:1883:interface=192.0.2.1")))
+    assert line.startswith("problem: tcp:1883:interface=192.0.2.1: Cannot assign requested address; the listener waits")
+    assert told(start.ports(listening(config, "tcp:0:interface=192.0.2.1", "systemd:domain=INET:index=0"))) == NOTHING
+
+
+def test_a_folder_without_which_a_socket_cannot_be_made(config: Config, tmp_path: Path) -> None:
+    [line] = told(start.ports(listening(config, f"unix:{tmp_path}/nowhere/s")))
+    assert f"no folder that can be written: {tmp_path}/nowhere" in line
+
+
+def test_the_same_finding_for_several_listeners_is_one(config: Config) -> None:
+    opened = evolve(config.listeners["default"], endpoint="tcp:1883", allow_anonymous=True)
+    exposed = evolve(config, listeners=dict.fromkeys(("a", "b", "c", "d"), opened))
+    [finding] = examine(exposed, [exposure.unlimited_users])
+    assert finding.subject == "listeners.a, listeners.b, listeners.c, listeners.d"
+
+
+def test_a_data_directory_of_another_user(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(file_modes.data_directory(config)) == NOTHING
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(config.data_dir).st_uid + 1)
+    [finding] = file_modes.data_directory(config)
+    assert finding.subject == str(config.data_dir)
+    assert "a broker of this user cannot use it" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "count"), [(4711, 0o600, 0), (0, 0o600, 1), (0, 0o644, 0), (0, 0o640, 1)], ids=str
+)
+def test_a_file_that_root_can_read_but_the_broker_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int, count: int
+) -> None:
+    """The broker's user is the owner of its data directory."""
+    file, users = tmp_path / "holdfast.toml", tmp_path / "passwords"
+    file.write_text('[node]\ndata_dir = "data"\n[authentication.passwords]\ntype = "file"\npath = "passwords"\n')
+    users.write_text("")
+    config = load(file)
+    config.data_dir.mkdir()
+    real = Path.stat
+    owners = {config.data_dir: (4711, 0o40700), users: (owner, 0o100000 | mode)}
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        found = list(real(path, **options))
+        if path in owners:
+            found[4], found[0] = owners[path]
+            found[5] = found[4]
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert [one.subject for one in file_modes.named_files(config)] == [str(users)] * count
 
 
 def test_listeners_that_everyone_can_reach(config: Config) -> None:
@@ -174,7 +282,8 @@ def test_listeners_that_everyone_can_reach(config: Config) -> None:
     assert [one.subject for one in exposure.unlimited_connections(exposed)] == [
         "listeners.field.max_connections_per_address"
     ]
-    assert [one.subject for one in exposure.unlimited_rights(exposed)] == ["authorization"]
+    [rights] = exposure.unlimited_rights(exposed)
+    assert (rights.subject, rights.weight) == ("authorization", Weight.PROBLEM)
     assert told(exposure.unlimited_rights(config)) == NOTHING
 
 

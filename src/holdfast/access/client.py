@@ -87,6 +87,10 @@ class BrokerClient:
             self._check_store(store)
         return True
 
+    def closed_listeners(self) -> list[str]:
+        """Return the names of the listeners that do not listen. Raises :class:`Inaccessible`."""
+        return [each["name"] for each in self.call("GET", "/api/v5/listeners") if not each["running"]]
+
     def _check_store(self, store: str) -> None:
         """Compare the broker's database with the configured one, without its secrets. Raises Inaccessible."""
         from holdfast.storage.url import shown

@@ -65,10 +65,10 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
         *(partial(passwords.read, config.absolute(path)) for path in config.authentication.password_files),
         lambda: compiled(read_sources(config), ()),  # rules in the database are checked when they are added
     ]
-    if any(listener.tls is not None for listener in config.listeners.values()):
-        from holdfast.transports.tls.configured import load_all
+    if config.admin.tls is not None or any(listener.tls is not None for listener in config.listeners.values()):
+        from holdfast.transports.tls.configured import check_files
 
-        checks.append(partial(load_all, config, time.time()))
+        checks.append(partial(check_files, config, time.time()))
     problems: list[ConfigProblem] = []
     for check in checks:
         try:

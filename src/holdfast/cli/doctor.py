@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.reporting import json_option, show, show_json
 from holdfast.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.doctor.finding import Finding
 
 
 @click.command("doctor")
@@ -23,8 +28,8 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
     The exit status is 0 without problems, and 3 if there are some.
     """
     from holdfast.config import ConfigError
-    from holdfast.doctor.examination import CHECKS, examine
-    from holdfast.doctor.finding import Finding, Weight, problem
+    from holdfast.doctor.examination import CHECKS, OF_A_START, examine
+    from holdfast.doctor.finding import Weight, problem
 
     findings: list[Finding] = []
     try:
@@ -35,7 +40,8 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
             for each in error.problems
         ]
     else:
-        findings += examine(settings)
+        runs, told = _ask(settings)
+        findings += [*told, *examine(settings, [check for check in CHECKS if not (runs and check in OF_A_START)])]
     problems = sum(finding.weight is Weight.PROBLEM for finding in findings)
     if as_json:
         show_json(
@@ -52,6 +58,26 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
             show(str(finding))
         show(f"{len(CHECKS)} checks: {_number(problems, 'problem')}, {len(findings) - problems} advice")
     raise SystemExit(ExitStatus.FOUND if problems else ExitStatus.DONE)
+
+
+def _ask(settings: Config) -> tuple[bool, list[Finding]]:
+    """Ask the broker; return whether one runs, and what it tells of itself."""
+    from holdfast.access.client import BrokerClient
+    from holdfast.access.interfaces import Inaccessible
+    from holdfast.doctor.finding import problem
+
+    broker = BrokerClient(settings)
+    try:
+        if not broker.answers():
+            return False, []
+        damage = broker.call("GET", "/info")["damage"]
+        closed = broker.closed_listeners()
+    except Inaccessible as error:
+        return True, [problem("broker", str(error), "look at its log")]
+    found = [problem(f"listeners.{name}", "it does not listen yet", "look at the broker's log") for name in closed]
+    if damage is not None:
+        found.append(problem("broker", f"it stores nothing any more: {damage}", "see docs/operator/faults.md"))
+    return True, found
 
 
 def _number(count: int, noun: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attrs import evolve
+
 from holdfast.config import Config
-from holdfast.doctor import certificates, clock, database, disk, exposure, file_modes, open_files
+from holdfast.doctor import certificates, clock, disk, exposure, file_modes, open_files, start
 from holdfast.doctor.finding import Check, Finding, problem
 
 CHECKS: Sequence[Check] = (
@@ -20,20 +22,34 @@ CHECKS: Sequence[Check] = (
     file_modes.configuration_file,
     file_modes.data_directory,
     file_modes.files_of_users,
+    file_modes.named_files,
     open_files.open_files,
     open_files.backlog,
     disk.room,
     disk.kind,
     disk.sync_time,
-    database.sqlite_version,
-    database.schema,
+    start.sqlite_version,
+    start.database,
+    start.ports,
     clock.synchronised,
     clock.not_set_back,
 )
 
+#: what a running broker has passed, and what it has taken
+OF_A_START: Sequence[Check] = (start.database, start.ports)
+
 
 def examine(config: Config, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
-    """Yield what the checks find."""
+    """Yield what the checks find. What is the same for several subjects is one finding."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for finding in _found(config, checks):
+        key = finding.weight, finding.message, finding.remedy
+        before = found.get(key)
+        found[key] = finding if before is None else evolve(before, subject=f"{before.subject}, {finding.subject}")
+    yield from found.values()
+
+
+def _found(config: Config, checks: Sequence[Check]) -> Iterator[Finding]:
     for check in checks:
         try:
             yield from check(config)

@@ -83,9 +83,9 @@ def unlimited_memory(config: Config) -> Iterator[Finding]:
 
 
 def unlimited_rights(config: Config) -> Iterator[Finding]:
-    """Yield advice if clients that other machines can send may publish and subscribe to everything."""
+    """Yield a finding if clients of other machines may publish and subscribe to everything."""
     if any(True for _ in exposed(config)) and not _is_authorized(config):
-        yield advice(
+        yield problem(
             "authorization",
             "no source of rules is configured, so each client may publish, clear and read everything",
             "see docs/operator/permissions.md",

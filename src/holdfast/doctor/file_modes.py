@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.config import Config
+from holdfast.config.named_files import file_states
 from holdfast.doctor.finding import Finding, problem
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -31,6 +33,12 @@ def data_directory(config: Config) -> Iterator[Finding]:
     if not folder.is_dir():
         return
     owner = folder.stat().st_uid
+    if os.geteuid() not in (0, owner):
+        yield problem(
+            folder,
+            f"it belongs to user {owner}, and this is user {os.geteuid()}: a broker of this user cannot use it",
+            f"run this as the broker's user, or chown -R {os.geteuid()} {folder}",
+        )
     for path in (folder, *sorted(folder.iterdir())):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -51,6 +59,38 @@ def files_of_users(config: Config) -> Iterator[Finding]:
     authentication = config.authentication
     for path in dict.fromkeys([*authentication.password_files, *authentication.scram_files]):
         yield from secret_file(config.absolute(path), "users and their passwords")
+
+
+def named_files(config: Config) -> Iterator[Finding]:
+    """Yield a finding for each file named in the configuration that the owner of the data directory cannot read.
+
+    The owner is the broker's user. It matters for root, who can read all files.
+    """
+    if not config.data_dir.is_dir():
+        return
+    status = config.data_dir.stat()
+    user = status.st_uid
+    if os.geteuid() != 0 or user == 0:  # the checks of each kind of file find this for the present user
+        return
+    groups = {status.st_gid, *_groups(user)}
+    for path in file_states(config, os.environ):
+        if path.is_file() and not _may_read(path.stat(), user, groups):
+            yield problem(
+                path, f"user {user}, to whom the data directory belongs, cannot read it", f"chown {user} {path}"
+            )
+
+
+def _groups(user: int) -> list[int]:
+    try:
+        entry = pwd.getpwuid(user)
+    except KeyError:  # a user that exists only while the service runs
+        return []
+    return os.getgrouplist(entry.pw_name, entry.pw_gid)
+
+
+def _may_read(status: os.stat_result, user: int, groups: set[int]) -> bool:
+    needed = stat.S_IRUSR if status.st_uid == user else stat.S_IRGRP if status.st_gid in groups else stat.S_IROTH
+    return bool(status.st_mode & needed)
 
 
 def secret_file(path: Path, content: str) -> Iterator[Finding]:

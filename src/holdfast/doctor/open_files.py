@@ -11,8 +11,8 @@ from holdfast.doctor.finding import Finding, advice, problem
 from holdfast.listening import BACKLOG
 from holdfast.peers.limits import ProcessConnections
 
-#: the limit that a service for strangers should have
-_USUAL = 65_536
+#: the limit that a service for strangers should have, and the one that every system gives to each process
+_USUAL, _LEAST = 65_536, 1_024
 _SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
 
@@ -32,7 +32,8 @@ def open_files(config: Config) -> Iterator[Finding]:
             f"{remedy}, or lower max_connections",
         )
     elif hard < _USUAL and None in wanted:
-        yield advice("open files", f"{hard:,} suffice for {most:,} connections", remedy)
+        weigh = problem if hard < _LEAST else advice
+        yield weigh("open files", f"{hard:,} allow no more connections than {most:,}", remedy)
 
 
 def backlog(_config: Config, somaxconn: Path = _SOMAXCONN) -> Iterator[Finding]:

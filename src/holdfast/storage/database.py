@@ -79,6 +79,10 @@ class Database(ABC):
     def check_present(self) -> None:
         """Prove that the database exists. Creates and changes nothing. Raises :class:`StoreUnusable`."""
 
+    @abstractmethod
+    def inspect(self) -> None:
+        """Make the checks of :meth:`check` that create and change nothing. Raises :class:`StoreUnusable`."""
+
     def check_readable(self) -> None:  # noqa: B027 - Postgres checks itself
         """Prove that the tables that a start reads can be read. Raises :class:`StoreDamaged`."""
 

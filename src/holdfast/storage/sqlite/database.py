@@ -206,6 +206,14 @@ class SQLiteDatabase(Database):
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.execute("ROLLBACK")
 
+    def inspect(self) -> None:
+        """Prove that the file is there, belongs to this broker's user, and has no known damage."""
+        self.check_present()
+        self._check_for_known_damage()
+        for path in (self.path, self.path.parent):
+            if not os.access(path, os.R_OK | os.W_OK):
+                raise StoreUnusable(f"{path}: cannot be written; it must belong to the broker's user")
+
     def check_readable(self) -> None:
         """Prove that the short tables and both ends of the long tables can be read.
 

@@ -35,6 +35,19 @@ def load_all(config: Config, now: float) -> Mapping[str, Loaded]:
     return loaded
 
 
+def check_files(config: Config, now: float) -> None:
+    """Judge the files of all listeners with TLS. Raises ConfigError, also for what a broker starts with: expired
+    certificates, and keys that others can read.
+    """
+    problems = [
+        config.source.problem((*table_of(name), *problem.option.split(".")), problem.message)
+        for name, loaded in load_all(config, now).items()
+        for problem in (*loaded.contexts.warnings, *loaded.contexts.expired(now))
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
 def _tables(config: Config) -> Iterator[tuple[str, TLSConfig, bytes]]:
     """Yield the name of each listener with TLS, its options, and the protocol inside."""
     for name, listener in config.listeners.items():

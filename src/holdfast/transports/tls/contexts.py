@@ -48,6 +48,14 @@ class Contexts:
     keys: tuple[CertifiedKey, ...]
     warnings: tuple[Problem, ...]
 
+    def expired(self, now: float) -> list[Problem]:
+        """Return a problem for each certificate that has expired. ``now`` is in seconds since the epoch."""
+        return [
+            Problem(key.pair.option("certificate"), f"{key.pair.certificate} has expired: clients refuse it")
+            for key in self.keys
+            if key.days_left(now) <= 0
+        ]
+
     def connection(self) -> SSL.Connection:
         """Return a new connection that waits for the handshake of a client."""
         connection = SSL.Connection(self.names.default)

@@ -102,13 +102,13 @@ class ListenerTLS:
         self.warn_of_ends()
 
     def warn_of_ends(self) -> None:
-        """Warn of certificates that expire soon."""
+        """Warn of certificates that expire soon, or have expired."""
         for key in self.loaded.contexts.keys:
             days = key.days_left(self._now())
             if 0 < days <= WARNING_DAYS:
                 self._warn(key.pair.option("certificate"), f"{key.pair.certificate} expires in {days:.0f} days")
-            elif days <= 0:
-                self._warn(key.pair.option("certificate"), f"{key.pair.certificate} has expired: clients refuse it")
+        for problem in self.loaded.contexts.expired(self._now()):
+            self._warn(problem.option, problem.message)
 
     def _warn(self, option: str, message: str) -> None:
         self._log.warn(
