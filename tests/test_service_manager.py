@@ -89,6 +89,17 @@ def test_a_reload_ends_with_ready_and_goes_on_feeding(manager: tuple[str, socket
     assert len(writer) == 1
 
 
+def test_a_broker_that_waits_says_why_and_gets_more_time(manager: tuple[str, socket.socket], clock: Clock) -> None:
+    path, receiver = manager
+    service = made({"NOTIFY_SOCKET": path}, clock, [])
+    service.waiting("no server\nanswers")
+    assert receiver.recv(4096) == b"EXTEND_TIMEOUT_USEC=120000000\nSTATUS=waiting: no server answers"
+    service.ready("listener lan: no address")
+    assert receiver.recv(4096) == b"READY=1\nSTATUS=clients can connect; waiting: listener lan: no address"
+    service.ready()
+    assert receiver.recv(4096) == b"READY=1\nSTATUS=clients can connect"
+
+
 @pytest.mark.parametrize(
     "watchdog",
     [{}, {"WATCHDOG_USEC": "none"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],

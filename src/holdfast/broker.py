@@ -1,4 +1,8 @@
-"""The root service: starts and stops the parts of the broker in order, and reports this to the operator."""
+"""The root service: starts and stops the parts of the broker in order, and reports this to the operator.
+
+What is *wrong* ends the start: a port in use, a refused password. What is only *late*, as after a power cut, is waited
+for: the server of the database, and the address of a listener.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +10,41 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from twisted.application.service import IService, Service
-from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
+from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, succeed
 from twisted.logger import FileLogObserver, ILogObserver, Logger
 
 from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.config import ConfigError
 from holdfast.listening import CannotListen, Listening
-from holdfast.process import complain, on_terminal
+from holdfast.process import complain, end_with_failure, on_terminal
 from holdfast.protocol import OpenConnections
 from holdfast.reloading.reloads import Reloads
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.service_manager import ServiceManager
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.errors import StoreLate, StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 
 #: seconds that clients have to receive their last packets when the broker stops
 DRAIN_TIME = 2.0
+#: seconds between two tries to open what is late
+RETRY = 2.0
+
+_WRONG = (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable)
 
 
 class Store(Protocol):
     """The methods of the durable store that the root service calls."""
 
     def open(self) -> None:
-        """Open the store. Raises StoreUnusable."""
+        """Open the store. Raises StoreUnusable, and StoreLate if its server is not up yet."""
+
+    def reach(self) -> Deferred[None]:
+        """Try in a thread whether the server can be reached. Fails as :meth:`open` does."""
 
     def close(self) -> Deferred[None]:
         """Commit pending changes, and close."""
@@ -41,8 +53,15 @@ class Store(Protocol):
 class AdminListener(Protocol):
     """The listener of the API."""
 
-    def open(self) -> list[str]:
-        """Begin to listen; return where the API is. Raises CannotListen."""
+    @property
+    def late(self) -> list[str]:
+        """Why it is not open, if it waits for its address."""
+
+    def open(self, wait: bool = False) -> list[str]:
+        """Begin to listen; return where the API is. Raises CannotListen. With ``wait``, it may be late."""
+
+    def open_late(self) -> list[str]:
+        """Try again to listen if it is late; return where the API is, or nothing."""
 
     def close(self) -> list[Deferred[None]]:
         """Stop listening, and abort all calls."""
@@ -51,9 +70,10 @@ class AdminListener(Protocol):
 class BrokerService(Service):
     """Starts and stops the broker.
 
-    Start: lock the data directory, read the bans, open the store, restore Sessions, open the listeners, the control
-    socket and the listener of the API. A problem in any of these steps ends the process with status 1 and one message
-    on stderr, before the reactor runs.
+    Start: lock the data directory, read the bans, open the control socket and the store, restore Sessions, open the
+    listeners and the listener of the API. A problem in any of these steps ends the process with status 1 and one
+    message on stderr, before the reactor runs. If it ``waits``, it tries again what is late, while the reactor runs:
+    without the database it opens no listener, and without the address of one listener it opens the others.
 
     Stop: close the listeners and the control socket, disconnect clients, flush the writer, close the store.
     """
@@ -88,6 +108,7 @@ class BrokerService(Service):
         service_manager: ServiceManager,
         authentication: IService,
         monitoring: IService | None = None,
+        waits: bool = True,
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -117,6 +138,13 @@ class BrokerService(Service):
         #: where the log goes; None leaves that to twistd
         self.log_observer: FileLogObserver | None = None
         self._lines: list[str] = []
+        self._waits = waits
+        self._is_open = False  # the store is open, and the Sessions are restored
+        self._has_started = False  # the parts run
+        self._is_ready = False
+        self._store_late = ""
+        self._told_late: set[str] = set()
+        self._trying = PeriodicJob(self._try_again, name="opening what is late", interval=RETRY, clock=reactor)
         self._stopping = False
 
     def setServiceParent(self, parent: Any) -> None:
@@ -130,18 +158,27 @@ class BrokerService(Service):
         """Whether the broker has begun to stop."""
         return self._stopping
 
+    @property
+    def late_database(self) -> str | None:
+        """Why the database cannot be reached, None if the broker does not wait for it."""
+        return None if self._is_open else self._store_late
+
+    def reload(self, by: str) -> Deferred[Any]:
+        """Reload the configuration as :meth:`Reloads.reload` does, but nothing before the store is open."""
+        if self._is_open:
+            return self.reloads.reload(by)
+        self._log.warn("{by}: nothing is reloaded while the broker waits for its database; restart it", by=by)
+        return succeed(None)
+
     def privilegedStartService(self) -> None:
         """Lock the directory, open the store and the listeners, or end the process with status 1."""
         try:
             self._lock.acquire()
             self._load_bans()
             self._open_audit()
-            self._store.open()
-            self._registry.restore(self._limits_of)
-            self._lines = [f"listening {line}" for line in self._listening.open()]
             self._control.open()
-            self._lines += [f"admin {line}" for line in self._admin.open()]
-        except (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
+            self._open()
+        except _WRONG as error:
             complain(str(error))
             self._lock.release()  # the store has nothing to commit, and closes with the process
             raise SystemExit(1) from None
@@ -153,6 +190,14 @@ class BrokerService(Service):
     def startService(self) -> None:
         """Start the services, and announce that the broker is ready once the reactor runs."""
         Service.startService(self)
+        if self._is_open:
+            self._start_parts()
+        self._reactor.callWhenRunning(self._tell)
+        if self._late:
+            self._trying.start(RETRY)
+
+    def _start_parts(self) -> None:
+        self._has_started = True
         self._retained.startService()
         self._history.startService()
         self._sys_topics.startService()
@@ -163,7 +208,6 @@ class BrokerService(Service):
         self._authentication.startService()
         if self._monitoring is not None:
             self._monitoring.startService()
-        self._reactor.callWhenRunning(self._ready)
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
@@ -171,9 +215,26 @@ class BrokerService(Service):
         if self._stopping or not self.running:
             return
         self._stopping = True
+        self._trying.stop()
         self._service_manager.stopping()
         self.reloads.stop()
         Service.stopService(self)
+        closing = [self._control.close(), *self._admin.close(), *self._listening.close()]
+        if self._has_started:
+            yield self._stop_parts()
+        yield DeferredList(closing)
+        yield self._connections.all_closed(DRAIN_TIME)
+        if self._has_started:
+            self._retained.stopService()
+            self._history.stopService()
+        self._close_audit()
+        yield self._store.close()
+        self._service_manager.close()
+        self._lock.release()
+        self._log.info("everything accepted is stored; stopped")
+
+    @inlineCallbacks
+    def _stop_parts(self) -> Generator[Deferred[Any], Any, None]:
         if self._monitoring is not None:
             self._monitoring.stopService()
         self._sys_topics.stopService()
@@ -182,25 +243,75 @@ class BrokerService(Service):
         if self._memory is not None:
             self._memory.stopService()
         self._stop_jobs()
-        closing = [self._control.close(), *self._admin.close(), *self._listening.close()]
         yield self._registry.shut_down()
         yield self._authentication.stopService()
-        yield DeferredList(closing)
-        yield self._connections.all_closed(DRAIN_TIME)
-        self._retained.stopService()
-        self._history.stopService()
-        self._close_audit()
-        yield self._store.close()
-        self._service_manager.close()
-        self._lock.release()
-        self._log.info("everything accepted is stored; stopped")
 
-    def _ready(self) -> None:
-        for line in self._lines:
+    @property
+    def _late(self) -> list[str]:
+        """What the broker waits for."""
+        return [*self._listening.late, *self._admin.late] if self._is_open else [self._store_late]
+
+    def _open(self) -> bool:
+        """Open the store, then the listeners; return False if the store is late. Raises one of ``_WRONG``."""
+        try:
+            self._store.open()
+        except StoreLate as late:
+            if not self._waits:
+                raise
+            self._store_late = str(late)
+            return False
+        self._registry.restore(self._limits_of)
+        self._is_open = True
+        self._lines = [f"listening {line}" for line in self._listening.open(self._waits)]
+        self._lines += [f"admin {line}" for line in self._admin.open(self._waits)]
+        return True
+
+    @inlineCallbacks
+    def _try_again(self) -> Generator[Deferred[None], None, None]:
+        if self._is_open:
+            self._lines += [f"listening {line}" for line in self._listening.open_late()]
+            self._lines += [f"admin {line}" for line in self._admin.open_late()]
+        else:
+            try:
+                yield self._store.reach()
+                if self._stopping:
+                    return
+                if self._open():
+                    self._start_parts()
+            except StoreLate as late:
+                self._store_late = str(late)
+            except _WRONG as error:
+                complain(str(error))
+                end_with_failure(self._reactor)
+                return
+        if not self._stopping:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the operator and the service manager what is open, and what the broker waits for."""
+        late, subject = self._late, "listeners" if self._is_open else "database"
+        if late and subject not in self._told_late:
+            self._told_late.add(subject)
+            self._log.warn(
+                "the broker waits, and tries again every {retry:g} s: {late}", retry=RETRY, late="; ".join(late)
+            )
+        lines, self._lines = self._lines, []
+        for line in lines:
             self._announce(line)
+        if not self._is_open or (self._listening.late and not self._listening.open_names):
+            self._service_manager.waiting("; ".join(late))
+        elif lines or not self._is_ready:
+            self._ready("; ".join(late))
+        if not late:
+            self._trying.stop()
+
+    def _ready(self, late: str) -> None:
+        self._service_manager.ready(late)
+        if self._is_ready:
+            return
+        self._is_ready = True
         link = self._dashboard_link() if on_terminal() else None
         if link is not None:  # only on a terminal: a file or a journal would keep it
             self._announce(f"dashboard {link}")
         self._announce("ready")
-        self._service_manager.ready()
         self._log.info("{description}", description=self._description)

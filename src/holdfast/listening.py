@@ -1,8 +1,14 @@
-"""Listeners: Twisted endpoints that the broker opens at its start. If one port is in use, the broker does not start."""
+"""Listeners: Twisted endpoints that the broker opens at its start. If one port is in use, the broker does not start.
+
+A listener whose address this machine does not have yet can wait for it: after a power cut, a network may come up later
+than the broker.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
+from errno import EADDRNOTAVAIL
 from pathlib import Path
 
 from attrs import frozen
@@ -31,6 +37,10 @@ class CannotListen(Exception):
     """A listener could not be opened; the text names it and the reason."""
 
 
+class AddressMissing(CannotListen):
+    """A listener could not be opened, because this machine does not have its address, or does not know its name."""
+
+
 @frozen
 class Listener:
     """A listener: its name, its endpoint as configured, the Twisted endpoint to open, and the protocols' factory.
@@ -55,24 +65,39 @@ class Listening:
         self._listeners = listeners
         self._somaxconn = somaxconn
         self._ports: dict[str, IListeningPort] = {}
+        self._late: dict[str, tuple[Listener, str]] = {}
 
     @property
     def open_names(self) -> list[str]:
         """The names of the open listeners."""
         return [name for name, port in self._ports.items() if getattr(port, "connected", True)]
 
-    def open(self) -> list[str]:
-        """Open all listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then closes all."""
-        lines = self.add(self._listeners)
+    @property
+    def late(self) -> list[str]:
+        """For each listener that waits for its address, why it is not open."""
+        return [reason for _, reason in self._late.values()]
+
+    def open(self, wait: bool = False) -> list[str]:
+        """Open all listeners, as :meth:`add` does."""
+        lines = self.add(self._listeners, wait)
         self._warn_of_short_backlog()
         return lines
 
-    def add(self, listeners: Sequence[Listener]) -> list[str]:
-        """Open more listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then opens none."""
+    def add(self, listeners: Sequence[Listener], wait: bool = False) -> list[str]:
+        """Open more listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then opens none.
+
+        With ``wait``, a listener whose address is missing is left to :meth:`open_late`.
+        """
         lines: list[str] = []
         try:
             for listener in listeners:
-                port = self._open(listener)
+                try:
+                    port = self._open(listener)
+                except AddressMissing as missing:
+                    if not wait:
+                        raise
+                    self._late[listener.name] = listener, str(missing)
+                    continue
                 if isinstance(port, Port):
                     accept_in_portions(port)
                     let_wait(port)
@@ -81,14 +106,32 @@ class Listening:
                 self._ports[listener.name] = port
                 lines.append(f"{listener.name} {address_text(port)}")
         except CannotListen:
-            self.remove([listener.name for listener in listeners[: len(lines)]])
+            self.remove([listener.name for listener in listeners])
             raise
+        return lines
+
+    def open_late(self) -> list[str]:
+        """Try the late listeners again; return ``NAME ADDRESS`` of each that is open now.
+
+        One that cannot be opened for another reason stays late: clients of the other listeners are served meanwhile.
+        """
+        lines: list[str] = []
+        for listener, reason in list(self._late.values()):
+            try:
+                lines += self.add([listener])
+            except CannotListen as error:
+                if str(error) != reason:
+                    self._log.error("{error}; the broker tries again", error=error)
+                self._late[listener.name] = listener, str(error)
+            else:
+                self._late.pop(listener.name, None)
         return lines
 
     def remove(self, names: Sequence[str]) -> list[Deferred[None]]:
         """Stop accepting at these listeners; each Deferred fires when its port is closed."""
         closing = []
         for name in names:
+            self._late.pop(name, None)
             port = self._ports.pop(name, None)
             stopping = None if port is None else port.stopListening()
             if isinstance(stopping, Deferred):
@@ -97,7 +140,7 @@ class Listening:
 
     def close(self) -> list[Deferred[None]]:
         """Stop accepting; each Deferred fires when its port is closed."""
-        return self.remove(list(self._ports))
+        return self.remove([*self._ports, *self._late])
 
     def _warn_of_short_backlog(self) -> None:
         try:
@@ -127,12 +170,16 @@ class Listening:
         if opened:
             return opened[0]
         reason: object = "the endpoint did not open at once"
+        missing = False
         if failed:
             problem = failed[0].value
             reason = problem
             if isinstance(problem, CannotListenError):
-                reason = getattr(problem.socketError, "strerror", None) or problem
-        raise CannotListen(f"listener {listener.name}: cannot listen on {listener.endpoint}: {reason}")
+                cause = problem.socketError
+                reason = getattr(cause, "strerror", None) or problem
+                missing = isinstance(cause, socket.gaierror) or getattr(cause, "errno", None) == EADDRNOTAVAIL
+        kind = AddressMissing if missing else CannotListen
+        raise kind(f"listener {listener.name}: cannot listen on {listener.endpoint}: {reason}")
 
 
 def accept_in_portions(port: Port) -> None:

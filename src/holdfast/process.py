@@ -5,13 +5,14 @@ Only ``twistd holdfast`` and ``holdfast run`` apply these. Tests, commands and j
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.selectreactor import SelectReactor
 from twisted.logger import Logger
@@ -122,6 +123,19 @@ def end_on_signals(reactor: Any) -> None:
 def _stop(reactor: Any, name: str) -> None:
     _log.info("{signal}: the broker stops, and stores first what it has accepted", signal=name)
     reactor.stop()
+
+
+def end_with_failure(reactor: Any) -> None:
+    """Stop the reactor, and end the process with status 1. Twistd itself knows only the status 0 for this."""
+    atexit.register(_exit)
+    reactor.stop()
+
+
+def _exit() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(1)
 
 
 def explain_keys(reactor: Any) -> None:

@@ -22,6 +22,8 @@ from holdfast.scheduling.periodic import PeriodicJob
 _SOCKET = "NOTIFY_SOCKET"
 _INTERVAL = "WATCHDOG_USEC"
 _WATCHED = "WATCHDOG_PID"
+#: microseconds within which the service manager hears again of a broker that waits
+_PATIENCE = 120_000_000
 
 
 class ServiceManager:
@@ -56,9 +58,13 @@ class ServiceManager:
         seconds = int(interval) / 1_000_000 if watched and interval.isascii() and interval.isdigit() else 0
         return cls(environment.get(_SOCKET, ""), seconds or None, clock, ask_writer)
 
-    def ready(self) -> None:
-        """Tell that clients can connect; from now on, feed the watchdog."""
-        self._tell("READY=1\nSTATUS=clients can connect")
+    def waiting(self, reason: str) -> None:
+        """Tell why clients cannot connect yet, and that the start may take longer. Repeat it within two minutes."""
+        self._tell(f"EXTEND_TIMEOUT_USEC={_PATIENCE}\nSTATUS=waiting: {' '.join(reason.split())}")
+
+    def ready(self, late: str = "") -> None:
+        """Tell that clients can connect, and which listeners are ``late``; from now on, feed the watchdog."""
+        self._tell("READY=1\nSTATUS=clients can connect" + (f"; waiting: {' '.join(late.split())}" if late else ""))
         if self._watchdog is not None and not self._is_watched:
             self._is_watched = True
             self._watchdog.start()

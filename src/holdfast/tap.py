@@ -33,7 +33,10 @@ class Options(usage.Options):
         ],
         ["admin", None, None, "The Twisted endpoint of the API, '' for none; overrides admin.endpoint."],
     ]
-    optFlags = [["allow-anonymous", None, "Let everyone connect, also from other machines."]]
+    optFlags = [
+        ["allow-anonymous", None, "Let everyone connect, also from other machines."],
+        ["no-wait", None, "End with status 1 if the database or an address is not there yet, instead of waiting."],
+    ]
     config: Config
     #: the options of twistd
     parent: usage.Options | None = None
@@ -128,7 +131,7 @@ def makeService(options: Options) -> IService:
     from holdfast.scheduling.patient_poller import be_patient
 
     tune_interpreter(reactor)
-    go_on_after_hangup(reactor, lambda signal: broker.reloads.reload(signal).addErrback(_is_logged))
+    go_on_after_hangup(reactor, lambda signal: broker.reload(signal).addErrback(_is_logged))
     clock = give_steady_clock(reactor)
     be_patient(reactor)
     reactor.callWhenRunning(FreedMemory(reactor).start)
@@ -143,6 +146,7 @@ def makeService(options: Options) -> IService:
             open_files=open_files,
             environment=os.environ,
             read=options.read,
+            waits=not options["no-wait"],
         )
     except ConfigError as error:
         _end(error)

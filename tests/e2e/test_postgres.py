@@ -126,7 +126,7 @@ def test_an_outage_of_the_server_delays_but_loses_nothing(
 def test_an_unreachable_server_is_reported_at_start(broker_in: Callable[..., BrokerProcess], url: str) -> None:
     """The exit status is 1, and one message shows no password."""
     wrong = url.replace("postgres:", "postgres:secret").replace("host=", "host=/nowhere")
-    broker = broker_in("--storage", wrong)
+    broker = broker_in("--no-wait", "--storage", wrong)
     broker.launch()
     status, errors = broker.wait()
     assert status == 1

@@ -17,12 +17,14 @@ def ping(config: Path | None, data_dir: str | None, storage: str | None) -> None
     """Tell whether the broker answers.
 
     The command calls the control socket of the broker with these options. The exit status is 0 if the broker answers,
-    and 1 if not.
+    and 1 if not, or if it waits for its database.
     """
     from holdfast.access.client import BrokerClient
 
     settings = load_config(config, data_dir, storage)
-    if not BrokerClient(settings).answers():
+    broker = BrokerClient(settings)
+    if not broker.answers():
         say(f"holdfast: no broker answers for {settings.data_dir}")
         raise SystemExit(ExitStatus.FAILED)
-    show("the broker answers")
+    closed = broker.closed_listeners()
+    show("the broker answers" + (f"; these listeners do not listen yet: {', '.join(closed)}" if closed else ""))

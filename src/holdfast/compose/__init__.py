@@ -23,7 +23,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from holdfast.admin.broker.reload import ReloadAPI
 from holdfast.admin.broker.tracing import TraceAPI
-from holdfast.admin.http.control import ControlSocket
+from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite, longest_body
 from holdfast.admin.http.static import StaticFiles
 from holdfast.admin.jobs.calls import JobCalls
@@ -226,12 +226,14 @@ def compose_broker(
     open_files: int | None = None,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
     read: Callable[..., Config] | None = None,
+    waits: bool = True,
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
     ``read`` returns the configuration as it is at a reload, or with another file; raises ConfigError. ``open_files``
     limits the files and connections that the process may have open; None is no limit. The ``environment`` may name the
-    service manager, and have secrets that the configuration names.
+    service manager, and have secrets that the configuration names. If the broker ``waits``, a database or an address
+    that is late does not end its start.
     """
     files = file_states(config, environment)
     pressure = Pressure(reactor)
@@ -417,7 +419,15 @@ def compose_broker(
         reloads=reloads,
         memory=sessions.memory,
         stop_jobs=jobs.stop,
-        control=ControlSocket(reactor, config.data_dir, APISite(table.answer, table.longest_body, reactor)),
+        control=ControlSocket(
+            reactor,
+            config.data_dir,
+            APISite(
+                when_open(table.answer, lambda: None if broker is None else broker.late_database),
+                table.longest_body,
+                reactor,
+            ),
+        ),
         admin=admin,
         dashboard_link=callers.logins.new_link,
         description=(
@@ -428,6 +438,7 @@ def compose_broker(
         service_manager=service_manager,
         authentication=authentication.services,
         monitoring=monitoring.services,
+        waits=waits,
     )
     return broker
 

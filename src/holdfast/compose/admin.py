@@ -65,17 +65,23 @@ class AdminListener:
         """The address of the dashboard, None if it is off."""
         return self._present_url
 
-    def open(self) -> list[str]:
+    @property
+    def late(self) -> list[str]:
+        """Why it does not listen yet, if it waits for its address."""
+        return self._listening.late
+
+    def open(self, wait: bool = False) -> list[str]:
         """Begin to listen; return ``URL`` of the API, or nothing. Raises CannotListen.
 
-        If the endpoint is the default one, and another program has its port, the broker runs without the API.
+        If the endpoint is the default one, and another program has its port, the broker runs without the API. With
+        ``wait``, :meth:`open_late` opens it when this machine has its address.
         """
         endpoint = self._config.server_endpoint
         if endpoint is None:
             return []
         listener = Listener(NAME, self._config.endpoint, endpoint.unproxied(BACKLOG), self._factory)
         try:
-            lines = self._listening.add([listener])
+            return self._opened(self._listening.add([listener], wait))
         except CannotListen as error:
             if not self._config.is_default_endpoint:
                 raise CannotListen(f'{error}; name another endpoint in admin.endpoint, or none: ""') from None
@@ -84,9 +90,16 @@ class AdminListener:
                 ' ""', error=error,
             )  # fmt: skip
             return []
-        (line,) = lines
-        self._present_url = self._url(line.partition(" ")[2])
-        return [self._present_url]
+
+    def open_late(self) -> list[str]:
+        """Try again if it is late; return ``URL`` of the API, or nothing."""
+        return self._opened(self._listening.open_late())
+
+    def _opened(self, lines: list[str]) -> list[str]:
+        """Note where it listens: no line, or one."""
+        urls = [self._url(line.partition(" ")[2]) for line in lines]
+        self._present_url = urls[0] if urls else self._present_url
+        return urls
 
     def close(self) -> list[Deferred[None]]:
         """Stop listening, and abort all calls."""

@@ -7,6 +7,10 @@ class StoreUnusable(Exception):
     """The database cannot be used. The message tells the operator the reason and the remedy."""
 
 
+class StoreLate(StoreUnusable):
+    """The server of the database is not up yet, or not known yet: nothing answers, or it starts. Waiting helps."""
+
+
 class StoreDamaged(StoreUnusable):
     """The contents of the database are damaged. ``reason`` says how; the message also tells the broker's remedies."""
 

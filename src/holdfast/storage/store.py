@@ -180,8 +180,25 @@ class DurableStore:
         if self.parts is not None:
             user(self.parts)
 
+    def reach(self) -> Deferred[None]:
+        """Try in a thread whether the database can be reached, so that :meth:`open` does not wait for its server.
+
+        Fails with :class:`StoreUnusable`, and with StoreLate if that may change by itself.
+        """
+        answer: Deferred[None] = Deferred()
+        reached = database_at(self._url, self._durability).check_present
+
+        def done(found: BaseException | None) -> None:
+            answer.callback(None) if found is None else answer.errback(found)
+
+        self._executor.call(reached, done)
+        return answer
+
     def open(self) -> None:
-        """Open the database; build the schema of an empty one. Raises :class:`StoreUnusable`."""
+        """Open the database; build the schema of an empty one. Raises :class:`StoreUnusable`.
+
+        It is a StoreLate if the database's server is not up yet, or not known yet.
+        """
         try:
             self._open()
         except StoreDamaged as damage:

@@ -1,9 +1,13 @@
-"""The control socket: serves the API to the user of the data directory only."""
+"""The control socket: serves the API to the user of the data directory only.
+
+It opens before the database, so that commands can ask what the broker waits for.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,21 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
 from holdfast.admin.address import SOCKET_NAME, SocketAddress
-from holdfast.admin.http.site import APISite
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import unavailable
+from holdfast.admin.http.site import Answering, APISite
+
+
+def when_open(answering: Answering, late_database: Callable[[], str | None]) -> Answering:
+    """Refuse all calls with status 503 while the broker waits for its database, and say why it waits."""
+
+    def answer(call: Call) -> Deferred[Answer]:
+        late = late_database()
+        if late is None:
+            return answering(call)
+        return succeed(unavailable(f"the broker waits for its database: {late}").answer())
+
+    return answer
 
 
 class ControlUnusable(Exception):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -18,7 +20,7 @@ from sqlalchemy.engine import URL
 
 from holdfast.storage.database import Database, Durability, engine_over, first_line
 from holdfast.storage.driver import Connection
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.errors import StoreLate, StoreUnusable
 from holdfast.storage.postgres.arrays import ARRAYS, Array
 from holdfast.storage.postgres.locks import LIVING_NODES, LOCKS
 from holdfast.storage.url import shown
@@ -50,6 +52,10 @@ _SETTINGS = "SELECT " + ", ".join(
 _LOCK_TIMEOUT = 5_000
 #: How long to wait for a schema, or a table in it, that another session has locked (milliseconds).
 _SCHEMA_LOCK_TIMEOUT = 30_000
+#: a server that stops, has crashed, or starts
+_STARTING = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
+#: the version of the protocol, 3.0
+_PROTOCOL = 3 << 16
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, StorageFailure)
 
 
@@ -183,6 +189,8 @@ class PostgresDatabase(Database):
             return {"invalid indexes": [str(row[0]) for row in rows]}
 
     def _explained(self, error: BaseException) -> StoreUnusable:
+        if self._is_late(error):
+            return StoreLate(f"{self.location}: cannot be reached ({first_line(error)})")
         if isinstance(error, errors.LockNotAvailable):
             return StoreUnusable(
                 f"{self.location}: another session has locked its schema for {_SCHEMA_LOCK_TIMEOUT / 1000:g} seconds "
@@ -204,9 +212,21 @@ class PostgresDatabase(Database):
         except StorageFailure as failure:
             raise StoreUnusable(str(failure)) from failure
         except psycopg.Error as error:
-            raise StoreUnusable(
+            kind = StoreLate if self._is_late(error) else StoreUnusable
+            raise kind(
                 f"{self.location}: cannot be reached ({first_line(error)}); start the server or correct storage.url"
             ) from error
+
+    def _is_late(self, error: BaseException) -> bool:
+        """Tell whether the server is not up yet: nothing answers, its name is not known, or it starts.
+
+        The driver does not tell the SQLSTATE of a refused connection, and the server translates the text.
+        """
+        if isinstance(error, (*_STARTING, errors.ConnectionTimeout)):
+            return True
+        if not isinstance(error, psycopg.OperationalError) or error.sqlstate is not None:
+            return False
+        return error.pgconn is None or _is_starting(error.pgconn)  # None: the driver found no address for the name
 
     def is_away(self, error: BaseException) -> bool:
         """Tell whether the server cannot be reached, stops, starts, refuses connections, or has become read-only.
@@ -232,6 +252,10 @@ class PostgresDatabase(Database):
             self._check(connection)
         finally:
             connection.close()
+
+    def inspect(self) -> None:
+        """Make all checks: they change nothing."""
+        self.check()
 
     def _check(self, connection: psycopg.Connection[Any]) -> None:
         version = connection.info.server_version // 10_000
@@ -285,3 +309,26 @@ class PostgresDatabase(Database):
             **{name: value for name, value in self._url.query.items() if isinstance(value, str)},
             "client_encoding": "utf8",  # not a parameter of the URL: statements rely on it
         }
+
+
+def _is_starting(tried: pq.abc.PGconn) -> bool:
+    """Tell whether nothing answers where a connection was tried, or a server that starts (57P03).
+
+    It begins a session as the protocol's StartupMessage does, without TLS, so that a server which demands TLS answers
+    too. (``PQping`` of libpq would do the same, but its binding stops all threads meanwhile.)
+    """
+    host, port = (tried.hostaddr or tried.host).decode(), tried.port.decode()
+    path = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None
+    family = socket.AF_UNIX if path is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
+    names = b"user\0%s\0database\0%s\0\0" % (tried.user, tried.db)
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(_CONNECT_TIMEOUT)
+            probe.connect((host, int(port)) if path is None else path)
+            probe.sendall(struct.pack("!II", 8 + len(names), _PROTOCOL) + names)
+            answer = probe.recv(4096)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return not answer or (answer.startswith(b"E") and b"\0C57P03\0" in answer)
