@@ -218,7 +218,7 @@ class StoreContract:
             found: dict[str, tuple[str | None, ...]] = {}
             for piece in pieces:
                 names = topics_of(piece, wanted.protocol_version)
-                found.update(zip(names, map(tuple, piece.publishers), strict=True))
+                found.update(zip(names, (tuple(one) for one in piece.publishers if one is not None), strict=True))
                 if piece.count > 1:
                     first, rest = cut(piece, 1, wanted.protocol_version)
                     assert [*first.publishers, *rest.publishers] == list(piece.publishers)

@@ -26,7 +26,7 @@ from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-from tests.authorizers import Permissions
+from tests.authorizers import Listed, Permissions
 from tests.doubles import Client, MemoryBroker
 from tests.sessions.places import place
 from tests.sessions.replays.test_markers import KEPT, TAKES_PART, publishes, subscribe
@@ -290,3 +290,36 @@ def test_time_that_is_lost_meanwhile_ends_the_replay(tmp_path: Path) -> None:
     client = broker.client("c", 5, clean=False, properties=KEPT)
     found = state(client, publishes(client.backlog))
     assert json.loads(found["my/end"])["why"] == "no history"
+
+
+def test_messages_of_publishers_that_may_not_retain_them_any_more_are_withheld_from_the_past_too(
+    tmp_path: Path,
+) -> None:
+    """As from all other subscribers. A change that clears a topic comes, and so does all once it is allowed again."""
+    rules = Listed({}, {})
+    broker = RememberingBroker(tmp_path / "db", authorizer=rules, checks_sources=True)
+    broker.advance(1)
+    begun = broker.now()
+    broker.advance(1)
+    for name in ("bob", "eve"):
+        publisher = broker.client(name, username=name)
+        publisher.publish(f"t/{name}", b"first", 1, True)
+        publisher.publish(f"u/{name}", b"second", 1, True)
+        publisher.publish(f"t/{name}", b"", 1, True)
+        broker.advance(1)
+
+    def past(filters: str, version: int = 5) -> list[tuple[str, bytes]]:
+        _, *came = subscribe(broker.client("reader", version), filters, qos=0)
+        return [(packet.topic.split("/", 3)[3], packet.payload) for packet in publishes(came)]
+
+    now, everything = "$history/at/-0s/#", f"$history/changes/{begun}/-0s/#"
+    assert broker.retained.sources is not None
+    rules.change({}, {"bob": ["t/#"], "eve": []})
+    for version in (4, 5):
+        broker.retained.sources.withheld = 0
+        assert past(now, version) == []
+        assert past(everything, version) == [("-0s/t/bob", b"first"), ("-0s/t/bob", b""), ("-0s/t/eve", b"")]
+        assert broker.retained.sources.withheld == 2 + 3
+    broker.retained.sources.change(enabled=False, guests=False)
+    assert past(now) == [("u/bob", b"second"), ("u/eve", b"second")]
+    assert len(past(everything)) == 6

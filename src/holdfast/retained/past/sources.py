@@ -18,13 +18,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.extensions.past import PastFilter
+from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.past.fair_reads import FairReads
 from holdfast.retained.past.pages import IPages, Page, PastMessage
 from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.slices import divide
-from holdfast.retained.store.values import Batch, Selection, Slice
+from holdfast.retained.store.values import Batch, Publisher, Selection, Slice
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import CommitTicket
 from holdfast.topics import EVERY_TOPIC
@@ -40,7 +41,7 @@ class PastSource:
 
     shared = False
     reads_ahead = False
-    judged = False
+    surveyed = False
     tells_clears = False
 
     def __init__(
@@ -119,9 +120,17 @@ def _batch(page: Page, prefix: str, selection: Selection, slice_rows: int, detai
         return Batch((), page.after, page.done, behind)
     qos, expires_at = (bytes([message.qos for message in kept]), (0,) * len(kept)) if detailed else (b"", ())
     cursors = [message.after for message in kept]
-    found = Slice(cursors[-1], len(kept), b"".join(packets), qos, expires_at, left_out=left_out, cursors=cursors)
+    publishers = [_publisher(message.event) for message in kept] if selection.publishers else ()
+    found = Slice(
+        cursors[-1], len(kept), b"".join(packets), qos, expires_at,
+        left_out=left_out, publishers=publishers, cursors=cursors,
+    )  # fmt: skip
     slices = divide(found, slice_rows, selection.protocol_version) if len(kept) > slice_rows else [found]
     return Batch(slices, page.after, page.done, behind)
+
+
+def _publisher(event: HistoryEvent) -> Publisher | None:
+    return (event.username, event.client_id) if event.payload else None
 
 
 def _packet(topic: str, message: PastMessage, selection: Selection) -> bytes:

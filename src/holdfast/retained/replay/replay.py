@@ -386,6 +386,8 @@ class Replay:
         """Return how far the next read may go, and whether it has to look at the publishers."""
         if self._sources is None:
             return CLEAR
+        if not self._store.surveyed:
+            return self._sources.unsurveyed
         low = next_low(ranges_of(self.topic_filter, form.within), after)
         return CLEAR if low is None else self._sources.stretch(low)
 

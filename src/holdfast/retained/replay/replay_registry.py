@@ -87,7 +87,7 @@ class ReplayRegistry:
             flow=self.flow,
             registry=self,
             now=self._now,
-            sources=self._sources if source is None or source.judged else None,
+            sources=self._sources,
             cursor=cursor,
             start=start,
             queued=queued,

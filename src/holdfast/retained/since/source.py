@@ -29,7 +29,7 @@ from holdfast.retained.store.facts import with_facts
 from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.slices import CLEAR_QOS, divide, empty_packet
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.values import Batch, QueuedRows, Selection, Slice
+from holdfast.retained.store.values import Batch, Publisher, QueuedRows, Selection, Slice
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import split
 from holdfast.tickets import CommitTicket
@@ -77,7 +77,7 @@ class SinceSource:
     """The source of one replay of what has changed after a ``turn``. ``lost`` is called if changes are missing."""
 
     reads_ahead = False
-    judged = True
+    surveyed = True
     tells_clears = True
 
     def __init__(
@@ -193,7 +193,7 @@ class _Reading:
         if not _is_visible(row, selection):
             return None
         version = selection.protocol_version
-        if row.tombstone or (row.expires_at is not None and row.expires_at <= selection.now):
+        if _is_over(row, selection):
             return empty_packet(row.topic, version), row, CLEAR_QOS, 0
         topic, payload = row.topic.encode(), bytes(row.payload)
         if version == 5:
@@ -219,8 +219,16 @@ class _Reading:
             bytes(map(itemgetter(2), found)) if details else b"",
             expiries if details else (),
             soonest,
-            publishers=[(row.username, row.client_id) for _, row, _, _ in found] if self._selection.publishers else (),
+            publishers=[self._publisher(row) for _, row, _, _ in found] if self._selection.publishers else (),
         )
+
+    def _publisher(self, row: _Present) -> Publisher | None:
+        return None if _is_over(row, self._selection) else (row.username, row.client_id)
+
+
+def _is_over(row: _Present, selection: Selection) -> bool:
+    """Tell whether nothing is retained any more: the subscriber gets an empty message."""
+    return bool(row.tombstone) or (row.expires_at is not None and row.expires_at <= selection.now)
 
 
 def _is_visible(row: _Present, selection: Selection) -> bool:

@@ -22,8 +22,9 @@ from holdfast.log.lasting_failure import LastingFailure
 from holdfast.retained.sources.stretches import CLEAR, LOOKED, Stretch
 from holdfast.retained.sources.survey import Survey
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.slices import emptied, empty_packet, only, packets_of
+from holdfast.retained.store.slices import emptied, only, packets_of
 from holdfast.retained.store.values import EarlierSurvey, Slice
+from holdfast.topics import behind_time
 
 
 class KeepRule(Protocol):
@@ -109,6 +110,11 @@ class SourceCheck:
         # Without an epoch, each call may have another answer: nothing is known in advance.
         return LOOKED if self._survey is None else self._survey.stretches.at(low)
 
+    @property
+    def unsurveyed(self) -> Stretch:
+        """The stretch of messages that no survey looks at, such as those of the past."""
+        return LOOKED if self._enabled else CLEAR
+
     def added(self, username: str | None) -> None:
         """Note that messages of this publisher (None: of none with a User Name) were stored without being judged."""
         if username is not None or self._guests:
@@ -129,24 +135,19 @@ class SourceCheck:
     def kept_or_cleared(self, messages: Slice, protocol_version: int) -> Slice:
         """Return a slice that was read with its publishers, with empty messages for those that are withheld.
 
-        Counts them. Messages that are empty already stay: a clear is not withheld.
+        Counts them.
         """
-        empty = {
-            number
-            for number, (start, end, topic) in enumerate(packets_of(messages, protocol_version))
-            if messages.packets[start:end] == empty_packet(topic, protocol_version)
-        }
-        withheld = self._withheld(messages, protocol_version) - empty
+        withheld = self._withheld(messages, protocol_version)
         self.withheld += len(withheld)
         return evolve(emptied(messages, withheld, protocol_version), publishers=())
 
     def _withheld(self, messages: Slice, protocol_version: int) -> set[int]:
-        """Return the numbers of the messages whose publishers may not retain them any more."""
+        """Return the numbers of the messages whose publishers may not retain them any more. Clears are none of them."""
         topics = (topic for _, _, topic in packets_of(messages, protocol_version))
         return {
             number
-            for number, (topic, (username, client_id)) in enumerate(zip(topics, messages.publishers, strict=True))
-            if not self.may_stay(username, client_id, topic)
+            for number, (topic, publisher) in enumerate(zip(topics, messages.publishers, strict=True))
+            if publisher is not None and not self.may_stay(*publisher, behind_time(topic))
         }
 
     @property

@@ -45,7 +45,7 @@ class IReplaySource(Interface):
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
-    judged = Attribute("Whether the publishers of the messages are judged, where they are at all.")
+    surveyed = Attribute("Whether surveys judge the publishers of the messages. Else replays judge each of them.")
     tells_clears = Attribute("Whether empty messages say of topics that nothing is retained any more.")
 
     def next_revision() -> int:

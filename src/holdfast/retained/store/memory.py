@@ -49,7 +49,7 @@ class MemoryRetainedStore:
 
     shared = False
     reads_ahead = False
-    judged = True
+    surveyed = True
     tells_clears = False
 
     #: whether User Names are payers

@@ -124,7 +124,7 @@ class SQLRetainedStore:
         counted_policies: ICountedPolicies = NO_COUNTED_POLICIES,
         recorder: Recorder = NO_RECORDER,
     ) -> None:
-        self.judged = True
+        self.surveyed = True
         self.tells_clears = False
         self.node = store.node
         self.shared = store.shared

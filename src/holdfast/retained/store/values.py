@@ -64,7 +64,7 @@ class Slice:
     packet has an expiry that must be rewritten. ``soonest_expiry`` is the time (milliseconds since the epoch, 0 for
     never) at which the first message of the slice expires: from then on the slice must be read again. ``left_out``
     counts messages that are longer than the Selection's ``max_packet_size``, since the slice before. ``publishers`` is
-    empty if the reader did not ask for them.
+    empty if the reader did not ask for them; it has None for an empty message, which tells of a clear.
 
     Messages of the past may be in another order. Then ``cursors`` has the cursor of the replay behind each message: a
     text that rises from one message to the next, in place of its topic. ``last`` is the last one then.
@@ -77,7 +77,7 @@ class Slice:
     expires_at: tuple[int, ...] = ()
     soonest_expiry: int = 0
     left_out: int = 0
-    publishers: Sequence[Publisher] = ()
+    publishers: Sequence[Publisher | None] = ()
     cursors: Sequence[str] = ()
 
 
