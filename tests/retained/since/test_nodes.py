@@ -8,11 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 from twisted.internet.task import Clock
+from twisted.logger import formatEvent
 
+from holdfast.log.lasting_failure import LastingFailure
 from holdfast.messages import ChangeOrigin
 from holdfast.retained.since.epochs import Epochs
 from holdfast.retained.since.horizon import Horizon, horizon_of
+from holdfast.retained.since.other_nodes import OtherNodes
 from holdfast.retained.since.recording import AppendingRecorder
 from holdfast.retained.since.since import ChangesSince
 from holdfast.retained.since.stored import horizon_now
@@ -21,7 +25,8 @@ from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.driver import Cursor
 from holdfast.storage.postgres.database import DUMPERS, PostgresCursor
-from tests.postgres import drop, fresh_database, synchronous, wait_for_end
+from tests.logs import logged
+from tests.postgres import administer, drop, fresh_database, synchronous, wait_for_end
 from tests.retained.store.contract import NOW, clear, put, selection
 from tests.retained.store.slice_topics import topics_of
 from tests.storage.doubles import result_of
@@ -148,6 +153,33 @@ def test_a_node_that_was_cut_off_goes_on_with_new_tokens(url: str) -> None:
         assert [one.brings_changes(known) for known in (before, after)] == [False, True]
         result_of(store.ask_writer(two.epochs.end))
         result_of(durable.close())
+
+
+def cut_off(url: str) -> None:
+    """End all connections, as a restart of the server does."""
+    administer(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        f" WHERE datname = '{make_url(url).database}' AND pid <> pg_backend_pid()"
+    )
+
+
+def test_after_a_restart_of_the_server_no_running_node_is_said_to_have_ended(url: str) -> None:
+    """The first one that is back finds the others missing until their next look. A killed one is told."""
+    with nodes(url) as (one, two), logged(OtherNodes, LastingFailure) as lines:
+        for _ in range(2):
+            cut_off(url)
+            for _ in range(2):  # the first look finds that the connection is lost
+                one.clock.advance(10)
+            for _ in range(6):
+                two.clock.advance(10)
+                one.clock.advance(10)
+        assert [formatEvent(line) for line in lines if "ended without" in (formatEvent(line) or "")] == []
+        two.kill()
+        lines.clear()
+        for _ in range(6):
+            one.clock.advance(10)
+        (line,) = lines
+        assert (formatEvent(line) or "").startswith("nodes 2 have ended without a stop")
 
 
 def test_a_node_that_is_alone_gathers_changes_and_appends_them_for_each_token(url: str) -> None:

@@ -142,6 +142,11 @@ def bury(cursor: Cursor, turns: Turns, node: int, now: int) -> list[int]:
     return buried
 
 
+def buried_nodes(cursor: Cursor) -> set[int]:
+    """Return the nodes that were taken for killed, and have not come back."""
+    return {node for node, last in _last_epochs(cursor).items() if last == _BURIED}
+
+
 def is_last_epoch(cursor: Cursor, node: int, epoch: bytes) -> bool:
     """Tell whether this is the last epoch of a node. Else the node was buried while it had no connection."""
     return _last_epochs(cursor).get(node) == epoch.hex()
