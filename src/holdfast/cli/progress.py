@@ -1,11 +1,17 @@
-"""Progress bars on standard error, if that is a terminal."""
+"""Progress on standard error: a bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Protocol
+
+from holdfast.cli.reporting import say
+
+#: seconds between two lines
+_INTERVAL = 10.0
 
 
 class Report(Protocol):
@@ -17,9 +23,9 @@ class Report(Protocol):
 
 @contextmanager
 def progress(description: str, total: int | None, in_bytes: bool = False) -> Iterator[Report]:
-    """Show a bar during a long task. ``total`` is None if it is not known yet."""
+    """Show a bar during a long task, or lines in a log. ``total`` is None if it is not known yet."""
     if not sys.stderr.isatty():
-        yield _nothing
+        yield _Lines(description, total, in_bytes)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -38,5 +44,25 @@ def progress(description: str, total: int | None, in_bytes: bool = False) -> Ite
         yield report
 
 
-def _nothing(_done: int, _total: int | None = None, /) -> None:
-    """Show nothing."""
+class _Lines:
+    """Prints how much is done every ``_INTERVAL`` seconds: nothing during a short task."""
+
+    def __init__(self, description: str, total: int | None, in_bytes: bool) -> None:
+        self._description = description
+        self._total = total
+        self._in_bytes = in_bytes
+        self._began = monotonic()
+        self._next = self._began + _INTERVAL
+
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """Print a line, if it is time."""
+        self._total = self._total if total is None else total
+        now = monotonic()
+        if now < self._next:
+            return
+        self._next = now + _INTERVAL
+        of = f" of {self._shown(self._total)} ({100 * done // self._total} %)" if self._total else ""
+        say(f"{self._description}: {self._shown(done)}{of} after {now - self._began:.0f} s")
+
+    def _shown(self, number: int) -> str:
+        return f"{number / 1_000_000:,.0f} MB" if self._in_bytes else f"{number:,}"
