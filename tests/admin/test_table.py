@@ -194,6 +194,8 @@ def test_the_document_has_all_calls_of_the_retainer() -> None:
     assert len(operations) == len({each["operationId"] for each in operations})
     assert len(operations) == sum(not each.control_only for each in routes)
     assert all({"4XX", "5XX"} < each["responses"].keys() for each in operations)
+    late = {"$ref": "#/components/responses/Late"}
+    assert document["paths"]["/api/v5/mqtt/retainer/messages"]["post"]["responses"]["202"] == late
     listed = document["paths"]["/api/v5/mqtt/retainer/messages"]["get"]
     assert [each["name"] for each in listed["parameters"]][:5] == ["topic", "page", "limit", "cursor", "at"]
     assert json.loads(json.dumps(document)) == document

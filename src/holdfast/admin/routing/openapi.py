@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
 from holdfast.admin.callers.caller import Scope
-from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.call import JSON, Answer, Call
 from holdfast.admin.calls.problems import PROBLEM
 from holdfast.admin.routing.route import LONGEST, Content, Parameter, Route
 from holdfast.admin.routing.schemas import PROBLEM_SCHEMA, STRING, record
@@ -18,6 +18,7 @@ from holdfast.admin.routing.schemas import PROBLEM_SCHEMA, STRING, record
 OPENAPI_PATH = "/openapi.json"
 _COOKIE = "of the dashboard: the name ends with the port of the URL, and begins with __Host- over TLS"
 
+_LATE: Mapping[str, Any] = {"$ref": "#/components/responses/Late"}
 _REFUSED: Mapping[str, Any] = {"$ref": "#/components/responses/Refused"}
 
 
@@ -66,10 +67,15 @@ def document_of(routes: Iterable[Route], version: str, longest: int = LONGEST) -
         "components": {
             "schemas": {"Problem": PROBLEM_SCHEMA},
             "responses": {
+                "Late": {
+                    "description": "the change needs longer than its caller waits, and goes on as a job",
+                    "headers": {"Location": {"description": "the address of the job", "schema": {"type": "string"}}},
+                    "content": {JSON: {"schema": {"type": "object"}}},
+                },
                 "Refused": {
                     "description": "the call is refused, or has failed; the content says why",
                     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-                }
+                },
             },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "KEY:SECRET or KEY.SECRET"},
@@ -87,6 +93,7 @@ def _operation(route: Route, longest: int) -> dict[str, Any]:
         "summary": route.summary,
         "description": f"Scope: `{route.scope.value}`.",
         "responses": {
+            **({} if route.method == "GET" or not route.has_deadline else {str(http.ACCEPTED): _LATE}),
             **{str(status): _response(content) for status, content in route.answers.items()},
             "4XX": _REFUSED,
             "5XX": _REFUSED,
