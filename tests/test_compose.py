@@ -5,14 +5,18 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet import reactor
 
+from holdfast.admin.http.identities import Identities
 from holdfast.broker import BrokerService
 from holdfast.compose import compose_broker
 from holdfast.config import default, load
+from holdfast.peers.address import Peer
 
 
 def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> None:
@@ -41,6 +45,18 @@ def test_replays_judge_publishers_by_the_rules(tmp_path: Path, check: str, judge
     assert sources is not None
     assert [sources._guests for _ in range(sources._enabled)] == judged
     assert broker._registry._authorizer is sources._rule
+
+
+def test_failed_logins_to_the_api_count_as_those_of_clients(tmp_path: Path) -> None:
+    """For the alarm and the metrics, up to the ban of their address."""
+    config = default().override([], str(tmp_path / "data"), None, allow_anonymous=True, cwd=tmp_path)
+    broker = compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
+    admin: Any = broker._admin
+    identities: Identities = admin._site.identify.__self__
+    for _ in range(20):
+        identities.wrong(Peer(ip_address("192.0.2.66"), 5555), "alice", "wrong")
+    counters = broker._registry._counters
+    assert (counters.logins_failed, counters.addresses_banned) == (20, 1)
 
 
 def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:

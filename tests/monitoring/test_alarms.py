@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 
 from holdfast.alarms.alarms import Alarms
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.auth.failures.failures import Failures
+from holdfast.auth.failures.records import FailureLimits
 from holdfast.config import load
+from holdfast.log.lasting_failure import LastingFailure
 from holdfast.monitoring.heartbeat import Heartbeat
 from holdfast.monitoring.surroundings import SurroundingsWatch
+from holdfast.peers.address import Peer
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.status import ReplayState
 from holdfast.tickets import FailureKind, StorageFailure
@@ -22,6 +30,7 @@ from holdfast.wire import packets as p
 from tests.doubles import Client
 from tests.logs import logged
 from tests.monitoring.watched import WatchedBroker
+from tests.sessions.exchange.test_failed_logins import Passwords
 
 Act = Callable[[WatchedBroker], None]
 
@@ -184,6 +193,65 @@ def test_an_alarm_begins_and_ends(watched: WatchedBroker, name: str) -> None:
     assert alarms.active == []
     assert [each.name for each in alarms.past] == [name]
     watched.close()
+
+
+def test_the_alarm_of_the_disk_ends_soon_after_there_is_room_again(watched: WatchedBroker) -> None:
+    """Also if the disk has never had much more than the limit. Its message always tells the present room."""
+    alarms, limit = watched.monitoring.alarms, 1 << 30
+    look(watched, _surroundings(disk_free_bytes=limit - 1), 1)
+    (alarm,) = alarms.active
+    for _ in range(3):
+        look(watched, _surroundings(disk_free_bytes=limit + (1 << 20)), 20)
+        (alarm,) = alarms.active
+        assert "has 1,025 MB left" in alarm.message
+        look(watched, _surroundings(disk_free_bytes=limit), 1)
+    look(watched, _surroundings(disk_free_bytes=limit + (1 << 20)), 30)
+    assert alarms.active == []
+    watched.close()
+
+
+def test_the_disk_is_measured_while_the_database_is_away(
+    watched: WatchedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alarm that began in the outage of a database would else stay until its end."""
+    watch = found(watched)
+    monkeypatch.setattr(watch, "_database", None)  # as with Postgres, whose size is read
+    monkeypatch.setattr(watched.parts, "readers", SimpleNamespace(read=lambda _work: Deferred(), available=False))
+    free = [5 << 20, 7 << 30]
+    monkeypatch.setattr(watch, "_disk_usage", lambda _: SimpleNamespace(total=9 << 30, free=free[0]))
+    watched.watch()
+    assert watch.latest.disk_free_bytes == free.pop(0)
+    with logged(LastingFailure):
+        for _ in range(4):
+            watched.advance(10)
+    assert watch.latest.disk_free_bytes == free[0]
+    monkeypatch.undo()
+    watched.close()
+
+
+@pytest.mark.parametrize("pause", [0.1, 65])
+def test_one_address_that_guesses_until_it_is_banned_raises_an_alarm(tmp_path: Path, pause: float) -> None:
+    """With all limits at their defaults, whether it guesses fast or at the pace that the delays allow."""
+    exempt, attacker = Exempt(), Peer(ip_address("192.0.2.66"), 5555)
+
+    def seconds() -> float:  # the clock is made later
+        return broker.clock.seconds()
+
+    bans = Bans(now=seconds, exempt=exempt)
+    failures = Failures(FailureLimits(window=3600), seconds=seconds, ban=bans.ban_peer, exempt=exempt)
+    broker = WatchedBroker(tmp_path, authenticator=Passwords(), failures=failures, bans=bans)
+    broker.monitoring.watch.look()
+    for number in range(20):
+        assert [each.name for each in broker.monitoring.alarms.active] == []
+        client = Client(broker, 5)
+        client.network.peer = attacker
+        client.send(p.Connect(f"c{number}", 5, True, 0, "alice", b"wrong"))
+        broker.advance(pause)
+        broker.monitoring.watch.look()
+    (alarm,) = broker.monitoring.alarms.active
+    assert (alarm.name, alarm.details) == ("logins_fail", {"addresses_banned": 1})
+    assert "addresses banned for them: 1" in alarm.message
+    broker.close()
 
 
 def test_a_limit_of_0_turns_an_alarm_off(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 How it works. A condition measures one number. The alarm begins after ``begins_after`` looks in a row at
 ``begins`` or beyond, and ends after ``ends_after`` looks in a row back at ``ends``. The two limits differ, so a number
-that moves about one of them raises no series of alarms. For the free space of a disk, ``ends`` is above ``begins``:
+that moves about one of them raises no series of alarms. For the days that a certificate has left, ``ends`` is above
+``begins``:
 
-    begins 1.0 GB, ends 1.2 GB     free: 1.1 -> nothing    0.9 -> begins    1.1 -> stays    1.3 -> ends
+    begins 14 days, ends 14.1 days     left: 15 -> nothing    14 -> begins    14.05 -> stays    90 -> ends
 
-A number that cannot be measured now changes nothing.
+A disk may never have had much more room than the limit. So its alarm ends at the limit, but only after ``ends_after``
+looks there. A number that cannot be measured now changes nothing. The message of an alarm has the present number.
 """
 
 from __future__ import annotations
@@ -49,11 +51,12 @@ class Condition:
 
 
 class Growth:
-    """The growth of a running total over the last looks. Each call is one look."""
+    """The growth of a running total over the last looks. Each call is one look; ``latest`` is what it found."""
 
     def __init__(self, total: Callable[[], float | None], looks: int) -> None:
         self._total = total
         self._seen: deque[float] = deque(maxlen=looks + 1)
+        self.latest = 0.0
 
     def __call__(self) -> float | None:
         """Look at the total, and return its growth; None if the total is unknown."""
@@ -63,4 +66,5 @@ class Growth:
         if self._seen and total < self._seen[-1]:
             self._seen.clear()  # it has begun anew
         self._seen.append(total)
-        return total - self._seen[0]
+        self.latest = total - self._seen[0]
+        return self.latest

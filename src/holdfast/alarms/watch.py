@@ -69,8 +69,8 @@ class AlarmWatch(Service):
             return
         watched.bad = watched.bad + 1 if condition.is_bad(value) else 0
         watched.good = watched.good + 1 if condition.is_good(value) else 0
-        if watched.bad >= condition.begins_after:
+        if watched.good >= condition.ends_after:
+            self._alarms.end(condition.name)
+        elif watched.bad >= condition.begins_after or self._alarms.is_active(condition.name):
             message = f"{condition.tell(value)}. {condition.remedy}"
             self._alarms.begin(condition.name, condition.severity, message, condition.details())
-        elif watched.good >= condition.ends_after:
-            self._alarms.end(condition.name)

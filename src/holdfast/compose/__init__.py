@@ -358,6 +358,7 @@ def compose_broker(
         seconds=reactor.seconds,
         now=now,
         banned=bans.has_peer,
+        counters=sessions.counters,
     )
 
     def is_away() -> bool:

@@ -38,6 +38,7 @@ from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.refused_connections import RefusedConnections
+from holdfast.sessions.counters import Counters
 from holdfast.transports.configured import ComposedTLS
 from holdfast.transports.tls.explanations import explain, not_tls
 
@@ -175,11 +176,14 @@ def compose_callers(
     seconds: Callable[[], float],
     now: Callable[[], int],
     banned: Callable[[Peer], bool],
+    counters: Counters,
 ) -> Callers:
     """Build the identification of callers. ``config`` returns the present configuration; ``seconds`` is any clock."""
     sessions, users = DashboardSessions(seconds), accounts.users
 
     def failed(peer: Peer, name: str) -> None:
+        counters.logins_failed += 1
+        counters.addresses_banned += banned(peer)
         fields = {
             "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": NAME, "failed_login": True,
             "reason": "API_LOGIN",

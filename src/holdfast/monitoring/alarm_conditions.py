@@ -25,6 +25,8 @@ from holdfast.storage.store import DurableStore, OpenStore
 #: looks in a minute
 _MINUTE = 60
 _DAY = 86400.0
+#: looks at a disk with enough room, until its alarm ends: several times its free space was measured anew
+_DISK_LOOKS = 25
 #: parts of storage.max_pending: at the first the alarm begins, at the second it ends
 _NEARLY_FULL, _EMPTIER = 0.8, 0.5
 #: seconds that a clock may be off without an alarm
@@ -65,7 +67,7 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
             name="disk_nearly_full", severity=_CRITICAL, meaning="The disk of node.data_dir is nearly full.",
             remedy="Make room, or move node.data_dir; on a full disk, changes are refused",
             measure=lambda: surroundings().disk_free_bytes,
-            begins=limits.disk_free, ends=1.2 * limits.disk_free,
+            begins=limits.disk_free, ends=limits.disk_free + 1, ends_after=_DISK_LOOKS,
             tell=lambda free: f"The disk of node.data_dir has {free / (1 << 20):,.0f} MB left",
         )  # fmt: skip
     if limits.wal_size:
@@ -172,12 +174,20 @@ def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
 def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     counters = watched.counters
     if limits.failed_logins:
+        failed = Growth(lambda: counters.logins_failed, _MINUTE)
+        banned = Growth(lambda: counters.addresses_banned, _MINUTE)
+
+        def guesses() -> float | None:
+            """Return the failures. A ban raises the alarm too: it ends the failures of its address."""
+            failures, bans = failed(), banned()
+            return None if failures is None or bans is None else max(failures, limits.failed_logins * bool(bans))
+
         yield Condition(
             name="logins_fail", severity=_WARNING, meaning="Many logins have failed in the last minute.",
             remedy="Look for their addresses in the audit log, and ban them with holdfast ban add",
-            measure=Growth(lambda: counters.logins_failed, _MINUTE),
-            begins=limits.failed_logins, ends=limits.failed_logins / 2,
-            tell=lambda count: f"{count:,.0f} logins have failed in the last minute",
+            measure=guesses, begins=limits.failed_logins, ends=limits.failed_logins / 2,
+            tell=lambda _: f"Failed logins of the last minute: {failed.latest:,.0f};"
+            f" addresses banned for them: {banned.latest:,.0f}",
             details=lambda: {"addresses_banned": counters.addresses_banned},
         )  # fmt: skip
     if limits.certificate_expiry:

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.metrics.scrape import Run
@@ -23,7 +23,7 @@ from holdfast.retained.history.periods import read_state
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.storage.driver import Connection
-from holdfast.storage.store import DurableStore
+from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.tickets import StorageFailure
 
 #: seconds between two looks
@@ -69,13 +69,14 @@ class SurroundingsWatch(Service):
         self._retained = retained
         self._history = history
         self._run = run
+        self._clock = clock
         self._disk_usage = disk_usage
         self._job = PeriodicJob(
             self.look,
             name="looking at the disk and the database",
             interval=INTERVAL,
             clock=clock,
-            foreseen=(OSError, StorageFailure),
+            foreseen=(OSError, StorageFailure, TimeoutError),
         )
 
     def startService(self) -> None:
@@ -90,13 +91,18 @@ class SurroundingsWatch(Service):
 
     @inlineCallbacks
     def look(self) -> Generator[Deferred[Any], Any, None]:
-        """Look once. What fails leaves the older numbers in place."""
+        """Look once. What fails leaves the older numbers in place.
+
+        While the database is away, its numbers are given up in time for the next look at the disk.
+        """
         self._retained.statistics()  # begins a read; the metrics show its answer
         found: dict[str, int | None] = yield self._run(self._files)
         self.latest = evolve(self.latest, history_prunings=self._history.prunings, **found)
-        parts = self._durable.parts
-        if parts is None or not self.running:
-            return
+        if self._durable.parts is not None and self.running:
+            yield self._look_into(self._durable.parts).addTimeout(INTERVAL, self._clock)
+
+    @inlineCallbacks
+    def _look_into(self, parts: OpenStore) -> Generator[Deferred[Any], Any, None]:
         if self._database is None:
             self.latest = evolve(self.latest, database_bytes=(yield parts.readers.read(_database_size)))
         if self._history.limits.enable:

@@ -13,6 +13,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from holdfast.storage.database import Durability
+from holdfast.storage.sqlite import checkpoints
 from holdfast.storage.sqlite.checkpoints import OWN_PAGES, PAGES, Checkpoints, OwnCheckpoints
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.committer import Committer
@@ -66,6 +67,27 @@ def log(tmp_path: Path) -> Iterator[Log]:
     yield found
     found.checkpoints.finish()
     found.connection.close()
+
+
+def test_a_log_that_was_very_long_gives_its_space_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the reader that has kept it from being moved. Else its alarm, and that of the disk, would stay."""
+    monkeypatch.setattr(checkpoints, "LONGEST_FILE", 20 * _PAGE)
+    log = Log(tmp_path / "a.db")
+    with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM t").fetchone()
+        for _ in range(4):
+            log.write(_LONG)
+            log.checkpoints.finish()
+        assert log.log.stat().st_size > 4 * _LONG * _PAGE
+    for _ in range(4):
+        log.write(_LONG)
+        log.moved()
+    log.write(1)
+    assert log.log.stat().st_size <= 2 * _LONG * _PAGE
+    assert log.connection.execute("SELECT count(*) FROM t").fetchone() == (13,)
+    log.checkpoints.finish()
+    log.connection.close()
 
 
 def test_a_short_log_stays(log: Log) -> None:

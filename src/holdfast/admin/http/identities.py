@@ -87,8 +87,8 @@ class Identities:
 
     def wrong(self, peer: Peer, name: str, message: str) -> RefusedCall:
         """Count a failed login; return its refusal, whose delay grows with each failure."""
-        self._failed(peer, name)
         delay = self._failures().failed(peer, name)
+        self._failed(peer, name)
         return unauthorized(message, min(delay, LONGEST_DELAY))
 
     def right(self, peer: Peer, name: str) -> None:

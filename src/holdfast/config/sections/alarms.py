@@ -70,10 +70,11 @@ class AlarmsConfig(Section):
     )
     failed_logins: int = option(
         Integer(0, 1_000_000),
-        100,
-        help="Alarm logins_fail: at least this many logins failed in the last minute. 0 = off.",
+        20,
+        help="Alarm logins_fail: at least this many logins failed in the last minute, or an address was banned for its"
+        " failures. 0 = off.",
         effect="Lower: an earlier alarm.",
-        example=20,
+        example=50,
     )
     messages_dropped: int = option(
         Integer(0, 1_000_000_000),

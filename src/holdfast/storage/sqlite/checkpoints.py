@@ -33,7 +33,8 @@ seconds for each gigabyte of log, for which commits wait.
 If neither can keep up, or if nobody asks for maintenance (a migration), SQLite itself moves the log inside a commit, at
 three times the length of a thread's checkpoint.
 
-Left out: truncating the file of the log. SQLite overwrites it from its beginning, and a shorter file saves nothing.
+A log that begins anew overwrites its file, which keeps its length. A file longer than ``LONGEST_FILE``, which a reader
+with an old snapshot has caused, is shortened then: its disk space, and the alarm about it, do not last until a restart.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ PAGES = 8_000
 OWN_PAGES = 250
 #: This many pages may be left to the writer, which moves them while a commit waits.
 _REST = 500
+#: Bytes to which the file of a log that begins anew is shortened: with a usual load it is never so long.
+LONGEST_FILE = 64 << 20
 #: SQLite itself moves a log of this length inside a commit.
 _OVERLONG = 3 * PAGES
 _MOST_PASSES = 8

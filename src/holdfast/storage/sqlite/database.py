@@ -13,7 +13,7 @@ from holdfast.storage import layouts
 from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreDamaged, StoreUnusable
-from holdfast.storage.sqlite import quarantine
+from holdfast.storage.sqlite import checkpoints, quarantine
 from holdfast.storage.sqlite.checkpoints import Checkpoints, OwnCheckpoints
 from holdfast.storage.sqlite.library import is_mended, verdict
 from holdfast.storage.sqlite.page_counts import HEADER, missing_pages
@@ -88,6 +88,7 @@ class SQLiteDatabase(Database):
                 raise sqlite3.OperationalError(f"write-ahead logging is not possible here (journal mode {mode})")
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
             self._checkpoints.begin(connection)
+            connection.execute(f"PRAGMA journal_size_limit={checkpoints.LONGEST_FILE}")
             # SQLite keeps the old content of each page that a statement of many rows changes, until the statement has
             # succeeded. On disk, that would double the writes of a commit.
             connection.execute("PRAGMA temp_store=MEMORY")
