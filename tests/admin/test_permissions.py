@@ -187,7 +187,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Route, ...]:
     config = default().override([], str(folder / "data"), None, allow_anonymous=True, cwd=folder)
     broker = compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
     control: Any = broker._control
-    table: RoutingTable = control._site.resource._answering.__self__
+    table: RoutingTable = control._site.most_bytes.__self__
     return table.routes
 
 
