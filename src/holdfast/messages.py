@@ -72,6 +72,7 @@ class ChangeOrigin(Enum):
     API = "api"
     IMPORT = "import"
     EXPIRY = "expiry"
+    LIMIT = "limit"  #: a newer message of its topic was delivered, but is over a limit of the retainer
     LEASE = "lease"  #: its publisher's Session or connection has ended
     RESTORE = "restore"  #: restored from the history
     OVERRIDE = "override"  #: ``retainer.msg_expiry_interval_override`` shortened its expiry

@@ -22,17 +22,19 @@ class Conditions:
     """All that are given must hold.
 
     ``revision`` is that of the present message, 0 for no message. ``absent``: there is none. ``payload_sha256`` is the
-    digest of the present payload, in lower-case hexadecimal digits.
+    digest of the present payload, in lower-case hexadecimal digits. ``present``: there is a message; only the broker
+    itself asks for that.
     """
 
     revision: int | None = None
     absent: bool = False
     payload_sha256: str | None = None
+    present: bool = False
 
     @property
     def may_hold_without_message(self) -> bool:
         """Whether the conditions hold if the topic has no message."""
-        return not self.revision and self.payload_sha256 is None
+        return not self.revision and self.payload_sha256 is None and not self.present
 
 
 def conditions_of(properties: Sequence[tuple[str, str]]) -> Conditions | None:

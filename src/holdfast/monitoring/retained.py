@@ -10,7 +10,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 
 #: what is done with messages that a limit refuses, by the names of the counters
-_OUTCOMES = ("refused", "not_stored", "disconnected", "dropped_old")
+_OUTCOMES = ("refused", "not_stored", "disconnected", "dropped_old", "delayed", "not_delivered")
 _STATES = ("running", "throttled", "waiting")
 
 

@@ -127,7 +127,8 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         ),
         counter(
             "holdfast_publishers_delayed_total",
-            "How often a publisher had to wait because of limits.messages_rate or limits.bytes_rate.",
+            "How often a publisher had to wait because of limits.messages_rate, limits.bytes_rate or"
+            " retainer.max_publish_rate.",
             lambda: counters.publishers_delayed, "holdfast/counters/publishers_delayed",
         ),
         gauge(

@@ -193,7 +193,7 @@ class Administration:
 
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
         """Wait until the totals of the message's quotas are known."""
-        waiting = self._retained.undecided(message, by_operator=True)
+        waiting = self._retained.undecided(message)
         if waiting is not None:
             yield waiting
 

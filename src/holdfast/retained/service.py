@@ -38,7 +38,7 @@ from holdfast.retained.leases.lease import Wanted
 from holdfast.retained.leases.rows import LeaseRows, NoLeaseRows
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.ledger import Ledger
-from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
+from holdfast.retained.quota.limits import Limit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -54,7 +54,8 @@ from holdfast.retained.sweep import Sweep
 from holdfast.retained.totals import TotalsReader
 from holdfast.scheduling.rates import Rate, TokenBucket
 from holdfast.sizes import HELD_ENTRY
-from holdfast.tickets import COMMITTED, CommitTicket, both
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
+from holdfast.wire.properties import NO_PROPERTIES
 
 
 class IRetainedMessages(Interface):
@@ -62,7 +63,7 @@ class IRetainedMessages(Interface):
 
     on_limit = Attribute("The policy for messages that are refused.")
 
-    def undecided(message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
+    def undecided(message: ApplicationMessage) -> Deferred[None] | None:
         """Return None if :meth:`retain` can decide about the message now.
 
         Otherwise the store has to be read first: call :meth:`retain` when the Deferred fires, in the same turn.
@@ -114,8 +115,23 @@ class IRetainedMessages(Interface):
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
         """Count and log a message that is not retained. ``outcome`` describes its treatment instead."""
 
-    def drop(message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
-        """Clear the older message of a topic whose new message was refused. Returns whether there may have been one."""
+    def drop(message: ApplicationMessage, dropped: Callable[[], None]) -> CommitTicket:
+        """Clear the older message of a topic whose new message was refused, and is delivered.
+
+        Calls ``dropped`` if there was one, when its tombstone is committed.
+        """
+
+    def retain_later(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Store a message that :meth:`retain` has just refused for the publish rate, once the rate allows it.
+
+        It is also sent to present subscribers. The ticket is for the acknowledgement.
+        """
+
+    def room_to_wait(publisher: str) -> Deferred[None] | None:
+        """Return None unless too much of a publisher (a Client Identifier) waits for the publish rate.
+
+        Otherwise its Client is not to be read until the Deferred fires.
+        """
 
     def replay(
         topic_filter: str,
@@ -191,7 +207,7 @@ class RetainedMessages(Service):
         self._store = store
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written
-        self.delayed = store.delayed = DelayedWrites(store.put, clock)
+        self.delayed = store.delayed = DelayedWrites(self._put_waiting, clock, store.flushed)
         self._merges = 0  #: imports that are changing the store
         self._now = now
         self._limits = limits
@@ -207,9 +223,10 @@ class RetainedMessages(Service):
         self.on_limit = limits.on_limit
         rate = limits.max_publish_rate
         self._publishing = None if rate is None else TokenBucket(rate, clock.seconds())
+        self.delayed.change_rate(self._publishing)
         self._ledger: Ledger | None = None
         #: whether the ledger has to know of messages of topics without a policy
-        self._counts_all = limits.counts_all or limits.on_limit is OnLimit.DROP_OLD
+        self._counts_all = limits.counts_all
         self._use_ledger()
 
     def announce_expiry(self, publisher: INoticePublisher, general: bool = True) -> None:
@@ -245,14 +262,14 @@ class RetainedMessages(Service):
         if self.sources is not None:
             self.sources.stop()
 
-    def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
-        """Return a Deferred if the store has to be read first: the message may not fit, or its topic may be cleared."""
+    def undecided(self, message: ApplicationMessage) -> Deferred[None] | None:
+        """Return a Deferred if the store has to be read first: the message may not fit."""
         ledger = self._ledger_of(message.topic)
         if ledger is None or not message.payload or not self._limits.enable:
             return None
-        if self._refusal(message, by_operator) is not None:
-            return ledger.look(message) if self.on_limit is OnLimit.DROP_OLD else None
-        return None if ledger.fits(message) else ledger.look(message)
+        if self._size_refusal(message) is not None or ledger.fits(message):
+            return None
+        return ledger.look(message)
 
     def retain(
         self, message: ApplicationMessage, origin: ChangeOrigin, live: bool = True, lease: Wanted | None = None
@@ -263,17 +280,15 @@ class RetainedMessages(Service):
         :class:`RetainRefused` when a limit is reached. The topic then keeps its older message.
         """
         now = self._now()
-        topic = message.topic
         # Operators can remove the messages of the time before the retainer was disabled.
         if not (self._limits.enable or (origin in _BY_OPERATORS and not message.payload)):
             return COMMITTED
         if not message.payload:
             return self._clear(message, now, origin, live)
         self._check(message, origin)
-        retained = self._retained(message, now)
         if self.sources is not None and origin in _BY_OPERATORS:
             self.sources.added(message.username)
-        change = RetainedChange(topic, retained.revision, now, retained, message.client_id, message.username, origin)
+        change = self._change(message, now, origin)
         if lease is not None:
             ticket = self._put(change, ChangeKind.SET, origin, live)
             return both(ticket, self.leases.give(lease.of(change)))
@@ -290,14 +305,9 @@ class RetainedMessages(Service):
         origin: ChangeOrigin = ChangeOrigin.PUBLISH,
     ) -> Deferred[Decision]:
         """Store the message, or clear its topic, if the conditions hold. Raises :class:`RetainRefused`."""
-        now = self._now()
         if message.payload:
             self._check(message, ChangeOrigin.PUBLISH)
-            retained = self._retained(message, now)
-        else:
-            retained = None
-        revision = self._store.next_revision() if retained is None else retained.revision
-        change = RetainedChange(message.topic, revision, now, retained, message.client_id, message.username, origin)
+        change = self._change(message, self._now(), origin)
         conditional = ConditionalChange(change, conditions, message.properties, repeated)
         return self._conditional.submit(conditional, lease).addCallback(self._decided, conditional, lease)
 
@@ -317,12 +327,7 @@ class RetainedMessages(Service):
             else:
                 self.leases.note(given)
         if decision.verdict is Verdict.STORED:
-            kind = ChangeKind.CLEAR if change.message is None else ChangeKind.SET
-            if topic in self._leased:
-                self.leases.changed(topic, decision.revision)
-            self.changes[kind] += 1
-            if kind is ChangeKind.CLEAR and (ledger := self._ledger_of(topic)) is not None:
-                ledger.cleared(topic)
+            kind = self._count_decided(change, decision.revision)
             if self._conditional.pending:  # others that were submitted before and are decided later are overtaken
                 self._conditional.note(topic, decision.revision)
             if not decision.overtaken:  # else a newer change was announced before
@@ -408,14 +413,64 @@ class RetainedMessages(Service):
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
         self.replays.included(revision)
 
-    def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
+    def drop(self, message: ApplicationMessage, dropped: Callable[[], None]) -> CommitTicket:
         """Clear the topic of a message that was refused: no retained message is better than a stale one.
 
-        Returns the ticket of the clear, and whether the topic may have held a message.
+        The writer's transaction looks whether there is a message. So a topic without one gets no tombstone, however
+        many of its messages are refused. Running replays leave out the older message at once.
         """
-        if self._ledger is not None and not self._ledger.holds(message.topic):
-            return COMMITTED, False
-        return self._clear(message, self._now(), origin, True), True
+        topic = message.topic
+        if self._ledger is not None and not self._ledger.holds(topic):
+            return COMMITTED
+        change = self._change(evolve(message, payload=b""), self._now(), ChangeOrigin.LIMIT)
+        clear = ConditionalChange(change, Conditions(present=True), NO_PROPERTIES, repeated=False)
+        ticket = self._store.put_if(clear)
+
+        def settled(failure: StorageFailure | None) -> None:
+            if failure is None and clear.outcome is not None and clear.outcome.verdict is Verdict.STORED:
+                self._count_decided(change, change.revision)
+                dropped()
+
+        ticket.when_settled(settled)
+        self._tell(change, ChangeKind.CLEAR, ticket)
+        return ticket
+
+    def retain_later(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Let a message that :meth:`retain` has just refused for the publish rate wait until the rate allows it.
+
+        Its quotas are charged now. During an import it is stored at once, and its token is owed.
+        """
+        ledger = self._ledger_of(message.topic)
+        if ledger is not None:
+            ledger.charge(message)
+        change = self._change(message, self._now(), origin)
+        self.changes[ChangeKind.SET] += 1
+        ticket = self.delayed.add_for_rate(change, message.client_id or "", message.qos > 0)
+        if self._merges:
+            self.delayed.write_topic(change.topic)
+        self._tell(change, ChangeKind.SET, self.delayed.ticket_of(change.topic) if len(self.feed) else COMMITTED)
+        return ticket
+
+    def room_to_wait(self, publisher: str) -> Deferred[None] | None:
+        """Return None unless too much of a publisher waits for the publish rate."""
+        return self.delayed.room(publisher)
+
+    def _tell(self, change: RetainedChange, kind: ChangeKind, ticket: CommitTicket) -> None:
+        """Tell others of a change that does not pass :meth:`_put`, and that subscribers have been sent, or are sent."""
+        if self._conditional.pending:
+            self._conditional.note(change.topic, change.revision)
+        if len(self.feed):
+            self.feed.announce(Change(change.topic, change.revision, kind, change.origin, True, ticket))
+
+    def _count_decided(self, change: RetainedChange, revision: int) -> ChangeKind:
+        """Count a change that the writer's transaction has decided to store, with this revision."""
+        kind = ChangeKind.CLEAR if change.message is None else ChangeKind.SET
+        self.changes[kind] += 1
+        if change.topic in self._leased:
+            self.leases.changed(change.topic, revision)
+        if kind is ChangeKind.CLEAR and (ledger := self._ledger_of(change.topic)) is not None:
+            ledger.cleared(change.topic)
+        return kind
 
     def refused(self, message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
         """Count the refusal by limit, and log one line in ten seconds for each limit."""
@@ -492,6 +547,7 @@ class RetainedMessages(Service):
             self._publishing = TokenBucket(rate, now)
         else:
             self._publishing.change(rate, now)  # a new bucket would be full again
+        self.delayed.change_rate(self._publishing)
 
     def change_policies(self, policies: Policies) -> None:
         """Use other policies for new messages."""
@@ -534,23 +590,21 @@ class RetainedMessages(Service):
         if self._ledger is not None and payers is not None:
             self._ledger.change_payers(payers)
 
-    def _retained(self, message: ApplicationMessage, now: int) -> RetainedMessage:
-        """Return the message with a new revision."""
-        return RetainedMessage(
-            message.topic,
-            message.payload,
-            message.qos,
-            message.properties,
-            message.client_id,
-            message.username,
-            now,
-            self._expires_at(message.expires_at, now, self.policies.of(message.topic) if self._has_policies else None),
-            self._store.next_revision(),
-        )
+    def _change(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> RetainedChange:
+        """Return the change with a new revision that a message makes: a clear if its payload is empty."""
+        topic, client_id, username = message.topic, message.client_id, message.username
+        revision = self._store.next_revision()
+        retained = None
+        if message.payload:
+            policy = self.policies.of(topic) if self._has_policies else None
+            expires_at = self._expires_at(message.expires_at, now, policy)
+            retained = RetainedMessage(
+                topic, message.payload, message.qos, message.properties, client_id, username, now, expires_at, revision
+            )
+        return RetainedChange(topic, revision, now, retained, client_id, username, origin)
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
-        revision = self._store.next_revision()
-        change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
+        change = self._change(message, now, origin)
         ledger = self._ledger_of(message.topic)
         if ledger is not None:
             ledger.cleared(message.topic)
@@ -571,7 +625,7 @@ class RetainedMessages(Service):
                 # With durability "async" the change is acknowledged before it is committed. Replays need the commit.
                 # Asked for after this turn: the row and its deliveries must stay in one commit group.
                 stored = CommitTicket()
-                self._clock.callLater(0, self._settle_when_flushed, stored)
+                self._clock.callLater(0, self._settle_when_flushed, change.topic, stored)
             self.feed.announce(Change(change.topic, change.revision, kind, origin, live, stored))
         return ticket
 
@@ -590,12 +644,17 @@ class RetainedMessages(Service):
             return False
         self.changes[ChangeKind.SET] += 1
         if len(self.feed):
-            ticket = self.delayed.ticket_of(change.topic)
-            self.feed.announce(Change(change.topic, change.revision, ChangeKind.SET, origin, True, ticket))
+            self._tell(change, ChangeKind.SET, self.delayed.ticket_of(change.topic))
         return True
 
-    def _settle_when_flushed(self, ticket: CommitTicket) -> None:
-        self._store.flushed().when_settled(ticket.settle)
+    def _put_waiting(self, change: RetainedChange) -> CommitTicket:
+        """Store a change that has waited, and was announced when it came."""
+        if self._leased:
+            self.leases.changed(change.topic, change.revision)
+        return self._store.put(change)
+
+    def _settle_when_flushed(self, topic: str, ticket: CommitTicket) -> None:
+        self._store.flushed(topic).when_settled(ticket.settle)
 
     def _expires_at(self, expires_at: int | None, now: int, policy: Policy | None = None) -> int | None:
         """Return when a message expires that should expire then (milliseconds), None for never.
@@ -616,35 +675,32 @@ class RetainedMessages(Service):
         latest = now + round(override * 1000)
         return latest if expires_at is None else min(expires_at, latest)
 
-    def _refusal(self, message: ApplicationMessage, by_operator: bool = False) -> RetainRefused | None:
-        """Return the refusal by a limit that does not depend on other retained messages, None if there is none."""
-        refusal = size_refusal(
-            self._limits,
-            message.topic,
-            len(message.payload),
-            self.policies.of(message.topic) if self._has_policies else None,
-        )
-        if refusal is not None:
-            return refusal
-        rate = self._publishing
-        if rate is not None and not by_operator and rate.wait(1, self._clock.seconds()):
-            return RetainRefused(Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {self._limits.max_publish_rate}")
-        return None
+    def _size_refusal(self, message: ApplicationMessage) -> RetainRefused | None:
+        policy = self.policies.of(message.topic) if self._has_policies else None
+        return size_refusal(self._limits, message.topic, len(message.payload), policy)
 
     def _check(self, message: ApplicationMessage, origin: ChangeOrigin) -> None:
         """Count the message against all limits. Raises :class:`RetainRefused` without counting it.
 
-        The publish rate is for clients only, not for operators' calls.
+        The publish rate is for clients only, not for operators' calls. It refuses last: a message that waits for it
+        fits into the quotas.
         """
-        by_operator = origin in _BY_OPERATORS
-        refusal = self._refusal(message, by_operator)
+        refusal = self._size_refusal(message)
         if refusal is not None:
             raise refusal
         ledger = self._ledger_of(message.topic)
+        rate = None if origin in _BY_OPERATORS else self._publishing
+        answered = message.qos > 0
+        if rate is not None and (not self.delayed.may_pass(answered) or rate.wait(1, self._clock.seconds())):
+            if ledger is not None:
+                ledger.check(message)
+            self.delayed.refused(answered)
+            raise RetainRefused(Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {self._limits.max_publish_rate}")
         if ledger is not None:
             ledger.charge(message)
-        if self._publishing is not None and not by_operator:
-            self._publishing.take(1, self._clock.seconds())
+        if rate is not None:
+            rate.take(1, self._clock.seconds())
+            self.delayed.passed(answered)
 
     def _expired(self, topics: Sequence[str]) -> None:
         self.changes[ChangeKind.EXPIRE] += len(topics)

@@ -89,6 +89,8 @@ class Counters:
     retained_not_stored: int = 0
     retained_disconnected: int = 0
     retained_dropped_old: int = 0
+    retained_delayed: int = 0
+    retained_not_delivered: int = 0
     replays_denied: int = 0
     replayed_not_authorized: int = 0
     commits_failed: int = 0

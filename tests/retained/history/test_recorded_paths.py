@@ -127,6 +127,7 @@ def test_every_path_is_recorded(make: Make) -> None:
         ChangeOrigin.PUBLISH: {ChangeKind.SET, ChangeKind.CLEAR},
         ChangeOrigin.WILL: {ChangeKind.SET},
         ChangeOrigin.LEASE: {ChangeKind.CLEAR},
+        ChangeOrigin.LIMIT: {ChangeKind.CLEAR},
         ChangeOrigin.API: {ChangeKind.SET, ChangeKind.CLEAR},
         ChangeOrigin.IMPORT: {ChangeKind.SET},
         ChangeOrigin.EXPIRY: {ChangeKind.EXPIRE},

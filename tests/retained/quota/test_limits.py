@@ -11,10 +11,15 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import formatEvent
+from zope.interface import implementer
 
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.charging import GUESTS
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.delayed_writes import MOST_OF_PUBLISHER
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.ledger import size_of
 from holdfast.retained.quota.limits import (
@@ -117,70 +122,151 @@ def without_text(packets: list[p.Packet]) -> list[p.Packet]:
     ]
 
 
+#: docs/operator/retained-messages.md, "A message over a limit": with MQTT 5 and QoS 1 or 2; otherwise
+TREATMENTS = {
+    OnLimit.REJECT: ("refused", "delivered"),
+    OnLimit.DELIVER_ONLY: ("delivered", "delivered"),
+    OnLimit.DROP_OLD: ("delivered", "delivered"),
+    OnLimit.DISCONNECT: ("disconnected", "disconnected"),
+}
+
+
 @over
 @versions
 @all_qos
-def test_reject_sends_a_reason_code_in_acknowledgements_that_have_one(
-    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+@pytest.mark.parametrize("on_limit", OnLimit)
+def test_no_older_value_is_replayed_after_a_newer_one_was_seen(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int, on_limit: OnLimit
 ) -> None:
-    """MQTT 5 with QoS 1 and 2 gets 0x97. Other messages are delivered live only. All refusals are counted, by limit."""
-    scene = Scene(limits, OnLimit.REJECT, version)
-    answer = scene.publish(topic, payload, qos)
+    """Whoever is told, and nobody else, leaves the older message of the topic. All outcomes are counted, by limit."""
+    scene = Scene(limits, on_limit, version)
     told = version == 5 and qos > 0
-    assert without_text(answer) == acknowledged(qos, ReasonCode.QUOTA_EXCEEDED if told else ReasonCode.SUCCESS)
-    assert scene.watcher.messages() == ([] if told else [(topic, payload, qos, False)])
-    assert scene.retained == {"old": b"old"}
-    counters = scene.broker.counters
-    assert (counters.retained_refused, counters.retained_not_stored) == ((1, 0) if told else (0, 1))
+    treatment = TREATMENTS[on_limit][0 if told else 1]
+    answer = without_text(scene.publish(topic, payload, qos))
+    live, counters = scene.watcher.messages(), scene.broker.counters
     assert scene.broker.retained.refusals == {**dict.fromkeys(Limit, 0), limit: 1}
+    outcomes = [counters.retained_refused, counters.retained_not_stored + counters.retained_delayed]
+    if treatment == "delivered":
+        assert live == [(topic, payload, qos, False)]
+        waits = limit is Limit.PUBLISH_RATE
+        assert (counters.retained_delayed, counters.retained_dropped_old) == (waits, topic == "old" and not waits)
+        after = {"old": payload} if waits else {} if topic == "old" else {"old": b"old"}
+        assert scene.retained == after
+        assert answer + scene.publisher.packets() == acknowledged(qos)  # beyond the rate, once it is stored
+        assert topic == "old" or topic not in scene.broker.store._changes  # an empty topic causes no write
+        assert outcomes == [0, 1]
+    else:
+        assert (live, scene.retained) == ([], {"old": b"old"})
+        if treatment == "refused":
+            assert answer == acknowledged(qos, ReasonCode.QUOTA_EXCEEDED)
+            assert outcomes == [1, 0]
+        else:
+            reasons = [packet.reason_code for packet in answer if isinstance(packet, p.Disconnect)]
+            assert reasons == ([ReasonCode.QUOTA_EXCEEDED] if version == 5 else [])
+            assert scene.publisher.network.closed
+            assert counters.retained_disconnected == 1
+    assert scene.watcher.messages() == []  # no empty message: the watcher has the new one
 
 
-@over
+def test_a_topic_is_cleared_once_however_many_messages_are_over_the_limit() -> None:
+    """The tombstone of the first one stays as it is, until something is retained again."""
+    scene = Scene(RetainerLimits(max_payload_size=3), OnLimit.REJECT, 4)
+    revisions = set()
+    for _ in range(5):
+        scene.publish("old", b"long", 1)
+        revisions.add(scene.broker.store._changes["old"].revision)
+    assert len(revisions) == scene.broker.counters.retained_dropped_old == 1
+    scene.publish("old", b"new", 1)
+    scene.publish("old", b"long", 1)
+    assert (scene.retained, scene.broker.counters.retained_dropped_old) == ({}, 2)
+
+
+def test_a_message_that_came_after_a_refused_one_is_not_cleared() -> None:
+    """Its commit comes before the decision about the clear, which is older."""
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3))
+    client, other = broker.client("c", 4), broker.client("o", 4)
+    client.publish("t", b"old", 0, True)
+    client.publish("t", b"long", 0, True)
+    other.publish("t", b"new", 0, True)
+    for _ in range(3):
+        broker.store.commit()
+        broker.settle()
+    assert retained(broker) == {"t": b"new"}
+
+
+def test_a_running_replay_leaves_out_the_older_message_at_once() -> None:
+    """It has read the message before the clear is committed, and the subscriber has got the newer one live."""
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3))
+    client, watcher = broker.client("c", 4), broker.client("w", 5)
+    client.publish("t", b"old", 0, True)
+    broker.store.commit()
+    broker.store.read_later = True
+    watcher.subscribe("#")
+    broker.settle()
+    client.publish("t", b"long", 0, True)
+    assert broker.store.reads
+    while broker.store.reads:
+        answer, batch = broker.store.reads.pop(0)
+        answer.callback(batch)
+        broker.settle()
+    assert watcher.messages() == [("t", b"long", 0, False)]
+
+
+@pytest.mark.parametrize("deferred", [False, True])
 @versions
 @all_qos
-def test_deliver_only_routes_and_acknowledges(
-    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
-) -> None:
-    """The topic keeps its older message. The refusal is counted."""
-    scene = Scene(limits, OnLimit.DELIVER_ONLY, version)
-    assert scene.publish(topic, payload, qos) == acknowledged(qos)
-    assert scene.watcher.messages() == [(topic, payload, qos, False)]
-    assert scene.retained == {"old": b"old"}
-    assert scene.broker.counters.retained_not_stored == scene.broker.retained.refusals[limit] == 1
-
-
-@over
-@versions
-@all_qos
-def test_disconnect_ends_the_publishers_connection(
-    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
-) -> None:
-    """MQTT 5: DISCONNECT with 0x97; MQTT 3: a close. The message is not delivered."""
-    scene = Scene(limits, OnLimit.DISCONNECT, version)
-    answer = scene.publish(topic, payload, qos)
-    assert [packet.reason_code for packet in answer if isinstance(packet, p.Disconnect)] == (
-        [ReasonCode.QUOTA_EXCEEDED] if version == 5 else []
+def test_who_may_not_clear_a_topic_gets_neither_delivery_nor_clear(version: int, qos: int, deferred: bool) -> None:
+    """Otherwise a publisher without that permission could clear by one message that is too long. Wills too."""
+    authorizer = NoClears(deferred)
+    broker = MemoryBroker(retainer=RetainerLimits(max_payload_size=3), authorizer=authorizer)
+    watcher, client = broker.client("w", 5), broker.client("p", version, will=p.Will("old", b"a will", 0, True))
+    client.publish("old", b"old", retain=True)
+    watcher.subscribe("#", qos=2)
+    watcher.messages()
+    client.publish("old", b"long", qos, True)
+    client.publish("old", b"and", 0)  # this one waits for its turn
+    told = version == 5
+    assert without_text(client.packets()) == acknowledged(
+        qos, ReasonCode.QUOTA_EXCEEDED if told else ReasonCode.SUCCESS
     )
-    assert scene.publisher.network.closed
-    assert scene.watcher.messages() == []
-    assert scene.retained == {"old": b"old"}
-    assert scene.broker.counters.retained_disconnected == scene.broker.retained.refusals[limit] == 1
+    assert watcher.messages() == [("old", b"and", 0, False)]
+    client.drop()
+    broker.settle()
+    assert (watcher.messages(), retained(broker)) == ([], {"old": b"old"})
+    assert broker.counters.retained_not_delivered == (1 if told and qos else 2)
+    assert (broker.counters.retained_dropped_old, broker.counters.retained_refused) == (0, int(told and qos > 0))
 
 
-@over
-@versions
-@all_qos
-def test_drop_old_leaves_no_outdated_value(
-    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+@implementer(IAuthorizer)
+class NoClears(UnrestrictedAuthorizer):
+    """Allows everything but clears; with ``deferred``, it answers with a Deferred."""
+
+    def __init__(self, deferred: bool) -> None:
+        self.deferred = deferred
+
+    def may_publish(
+        self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False
+    ) -> bool | Deferred[bool]:
+        return succeed(not clears) if self.deferred and clears else not clears
+
+
+@pytest.mark.parametrize("on_limit", OnLimit)
+def test_an_accepted_message_neither_reads_the_store_nor_needs_a_ledger(
+    on_limit: OnLimit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic's older message is cleared, no other topic's. An empty topic causes no write."""
-    scene = Scene(limits, OnLimit.DROP_OLD, version)
-    assert scene.publish(topic, payload, qos) == acknowledged(qos)
-    assert scene.watcher.messages() == [(topic, payload, qos, False)]
-    assert scene.retained == ({} if topic == "old" else {"old": b"old"})
-    assert scene.broker.counters.retained_dropped_old == (topic == "old")
-    assert topic == "old" or topic not in scene.broker.store._changes
-    assert scene.broker.retained.refusals[limit] == 1
+    """Whatever the policy: limits of sizes and a rate keep no ledger, and let messages pass in retained runs."""
+    limits = RetainerLimits(max_payload_size=3, max_publish_rate=None, on_limit=on_limit)
+    quota = Policies([Policy(1, "counted", max_retained_messages=1)])
+    for each in (limits, evolve(limits, policies=quota)):
+        broker = MemoryBroker(retainer=each)
+        assert broker.retained.retains_together
+        broker.settle()
+        for name in ("get", "read_usage", "listing", "read", "put_if"):
+            monkeypatch.setattr(broker.store, name, None)
+        client = broker.client("c", 5)
+        client.publish("t", b"x", 1, True)
+        assert client.got(p.Puback)[0].reason_code < 0x80
+        assert not broker.counters.retained_refused
 
 
 @over
@@ -208,14 +294,16 @@ def test_clears_and_smaller_values_are_always_allowed(
 def test_a_will_over_a_limit_is_delivered(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
 ) -> None:
-    """There is no publisher to tell or to disconnect. With drop_old the older message is cleared."""
+    """There is no publisher to tell or to disconnect. No older message stays behind it."""
     scene = Scene(limits, on_limit, 4)
     scene.publisher.send(p.Disconnect())
     scene.broker.client("p", 4, will=p.Will(topic, payload, 1, True)).drop()
     assert scene.watcher.messages() == [(topic, payload, 1, False)]
-    dropped = on_limit is OnLimit.DROP_OLD and topic == "old"
-    assert scene.retained == ({} if dropped else {"old": b"old"})
-    assert scene.broker.counters.retained_not_stored == scene.broker.retained.refusals[limit] == 1
+    waits = limit is Limit.PUBLISH_RATE
+    assert scene.retained == ({"old": payload} if waits else {} if topic == "old" else {"old": b"old"})
+    counters = scene.broker.counters
+    assert (counters.retained_delayed, counters.retained_not_stored) == (waits, not waits)
+    assert scene.broker.retained.refusals[limit] == 1
 
 
 # --- pending messages count
@@ -545,10 +633,9 @@ def test_the_publish_rate_allows_a_burst_of_one_second() -> None:
         client.publish(f"t{number}", b"", 1, True)
     assert retained(broker) == {}
     assert burst() == 0
-    broker.advance(100)
+    for _ in range(5):
+        broker.advance(1)  # what waits is written
     assert burst() == 3
-    broker.advance(1 / 3)
-    assert burst() == 1
 
 
 def test_sixty_in_a_minute_may_come_at_once() -> None:
@@ -577,6 +664,129 @@ def test_a_message_refused_by_another_limit_does_not_count_against_the_rate() ->
     client.publish("t", b"too long", 1, True)
     client.publish("t", b"x", 1, True)
     assert retained(broker) == {"t": b"x"}
+
+
+def stored(broker: MemoryBroker) -> dict[str, bytes]:
+    """Return the messages in the store, without a reader for whom it is brought up to date."""
+    return {
+        topic: change.message.payload for topic, change in broker.store._changes.items() if change.message is not None
+    }
+
+
+def test_beyond_the_rate_the_newest_value_of_each_topic_is_stored_when_the_rate_allows() -> None:
+    """Meanwhile present subscribers have it, and new ones get it, not the older one."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(1, 1)))
+    client = broker.client("c", 4)
+    for number in range(4):
+        client.publish("a", b"%d" % number, 0, True)
+    client.publish("b", b"0", 0, True)
+    assert stored(broker) == {"a": b"0"}
+    broker.advance(1)
+    assert stored(broker) == {"a": b"3"}
+    broker.advance(1)
+    assert stored(broker) == {"a": b"3", "b": b"0"}
+    client.publish("b", b"1", 0, True)
+    assert retained(broker) == {"a": b"3", "b": b"1"}
+    assert broker.counters.retained_dropped_old == 0
+
+
+def test_a_flood_by_one_client_changes_no_retained_value_of_another() -> None:
+    """Others take turns with it: their few values are stored soon, however many topics the flood has."""
+    rate = Rate(10, 1)
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=rate))
+    flood, quiet, told = broker.client("flood", 4), broker.client("quiet", 4), broker.client("told", 5)
+    quiet.publish("quiet/1", b"before", 0, True)
+    told.publish("told", b"before", 1, True)
+    for number in range(2000):
+        flood.publish(f"flood/{number}", b"x", 0, True)
+    assert stored(broker)["quiet/1"] == b"before"
+    quiet.publish("quiet/1", b"after", 1, True)
+    quiet.publish("quiet/2", b"after", 1, True)
+    for _ in range(20):
+        broker.advance(0.1)
+        flood.publish("flood/again", b"x", 0, True)
+    assert stored(broker)["quiet/1"] == stored(broker)["quiet/2"] == b"after"
+    assert len(quiet.got(p.Puback)) == 2
+    assert len(stored(broker)) < 40  # the rate holds
+    for _ in range(30):
+        told.publish("told", b"after", 1, True)
+        broker.advance(0.1)
+    assert {packet.reason_code for packet in told.got(p.Puback)} == {
+        ReasonCode.NO_MATCHING_SUBSCRIBERS,
+        ReasonCode.QUOTA_EXCEEDED,
+    }
+    assert stored(broker)["told"] == b"after"
+    assert not broker.counters.retained_dropped_old
+
+
+def test_a_flood_is_not_read_while_too_much_of_it_waits() -> None:
+    """So it fills no memory. It goes on when the rate has caught up, and nothing of it is lost."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(100, 1)))
+    flood = broker.client("flood", 4)
+    flood.send(*[p.Publish(f"flood/{number}", b"x", 0, True) for number in range(1000)])
+    assert len(broker.retained.delayed) == MOST_OF_PUBLISHER + 1
+    assert flood.network.paused
+    for second in range(1, 10):
+        broker.advance(1)
+        assert len(stored(broker)) <= 100 + 100 * second
+    broker.advance(1)
+    assert not flood.network.paused
+    assert len(stored(broker)) == 1000
+
+
+def test_readers_that_have_waiting_values_written_first_do_not_raise_the_rate() -> None:
+    """What they take early is owed."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(10, 1)))
+    flood = broker.client("flood", 4)
+    flood.send(*[p.Publish(f"{number}", b"x", 0, True) for number in range(1000)])
+    for second in range(1, 20):
+        retained(broker)
+        broker.advance(1)
+        assert len(stored(broker)) <= MOST_OF_PUBLISHER + 12 + 10 * second
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_acknowledgement_beyond_the_rate_promises_that_it_or_a_newer_value_is_stored(qos: int) -> None:
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_publish_rate=Rate(1, 1)))
+    client, other = broker.client("c", 4), broker.client("o", 4)
+
+    def commit() -> int:
+        broker.settle()
+        while broker.store.pending:
+            broker.store.commit()
+            broker.settle()
+        return len([packet for packet in client.packets() if isinstance(packet, p.Puback | p.Pubrec)])
+
+    client.publish("a", b"0", qos, True)
+    assert commit() == 1
+    client.publish("a", b"1", qos, True)
+    client.publish("a", b"2", qos, True)
+    assert commit() == 0
+    broker.advance(1)
+    broker.advance(1)
+    assert (client.packets(), broker.store._changes["a"].message.payload) == ([], b"0")  # given to the writer
+    assert commit() == 2
+    assert stored(broker) == {"a": b"2"}
+    client.publish("a", b"3", qos, True)
+    broker.advance(0)
+    other.publish("a", b"", 1, True)  # a clear is newer, and is stored at once
+    assert commit() == 1
+    assert stored(broker) == {}
+
+
+def test_nothing_waits_any_more_without_a_rate_or_after_a_stop() -> None:
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(1, 60)))
+    client = broker.client("c", 4)
+    client.send(*[p.Publish(f"{number}", b"x", 0, True) for number in range(500)])
+    broker.retained.change_publish_rate(None)
+    broker.settle()
+    broker.advance(1)
+    assert len(stored(broker)) == 500
+    broker.retained.change_publish_rate(Rate(1, 60))
+    client.publish("first", b"x", 0, True)
+    client.publish("last", b"x", 0, True)
+    broker.retained.delayed.stop()
+    assert len(stored(broker)) == 502
 
 
 # --- modes of zones

@@ -208,7 +208,7 @@ def test_the_last_accepted_message_wins_with_any_clocks() -> None:
 def test_a_sweep_finds_expired_messages_while_others_wait() -> None:
     """A reader looks for them, and may lock nothing: the statement would fail, and hold up all reads."""
     with opened() as store:
-        store.delayed = DelayedWrites(store.put, Clock())
+        store.delayed = DelayedWrites(store.put, Clock(), store.flushed)
         put(store, "late", expires_at=NOW)
         assert store.delayed.add(RetainedChange("waits", 1, NOW, message("waits", revision=1)), 60)
         assert result_of(store.expire(NOW, 10)) == ["late"]

@@ -403,7 +403,8 @@ class RetainerConfig(RetainModes):
         "infinity",
         help="Rate of new retained messages from all clients together. After a pause the number may come at once: 60"
         " with 60/m.",
-        effect="Further messages are not retained (see on_limit). Clearing is always possible and does not count.",
+        effect="Further messages are refused, or delivered at once and stored later (see on_limit). Clearing is always"
+        " possible and does not count.",
         example="1000/s",
     )
     on_limit: str = option(
@@ -411,10 +412,11 @@ class RetainerConfig(RetainModes):
         "reject",
         help="Handling of a message over a limit: reject = v5 publishers with QoS 1 and 2 get"
         " Quota exceeded (0x97), and no client gets the message; other publishers: as deliver_only; deliver_only ="
-        " route and acknowledge it; disconnect = disconnect its publisher (v5: Quota exceeded, 0x97); drop_old = as"
-        " deliver_only, and clear the older message of the topic.",
-        effect="Late subscribers can get an outdated message, except with drop_old, and with reject for v5 publishers"
-        " with QoS 1 and 2. Will Messages are always routed. A message never displaces messages of other topics.",
+        " deliver and acknowledge it, and clear the older message of the topic; disconnect = disconnect its publisher"
+        " (v5: Quota exceeded, 0x97); drop_old = as deliver_only.",
+        effect="New subscribers never get an older message than present ones have got. Beyond max_publish_rate, nothing"
+        " is cleared: the newest message of each topic is stored later. A message never displaces messages of other"
+        " topics.",
         example="drop_old",
     )
     max_topic_length: int = option(

@@ -221,7 +221,7 @@ class Restorer:
         room = None if dry_run else self._publisher.room(message.topic)
         if room is not None:
             yield room
-        waiting = None if dry_run else self._retained.undecided(message, by_operator=True)
+        waiting = None if dry_run else self._retained.undecided(message)
         if waiting is not None:
             yield waiting
         if step.topic in meanwhile:

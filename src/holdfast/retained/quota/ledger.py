@@ -128,24 +128,27 @@ class Ledger:
             self._clock.callLater(0, self._begin)
         return waiting.decided
 
-    def charge(self, message: ApplicationMessage) -> None:
-        """Count a message that is going to be stored. Raises :class:`RetainRefused` if it may not fit."""
-        size = size_of(message)
-        before = self._found(message.topic)
-        to = self._charge_of(message)
-        growths = list(self._budgets.growths(message.topic, size, message.client_id, before, to))
-        # All refusals come before the first charge: a refused message must not count anywhere.
+    def check(self, message: ApplicationMessage) -> Sequence[tuple[Budget, Growth]]:
+        """Return how much each budget grows by a message. Raises :class:`RetainRefused` if it may not fit."""
+        growths = self._growths(message)
         for budget, growth in growths:
             refusal = budget.refusal(growth)
             if refusal is None and not self._is_known(budget):
                 refusal = RetainRefused(budget.over_messages, "the store cannot be read now to check the quotas")
             if refusal is not None:
                 raise refusal
+        return growths
+
+    def charge(self, message: ApplicationMessage) -> None:
+        """Count a message that is going to be stored. Raises :class:`RetainRefused` if it may not fit."""
+        # All refusals come before the first charge: a refused message must not count anywhere.
+        growths = self.check(message)
         exact = self._look is not None and message.topic in self._look.usage
         for budget, growth in growths:
             budget.charge(growth, exact)
-        self._budgets.release(message.client_id, before, to)
+        self._budgets.release(message.client_id, self._found(message.topic), self._charge_of(message))
         if self._look is not None:
+            size = size_of(message)
             self._look.usage[message.topic] = Usage(1, size, message.client_id, message.username)
 
     def cleared(self, topic: str) -> None:
@@ -178,6 +181,10 @@ class Ledger:
 
     def _found(self, topic: str) -> Usage | None:
         return None if self._look is None else self._look.usage.get(topic)
+
+    def _growths(self, message: ApplicationMessage) -> Sequence[tuple[Budget, Growth]]:
+        before, to = self._found(message.topic), self._charge_of(message)
+        return list(self._budgets.growths(message.topic, size_of(message), message.client_id, before, to))
 
     def _charge_of(self, message: ApplicationMessage) -> Charge:
         payers = self._payers
@@ -257,11 +264,7 @@ class Ledger:
 
         That is also so if a policy got its quota during the read.
         """
-        growths = list(
-            self._budgets.growths(
-                message.topic, size_of(message), message.client_id, self._found(message.topic), self._charge_of(message)
-            )
-        )
+        growths = self._growths(message)
         if any(budget.read_at is None and budget.quota.is_limited for budget, _ in growths):
             return True
         refusing = [budget for budget, growth in growths if budget.refusal(growth) is not None]

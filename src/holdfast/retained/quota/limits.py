@@ -14,13 +14,42 @@ from holdfast.wire.characters import control_character
 from holdfast.wire.properties import Properties
 
 
-class OnLimit(Enum):
-    """The policy for a message with RETAIN 1 that is over a limit. No policy removes other topics' messages."""
+class Treatment(Enum):
+    """The treatment of a message with RETAIN 1 that is over a limit. None removes messages of other topics."""
 
-    DELIVER_ONLY = "deliver_only"  #: deliver it live and acknowledge it; the topic keeps its older message
-    REJECT = "reject"  #: tell the publisher if its protocol version has an answer for it; else like DELIVER_ONLY
-    DISCONNECT = "disconnect"  #: disconnect the publisher
-    DROP_OLD = "drop_old"  #: deliver it live and acknowledge it; clear the topic's older message
+    REFUSE = "refuse"  #: tell the publisher; nobody gets the message, and the older message of its topic stays
+    DISCONNECT = "disconnect"  #: disconnect the publisher; nobody gets the message, and the older message stays
+    #: acknowledge the message and deliver it live. No older message stays behind it: the topic is cleared, or, beyond
+    #: the publish rate, the message waits until the rate allows to store it
+    DELIVER = "deliver"
+
+
+class OnLimit(Enum):
+    """The policy for messages with RETAIN 1 that are over a limit."""
+
+    REJECT = "reject"
+    DELIVER_ONLY = "deliver_only"
+    DROP_OLD = "drop_old"
+    DISCONNECT = "disconnect"
+
+    @property
+    def told(self) -> Treatment:
+        """The treatment with MQTT 5 and QoS 1 or 2: an acknowledgement can tell the publisher of a refusal."""
+        return _TREATMENTS[self][0]
+
+    @property
+    def untold(self) -> Treatment:
+        """The treatment with MQTT 5 and QoS 0, and with MQTT 3."""
+        return _TREATMENTS[self][1]
+
+
+#: with MQTT 5 and QoS 1 or 2; otherwise
+_TREATMENTS = {
+    OnLimit.REJECT: (Treatment.REFUSE, Treatment.DELIVER),
+    OnLimit.DELIVER_ONLY: (Treatment.DELIVER, Treatment.DELIVER),
+    OnLimit.DROP_OLD: (Treatment.DELIVER, Treatment.DELIVER),
+    OnLimit.DISCONNECT: (Treatment.DISCONNECT, Treatment.DISCONNECT),
+}
 
 
 class Limit(Enum):

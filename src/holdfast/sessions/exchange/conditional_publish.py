@@ -23,7 +23,7 @@ from holdfast.extensions.names import REVISION
 from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.compare_and_set import Decision
 from holdfast.retained.leases.lease import Wanted
-from holdfast.retained.quota.limits import OnLimit, RetainRefused
+from holdfast.retained.quota.limits import RetainRefused, Treatment
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -139,7 +139,7 @@ class ConditionalPublish:
     def _over_limit(self, refusal: RetainRefused) -> None:
         """Refuse a message that a limit forbids to retain: one with a condition is never delivered only."""
         counters, retained = self._parts.counters, self._parts.retained
-        if retained.on_limit is OnLimit.DISCONNECT:
+        if retained.on_limit.told is Treatment.DISCONNECT:
             counters.retained_disconnected += 1
             retained.refused(self._message, refusal, "and is disconnected")
             self._link.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))

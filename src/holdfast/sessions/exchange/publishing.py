@@ -22,7 +22,7 @@ from holdfast.extensions.conditions import conditions_of, has_condition
 from holdfast.extensions.leases import lease_of
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.leases.lease import Wanted
-from holdfast.retained.quota.limits import OnLimit, RetainRefused
+from holdfast.retained.quota.limits import Limit, RetainRefused, Treatment
 from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
@@ -366,7 +366,7 @@ class Publishing:
                 message, ChangeOrigin.PUBLISH, after, self._v5, self._retain_mode, self._silent_clears, lease=lease
             )
         except RetainRefused as refusal:
-            self._not_retained(message, identifier, refusal, after)
+            self._over_limit(message, identifier, refusal, after, lease)
             return
         except QueueFull as full:
             self._parts.counters.messages_rejected_queue_full += 1
@@ -405,30 +405,77 @@ class Publishing:
             return None
         return self._refusal(qos, identifier, failure_reason(failure), "the broker cannot store this now")
 
-    def _not_retained(
-        self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket
+    def _over_limit(
+        self,
+        message: ApplicationMessage,
+        identifier: int,
+        refusal: RetainRefused,
+        after: CommitTicket,
+        lease: Wanted | None,
     ) -> None:
-        """Treat a message that a quota forbids to retain according to ``retainer.on_limit``.
-
-        Only MQTT 5 and QoS 1 or 2 can report a refusal. Without them ``reject`` delivers the message like the others.
-        """
+        """Treat a message that a limit forbids to retain as ``retainer.on_limit`` says."""
         counters, retained = self._parts.counters, self._parts.retained
         policy = retained.on_limit
-        if policy is OnLimit.DISCONNECT:
+        told = self._v5 and message.qos > 0
+        treatment = policy.told if told else policy.untold
+        if treatment is Treatment.DISCONNECT:
             counters.retained_disconnected += 1
             retained.refused(message, refusal, "and is disconnected")
             if message.qos == 2:
                 self._session.received.forget(identifier)
             self._link.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))
             return
-        if policy is OnLimit.REJECT and self._v5 and message.qos:
+        if treatment is Treatment.REFUSE:
             counters.retained_refused += 1
             retained.refused(message, refusal, "and is told so")
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(refusal))
+        elif refusal.limit is not Limit.PUBLISH_RATE:
+            principal = self._session.principal
+            answer = self._parts.authorizer.may_publish(principal, message.topic, message.qos, True, True)
+            if isinstance(answer, Deferred):
+                self._link.ask(
+                    answer, False, lambda allowed: self._not_retained(message, identifier, refusal, after, allowed)
+                )
+            else:
+                self._not_retained(message, identifier, refusal, after, answer)
+        elif lease is None:
+            self._not_retained(message, identifier, refusal, after, False)
+            room = retained.room_to_wait(message.client_id or "")
+            if room is not None:
+                self._wait_for_rate(room)
+        else:  # nothing would clear the message before it is stored
+            counters.retained_not_delivered += 1
+            retained.refused(message, refusal, "and a lease does not wait, so nobody gets it")
+            self._drop_over_limit(message, identifier, refusal)
+
+    def _not_retained(
+        self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket, allowed: bool
+    ) -> None:
+        """Deliver a message that is not retained, or not yet, unless an older one has to stay: no clear is allowed."""
+        parts = self._parts
+        kept = not_retained(message, refusal, ChangeOrigin.PUBLISH, parts.retained, parts.counters, allowed)
+        if kept is None:
+            self._drop_over_limit(message, identifier, refusal)
             return
-        dropped = not_retained(message, refusal, ChangeOrigin.PUBLISH, retained, counters)
-        ticket, matched = self._parts.router.route(message, after)
-        self._acknowledge(message, identifier, both(after, both(dropped, ticket)), matched)
+        ticket, matched = parts.router.route(message, after)
+        self._acknowledge(message, identifier, both(after, both(kept, ticket)), matched)
+
+    def _drop_over_limit(self, message: ApplicationMessage, identifier: int, refusal: RetainRefused) -> None:
+        """Acknowledge a message that goes nowhere. MQTT 3 cannot say that."""
+        if message.qos:
+            reason = ReasonCode.QUOTA_EXCEEDED if self._v5 else ReasonCode.SUCCESS
+            self._answer(message.qos, identifier, reason, str(refusal))
+
+    def _wait_for_rate(self, room: Deferred[None]) -> None:
+        """Do not read the Client until less of it waits for the publish rate."""
+
+        def go_on(_: None) -> None:
+            with self._link.guard:
+                self._link.release()
+
+        self._parts.counters.publishers_delayed += 1
+        self._link.hold(reads=False)
+        room.addCallback(go_on)
 
     def _deny(self, message: ApplicationMessage, identifier: int, action: str) -> None:
         """Drop a message that is not allowed. MQTT 3 cannot report that: there the message is acknowledged."""

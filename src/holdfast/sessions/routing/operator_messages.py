@@ -30,7 +30,7 @@ class OperatorMessages:
         if waiting is not None:
             yield waiting
         if message.retain:
-            undecided = self._retained.undecided(message, by_operator=True)
+            undecided = self._retained.undecided(message)
             if undecided is not None:
                 yield undecided
         return self._publisher.send(message)

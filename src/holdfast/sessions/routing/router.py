@@ -98,7 +98,8 @@ class Router:
         try:
             return self._retained.retain(message, origin)
         except RetainRefused as refusal:
-            return not_retained(message, refusal, origin, self._retained, self._counters)
+            # Without RETAIN 1, who may publish may also clear: an empty message does.
+            return not_retained(message, refusal, origin, self._retained, self._counters) or COMMITTED
 
     def route(
         self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False

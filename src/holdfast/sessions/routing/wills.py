@@ -39,7 +39,7 @@ from holdfast.auth.denials import Denied, action_of, tell_nobody
 from holdfast.auth.interfaces import IAuthorizer, OperatorPrincipal, Principal
 from holdfast.log.client_log import ClientLog, client_text
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.quota.limits import RetainRefused
+from holdfast.retained.quota.limits import Limit, RetainRefused
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
@@ -318,21 +318,31 @@ class Wills:
         )
         undecided = self._retained.undecided(message) if message.retain else None
         if undecided is not None:
-            return undecided.addCallback(lambda _: self._route(message, will)).addErrback(self._failed, principal)
-        self._route(message, will)
-        return None
+            routed = undecided.addCallback(lambda _: self._route(message, will, principal) or succeed(None))
+            return routed.addErrback(self._failed, principal)
+        return self._route(message, will, principal)
 
-    def _route(self, message: ApplicationMessage, will: Will) -> None:
+    def _route(self, message: ApplicationMessage, will: Will, principal: Principal) -> Deferred[None] | None:
         """Publish the Will. One commit deletes the stored Will and stores its effects.
 
-        A Will over a limit is delivered, but not retained: no publisher waits for an answer.
+        No publisher can be told of a limit: the Will is delivered, if it may clear the older message of its topic.
         """
-        assert message.client_id is not None
-        self._forget(message.client_id, will)
+        self._forget(principal.client_id, will)
         try:
             self._router.publish(message, ChangeOrigin.WILL, silent_clear=self.silent_clears)
         except RetainRefused as refusal:
-            not_retained(message, refusal, ChangeOrigin.WILL, self._retained, self._counters)
+            answer: Deferred[bool] | bool = True
+            if refusal.limit is not Limit.PUBLISH_RATE:
+                answer = self._authorizer.may_publish(principal, message.topic, message.qos, True, True)
+            if isinstance(answer, Deferred):
+                routed = in_time(answer, self._clock).addCallback(self._not_retained, message, refusal)
+                return routed.addErrback(self._failed, principal)
+            self._not_retained(answer, message, refusal)
+        return None
+
+    def _not_retained(self, allowed: bool, message: ApplicationMessage, refusal: RetainRefused) -> None:
+        kept = not_retained(message, refusal, ChangeOrigin.WILL, self._retained, self._counters, allowed)
+        if kept is not None:
             self._router.route(message)
 
     def _failed(self, failure: Failure, principal: Principal) -> None:

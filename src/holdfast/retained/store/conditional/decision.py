@@ -36,6 +36,7 @@ def decide(change: ConditionalChange, present: Present | None) -> Outcome:
     holds = (
         (conditions.revision is None or conditions.revision == revision)
         and (not conditions.absent or message is None)
+        and (not conditions.present or message is not None)
         and (conditions.payload_sha256 is None or (message is not None and conditions.payload_sha256 == message.digest))
     )
     if not holds:
