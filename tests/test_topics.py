@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from holdfast.topics import (
     InvalidTopicFilter,
     InvalidTopicName,
+    TooManyLevels,
     check_topic_filter,
     check_topic_name,
+    covering,
     has_wildcard,
     level_count,
     levels_before_wildcard,
     matches,
+    matching,
     overlap,
     split_shared,
 )
@@ -127,3 +130,31 @@ def test_shared_subscriptions_are_split() -> None:
 )
 def test_levels_before_the_first_wildcard(topic_filter: str, levels: int) -> None:
     assert levels_before_wildcard(topic_filter) == levels
+
+
+class Splits(str):
+    """A string that counts the levels into which it is split."""
+
+    levels = 0
+
+    def split(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:  # type: ignore[override]
+        levels = super().split(sep, maxsplit)
+        self.levels += len(levels)
+        return levels
+
+
+def test_long_filters_are_split_no_further_than_they_can_match() -> None:
+    topic, many = Splits("a/b"), [Splits("+/" * 5000 + "#") for _ in range(3)]
+    assert not any(map(matching(topic), many))
+    assert topic.levels == 2
+    wide = Splits("a/+")
+    assert not any(map(covering(wide), many))
+    assert wide.levels == 2
+    assert all(each.levels <= 8 for each in many)
+
+
+def test_a_filter_with_too_many_levels_is_not_split() -> None:
+    long = Splits("+/" * 5000)
+    with pytest.raises(TooManyLevels):
+        check_topic_filter(long, 128)
+    assert long.levels == 0

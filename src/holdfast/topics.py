@@ -6,6 +6,8 @@ answer; tests compare both with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 SHARED_PREFIX = "$share/"
 SYS_PREFIX = "$SYS/"
 #: mosquitto's bridges tell their state there, to the brokers on both sides
@@ -36,7 +38,7 @@ class InvalidTopicFilter(ValueError):
 
 
 class TooManyLevels(InvalidTopicFilter):
-    """The Topic Filter is valid, but has more levels than the configuration allows."""
+    """The Topic Filter has more levels than the configuration allows."""
 
 
 class InvalidShare(InvalidTopicFilter):
@@ -49,31 +51,59 @@ def matches(topic_filter: str, topic: str) -> bool:
     A leading wildcard does not match Topic Names beginning with ``$`` [MQTT5-4.7.2-1]; ``a/#`` also matches ``a``
     [MQTT5-4.7.1-2].
     """
-    if topic[:1] == "$" and topic_filter[:1] in ("+", "#"):
-        return False
-    wanted, levels = topic_filter.split("/"), topic.split("/")
-    for position, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if position == len(levels) or level not in ("+", levels[position]):
+    return matching(topic)(topic_filter)
+
+
+def matching(topic: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a Topic Filter matches this Topic Name (see :func:`matches`).
+
+    The Topic Name is split once, and a Topic Filter no further than it can match.
+    """
+    levels = topic.split("/")
+    count = len(levels)
+    last = count - 1
+    is_dollar = topic[:1] == "$"
+
+    def is_matched(topic_filter: str) -> bool:
+        if is_dollar and topic_filter[:1] in ("+", "#"):
             return False
-        if position == len(levels) - 1 and wanted[position + 1 :] == ["#"]:
-            return True
-    return len(wanted) == len(levels)
+        wanted = topic_filter.split("/", count + 1)
+        for position, level in enumerate(wanted):
+            if level == "#":
+                return True
+            if position == count or level not in ("+", levels[position]):
+                return False
+            if position == last and wanted[count:] == ["#"]:
+                return True
+        return len(wanted) == count
+
+    return is_matched
 
 
 def covers(wide: str, narrow: str) -> bool:
     """Tell whether a Topic Filter matches every Topic Name that another one matches. Both are non-shared and valid."""
-    if narrow[:1] == "$" and wide[:1] in ("+", "#"):
-        return False
-    levels, others = wide.split("/"), narrow.split("/")
+    return covering(wide)(narrow)
+
+
+def covering(wide: str) -> Callable[[str], bool]:
+    """Return a function that tells whether this Topic Filter covers another one (see :func:`covers`).
+
+    This Topic Filter is split once, and the other one no further than it can be covered.
+    """
+    levels = wide.split("/")
+    is_wild = wide[:1] in ("+", "#")
+    return lambda narrow: not (is_wild and narrow[:1] == "$") and _covers(levels, narrow.split("/", len(levels) + 1))
+
+
+def _covers(levels: Sequence[str], others: Sequence[str]) -> bool:
     for position, level in enumerate(levels):
         if level == "#":
             return True
         if position == len(others):
             return False
         if others[position] == "#":  # matches deeper Topic Names too
-            return levels == ["+", "#"]
+            # Before the # is a Topic Name that only # would match, unless that is the empty string.
+            return levels[position:] == ["+", "#"] and others[:position] in ([], [""])
         if level not in ("+", others[position]):
             return False
         if position == len(others) - 1 and levels[position + 1 :] == ["#"]:
@@ -177,7 +207,7 @@ def check_topic_filter(topic_filter: str, max_levels: int) -> None:
     """Raise :class:`InvalidTopicFilter` unless the string is a (non-shared) Topic Filter.
 
     ``#`` is alone in the last level [MQTT5-4.7.1-1], ``+`` is alone in its level [MQTT5-4.7.1-2]. Raises
-    :class:`TooManyLevels` for a valid filter of more than ``max_levels`` levels.
+    :class:`TooManyLevels` for more than ``max_levels`` levels, which are not split.
     """
     if not topic_filter:
         raise InvalidTopicFilter("a Topic Filter has at least one character")
@@ -186,10 +216,10 @@ def check_topic_filter(topic_filter: str, max_levels: int) -> None:
     multi = topic_filter.find("#")
     if multi >= 0 and (multi != len(topic_filter) - 1 or topic_filter[-2:-1] not in ("", "/")):
         raise InvalidTopicFilter("'#' stands alone in the last level")
-    if "+" in topic_filter and any("+" in level and level != "+" for level in topic_filter.split("/")):
-        raise InvalidTopicFilter("'+' stands alone in its level")
     if topic_filter.count("/") >= max_levels:
         raise TooManyLevels(f"a Topic Filter has at most {max_levels} levels here")
+    if "+" in topic_filter and any("+" in level and level != "+" for level in topic_filter.split("/")):
+        raise InvalidTopicFilter("'+' stands alone in its level")
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.admin.callers.caller import Caller, Scope
@@ -33,7 +33,7 @@ class Desk:
         self.broker = MemoryBroker()
         work = self.broker.session_parts.broker_parts.long_work
         directory = Directory(self.broker.registry, work, most_looks)
-        self.table = RoutingTable(ClientCalls(directory, "1", lambda _: "default").routes)
+        self.table = RoutingTable(ClientCalls(directory, "1", lambda _: "default").routes, most_levels=lambda: 128)
 
     def call(self, method: str, path: str, **arguments: str) -> tuple[int, Any]:
         """Make a call, and let the broker do its work; return status and content."""
@@ -182,6 +182,7 @@ NAMES = ["/".join(["a", "b", "", "z"][number // 4**level % 4] for level in range
          for number in range(4**depth)]  # fmt: skip
 
 
+@example(wide="+/+/#", narrow="/#")
 @given(wide=FILTERS.filter(bool), narrow=FILTERS.filter(bool))
 def test_a_filter_covers_another_if_it_matches_all_of_its_topics(wide: str, narrow: str) -> None:
     """Levels that neither filter names stand for all others, so short names over few levels decide it."""
@@ -209,6 +210,14 @@ def test_bad_arguments_are_refused(desk: Desk, path: str, arguments: dict[str, s
 )
 def test_bad_conditions_of_subscriptions_are_refused(desk: Desk, arguments: dict[str, str]) -> None:
     assert desk.call("GET", SUBSCRIPTIONS_PREFIX, **arguments)[0] == 400
+
+
+@pytest.mark.parametrize("name", ["topic", "match_topic"])
+def test_an_argument_has_no_more_levels_than_topics_of_clients(desk: Desk, name: str) -> None:
+    assert desk.call("GET", SUBSCRIPTIONS_PREFIX, **{name: "/" * 127})[0] == 200
+    status, content = desk.call("GET", SUBSCRIPTIONS_PREFIX, **{name: "/" * 128})
+    assert (status, content["field"], content["allowed"]) == (400, name, "at most 128 levels")
+    assert "mqtt.max_topic_levels" in content["detail"]
 
 
 @pytest.mark.parametrize("path", ["", "/subscriptions", "/mqueue_messages", "/inflight_messages"])

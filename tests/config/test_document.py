@@ -165,6 +165,8 @@ def test_a_zone_overrides_the_general_options_and_these_the_defaults(write: Call
             [zones.sensors.force_shutdown]
             enable = false
             [zones.empty]
+            [zones.deep.mqtt]
+            max_topic_levels = 200
             [listeners.field]
             zone = "sensors"
         """)
@@ -173,6 +175,7 @@ def test_a_zone_overrides_the_general_options_and_these_the_defaults(write: Call
     assert (zone.mqtt.max_qos_allowed, zone.mqtt.max_inflight, zone.mqtt.max_topic_levels) == (0, 5, 128)
     assert (zone.force_shutdown.enable, zone.force_shutdown.max_bytes) == (False, 8 * 1048576)
     assert config.zone("empty") == config.zone("")
+    assert config.most_topic_levels == 200
     assert (config.zone("").mqtt, config.zone("").force_shutdown) == (config.mqtt, config.force_shutdown)
     with pytest.raises(KeyError):
         config.zone("elsewhere")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.python.failure import Failure
 
-from holdfast.scheduling.long_work import LongWork
+from holdfast.scheduling.long_work import LongWork, Meter
 from tests.doubles import TurnClock
 
 
@@ -153,3 +153,9 @@ def test_work_may_ask_for_more_work_of_its_owner(work: LongWork, clock: TurnCloc
         clock.turn()
     assert log.count("inner") == 4
     assert log.count("outer") == 1
+
+
+def test_small_pieces_share_a_step_and_large_ones_count_for_several() -> None:
+    meter = Meter(8)
+    assert [meter.add(1) for _ in range(17)] == [1, *[0] * 7, 1, *[0] * 7, 1]
+    assert [meter.add(weight) for weight in (8, 20, 3, 4, 5)] == [1, 3, 0, 1, 1]

@@ -138,7 +138,9 @@ def standing_in(config: Config) -> Iterator[Access]:
     accounts = _account_routes(config, durable)
     durable.open()
     try:
-        table = RoutingTable([*_api_of(config, durable, clock).routes, *accounts])
+        table = RoutingTable(
+            [*_api_of(config, durable, clock).routes, *accounts], most_levels=lambda: config.most_topic_levels
+        )
         yield StandIn(table, shown(config.storage.url), clock)
     finally:
         failures: list[Failure] = []

@@ -196,9 +196,7 @@ class IAuthorizer(Interface):
     """
 
     checks_delivery = Attribute("False if no subscription is ever FILTERED: then deliveries do not call may_receive.")
-    effort = Attribute(
-        "The steps of long work (holdfast.scheduling.long_work) that the answers about Topic Filters have cost so far."
-    )
+    effort = Attribute("The steps of long work (holdfast.scheduling.long_work) that all answers have cost so far.")
     epoch = Attribute("A value that changes whenever any answer may change. None if each call may have another answer.")
 
     def may_publish(

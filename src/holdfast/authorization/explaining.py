@@ -33,6 +33,8 @@ class Reason:
         rule = self.decision.rule
         if rule is not None:
             return rule.origin
+        if not self.decision.is_exact:
+            return "no rule: too many come into question for this topic"
         return "default: no rule matches"
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from attrs import frozen
@@ -12,15 +13,19 @@ from holdfast.authorization.coverage import MOST_NODES, Search, Verdicts
 from holdfast.authorization.identity import Identity
 from holdfast.authorization.rule import Action, Rule
 from holdfast.authorization.ruleset import Ruleset
-from holdfast.authorization.trie import first_match
+from holdfast.authorization.trie import UNKNOWN, first_match
 
 
 @frozen
 class Decision:
-    """A verdict, and the rule that decides so; None if no rule matches."""
+    """A verdict, and the rule that decides so; None if no rule matches.
+
+    ``is_exact`` is False if the search for the rule was given up: then the topic is denied.
+    """
 
     allow: bool
     rule: Rule | None
+    is_exact: bool = True
 
 
 @frozen
@@ -48,17 +53,23 @@ class Permissions:
     def decide(self, action: Action, topic: str) -> Decision:
         """Return the verdict of the first rule for this action that matches a topic."""
         rank, _ = first_match(self._tries[action], topic.split("/"), self._expansions)
-        return Decision(self._rules.allows(action, rank), self._rules.rule(rank))
+        return Decision(self._rules.allows(action, rank), self._rules.rule(rank), rank != UNKNOWN)
 
     def allows(self, action: Action, topic: str) -> bool:
         """Tell whether the first rule for this action that matches a topic allows it.
 
         Only a message whose topic may be subscribed may be received.
         """
-        rank, _ = first_match(self._tries[action], topic.split("/"), self._expansions)
-        if not self._rules.allows(action, rank):
-            return False
-        return action is not Action.RECEIVE or self.allows(Action.SUBSCRIBE, topic)
+        return self.search(action, topic.split("/"))[0]
+
+    def search(self, action: Action, levels: Sequence[str]) -> tuple[bool, int]:
+        """Return what :meth:`allows` tells about a topic, and how many nodes of the rules the search has visited."""
+        rank, visited = first_match(self._tries[action], levels, self._expansions)
+        allowed = self._rules.allows(action, rank)
+        if allowed and action is Action.RECEIVE:
+            allowed, more = self.search(Action.SUBSCRIBE, levels)
+            visited += more
+        return allowed, visited
 
     def verdicts(self, action: Action, topic_filter: str, most: int = MOST_NODES) -> Verdicts:
         """Return the verdicts about the topics that a (non-shared) Topic Filter matches."""

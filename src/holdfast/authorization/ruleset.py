@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 
 from holdfast.authorization.identity import PLACEHOLDER, Identity
 from holdfast.authorization.rule import GUEST, NO_CONDITIONS, Action, Conditions, Rule
-from holdfast.authorization.trie import PLUS, LevelKey, Trie
+from holdfast.authorization.trie import PLUS, UNKNOWN, LevelKey, Trie
 from holdfast.topics import EVERY_TOPIC
 
 #: Filters in all tries together: a rule has one for each pair of a subject and a topic.
@@ -101,10 +101,13 @@ class Ruleset:
     def allows(self, action: Action, rank: int) -> bool:
         """Return the verdict of the rule with this rank; for the rank of no rule, the default.
 
-        What may be subscribed may be received, unless a rule denies it.
+        What may be subscribed may be received, unless a rule denies it. Nothing is allowed by a search that was given
+        up.
         """
         if rank < len(self._allows):
             return self._allows[rank]
+        if rank == UNKNOWN:
+            return False
         return True if action is Action.RECEIVE else self._default
 
     def rule(self, rank: int) -> Rule | None:

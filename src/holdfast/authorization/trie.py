@@ -4,7 +4,9 @@ How it works. Each rule has a rank, its place in the list; the lowest rank decid
 way to it, as in :mod:`holdfast.topic_tree`. Of the rules that end at a node, only the first can ever decide, so a node
 has two numbers: ``here`` for filters that end at it, ``multi`` for those that go on with ``#``. A search follows, from
 level to level, the child with the level's name, the child ``+``, and the children for templates that stand for this
-level. So its cost depends on the topic and not on the number of rules.
+level. So its cost depends on the topic and not on the number of rules. Nodes whose rules all come after a match are
+left out. Rules of many levels with ``+`` and templates can still lead a long topic to thousands of nodes in each level.
+So a search is bounded: it then answers that it does not know, and nothing is granted by that.
 
     rank 0: deny  plant/+/secret        root -- plant -- + (multi 1) -- secret (here 0)
     rank 1: allow plant/+/#
@@ -20,6 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: the rank of no rule
 NONE = 1 << 60
+#: in place of a rank: the search was given up
+UNKNOWN = NONE + 1
+#: nodes that the search for one topic may visit: 2 ms
+MOST_VISITED = 8000
 #: the key of the child for ``+``
 PLUS = 0
 
@@ -86,7 +92,10 @@ class Trie:
 
 
 def first_match(tries: Iterable[Trie], levels: Sequence[str], expansions: Expansions) -> tuple[int, int]:
-    """Return the lowest rank of all filters that match a topic, and the number of nodes that the search has visited."""
+    """Return the lowest rank of all filters that match a topic, and the number of nodes that the search has visited.
+
+    The rank is :data:`UNKNOWN` if it would visit more than :data:`MOST_VISITED`.
+    """
     lowest = NONE
     nodes: list[Node] = []
     for trie in tries:
@@ -96,21 +105,26 @@ def first_match(tries: Iterable[Trie], levels: Sequence[str], expansions: Expans
     visited = 0
     wild = levels[0][:1] != "$"  # wildcards in the first level do not match such topics [MQTT5-4.7.2-1]
     for level in levels:
-        following = []
+        visited += len(nodes)
+        if visited > MOST_VISITED:
+            return UNKNOWN, visited
+        following: list[Node] = []
         templates = expansions.get(level, ())
         for node in nodes:
             if wild and node.multi < lowest:
                 lowest = node.multi
             children = node.children
             child = children.get(level)
-            if child is not None:
+            if child is not None and (child.soonest_allow < lowest or child.soonest_deny < lowest):
                 following.append(child)
             if wild:
                 child = children.get(PLUS)
-                if child is not None:
+                if child is not None and (child.soonest_allow < lowest or child.soonest_deny < lowest):
                     following.append(child)
-            following.extend(children[each] for each in templates if each in children)
-        visited += len(nodes)
+            for each in templates:
+                child = children.get(each)
+                if child is not None and (child.soonest_allow < lowest or child.soonest_deny < lowest):
+                    following.append(child)
         nodes = following
         if not nodes:
             return lowest, visited

@@ -384,6 +384,7 @@ def compose_broker(
         lambda body: deferToThreadPool(reactor, reactor.getThreadPool(), read_long_json, body),
         longest,
         Deadlines(reactor, jobs, is_away).run,
+        lambda: reloads.config.most_topic_levels,
     )
     consoles = Consoles(
         sessions.connect_operator, connections=connections, limits=lambda: listeners.limits_of(CONSOLES), clock=reactor

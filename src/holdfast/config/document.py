@@ -175,6 +175,11 @@ class Config(Section):
             words += ["--storage", without_password(self.storage.url)]
         return shlex.join(words)
 
+    @property
+    def most_topic_levels(self) -> int:
+        """The most levels of a Topic Name or Topic Filter that any client may use."""
+        return max(self.zone(name).mqtt.max_topic_levels for name in ("", *self.zones))
+
     def zone(self, name: str) -> Zone:
         """Return the options for a zone; the empty name means the general options. Raises KeyError."""
         if not name:

@@ -27,6 +27,15 @@ from twisted.python.failure import Failure
 
 #: the steps of one portion; a step takes at most 200 microseconds, so a portion takes at most 5 milliseconds
 STEPS = 25
+#: the weight of the Topic Filters that are compared in one step (:class:`Meter`)
+COMPARED_PER_STEP = 50
+#: so many characters of a Topic Filter count as one more comparison; a level has one character at least
+_CHARACTERS = 64
+
+
+def weight_of_comparison(topic_filter: str) -> int:
+    """Return for how many comparisons a Topic Filter counts: they look at each of its levels."""
+    return 1 + len(topic_filter) // _CHARACTERS
 
 
 @define(eq=False)
@@ -55,6 +64,32 @@ class _Work:
                 self.is_done = True
                 raise
         return count
+
+
+class Meter:
+    """Cuts many small pieces of long work into steps. ``size`` is the weight of one step.
+
+    for each in pieces:
+        due = meter.add(weight of each)
+        if due:
+            yield due
+        work on each
+    """
+
+    __slots__ = ("_filled", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._filled = size  # so that the first piece begins a step
+
+    def add(self, weight: int) -> int:
+        """Add the next piece. Return for how many steps it counts; 0: the present step has room for it."""
+        self._filled += weight
+        if self._filled <= self._size:
+            return 0
+        steps = -(-weight // self._size)
+        self._filled = weight - (steps - 1) * self._size
+        return steps
 
 
 class LongWork:

@@ -17,9 +17,16 @@ FLAG: Schema = {"type": "boolean", "default": False}
 TIME: Schema = {"type": "string", "format": "date-time"}
 #: a time in an argument: a moment or how long ago
 MOMENT: Schema = {"type": "string", "minLength": 1, "examples": ["2026-11-21T10:00:00Z", "1h"]}
-TOPIC_FILTER: Schema = {"type": "string", "minLength": 1, "examples": ["plant/+/temperature"]}
+#: the format of arguments that name topics: their levels are limited
+TOPIC_FORMAT = "mqtt-topic"
+TOPIC_FILTER: Schema = {"type": "string", "format": TOPIC_FORMAT, "minLength": 1, "examples": ["plant/+/temperature"]}
 #: a topic, or the beginning of one
-TOPIC: Schema = {"type": "string", "pattern": "^[^+#\\u0000]*$", "examples": ["plant/7"]}
+TOPIC: Schema = {
+    "type": "string",
+    "format": TOPIC_FORMAT,
+    "pattern": "^[^+#\\u0000]*$",
+    "examples": ["plant/7"],
+}
 CURSOR: Schema = {"type": "string"}
 
 PROBLEM_SCHEMA: Schema = {

@@ -17,7 +17,9 @@ from holdfast.admin.calls.call import JSON, Answer, Call
 from holdfast.admin.calls.problems import RefusedCall, bad_request, not_allowed, not_found, refusal_of, unauthorized
 from holdfast.admin.routing.paths import Paths
 from holdfast.admin.routing.route import LONGEST, USUAL_BODY, Route
+from holdfast.admin.routing.schemas import TOPIC_FORMAT
 from holdfast.strict_json import BadJSON, read_long_json
+from holdfast.topics import MOST_LEVELS, level_count
 
 #: is told of each answered call that may change something
 Witness = Callable[[Call, Answer], None]
@@ -59,6 +61,7 @@ class RoutingTable:
 
     ``read_long`` reads the JSON in a long body outside of the reactor's thread; by default, at once. A body with the
     largest message has ``longest`` bytes at most. ``run`` gives each call its deadline; by default, it has none.
+    An argument that names a topic has at most ``most_levels()`` levels.
     """
 
     _log = Logger()
@@ -70,6 +73,7 @@ class RoutingTable:
         read_long: ReadLong = _read_now,
         longest: int = LONGEST,
         run: Run = _run_without_deadline,
+        most_levels: Callable[[], int] = lambda: MOST_LEVELS,
     ) -> None:
         self.routes = tuple(routes)
         self._paths = Paths(self.routes)
@@ -77,6 +81,7 @@ class RoutingTable:
         self._read_long = read_long
         self._longest = longest
         self._run = run
+        self._most_levels = most_levels
 
     def longest_body(self, method: str, path: str) -> int:
         """Return the most bytes that the body of a call may have, also of one that is refused later."""
@@ -113,6 +118,7 @@ class RoutingTable:
         """Run the handler. Raises RefusedCall if this call may not be made now, or not with these arguments."""
         _check_caller(route, call)
         _check_arguments(route, call)
+        self._check_levels(route, filled)
 
         def work() -> Deferred[Answer]:
             if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT:
@@ -121,6 +127,17 @@ class RoutingTable:
             return reading.addCallback(lambda found: route.handler(evolve(filled, parsed=found)))
 
         return self._run(route, call, work)
+
+    def _check_levels(self, route: Route, filled: Call) -> None:
+        """Refuse topics with more levels than any client may use: what they are compared with has few."""
+        for each in route.parameters:
+            if each.schema.get("format") == TOPIC_FORMAT and each.name in filled.arguments:
+                most = self._most_levels()
+                if level_count(filled.arguments[each.name]) > most:
+                    raise bad_request(
+                        f"{each.name} has more than {most} levels (mqtt.max_topic_levels)", each.name,
+                        f"at most {most} levels",
+                    )  # fmt: skip
 
     def _told(self, answer: Answer, call: Call) -> Answer:
         if answer.status < http.BAD_REQUEST or call.caller.via is not Via.NOTHING:

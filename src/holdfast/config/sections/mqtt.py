@@ -78,9 +78,10 @@ class MQTTConfig(Section):
     max_topic_levels: int = option(
         Integer(1, 65535),
         128,
-        help="Most levels of a Topic Name or Topic Filter.",
+        help="Most levels of a Topic Name or Topic Filter. The API and commands take as many as the highest value in"
+        " [mqtt] and the zones.",
         effect="A Topic Filter with more levels is refused in SUBACK; a PUBLISH ends the connection (v5: Topic Name"
-        " invalid, 0x90).",
+        " invalid, 0x90). The API answers 400.",
         example=16,
     )
     max_qos_allowed: int = option(

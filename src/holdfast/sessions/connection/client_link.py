@@ -140,6 +140,9 @@ class IClientLink(Protocol):
 
     # --- order: later packets wait
 
+    def charge(self, packets: int) -> None:
+        """Let the packet that is acted on count for so many more in the Client's portion of this turn."""
+
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
 

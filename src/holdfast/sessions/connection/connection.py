@@ -225,6 +225,10 @@ class Connection:
         """Take retained runs from now on."""
         self._order.take_retained_runs(taker)
 
+    def charge(self, packets: int) -> None:
+        """Let the packet that is acted on count for so many more in the Client's portion of this turn."""
+        self._order.charge(packets)
+
     def hold(self, reads: bool = True, pings: bool = False) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""
         self._order.hold(reads, pings)

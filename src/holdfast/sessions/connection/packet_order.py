@@ -61,6 +61,9 @@ PORTION = 500
 #: is cut out, answered and encoded by itself, in one to three microseconds.
 RUN_DISCOUNT, STRIPE_DISCOUNT = 16, 4
 
+#: the packets for which a step of long work counts, of 200 microseconds
+PACKETS_OF_A_STEP = 20
+
 #: the PINGREQ packets of one hold that are acted on: more than come in an hour
 _MOST_PINGS = 100
 
@@ -95,6 +98,7 @@ class PacketOrder:
     """
 
     __slots__ = (
+        "_charged",
         "_clock",
         "_counters",
         "_fail",
@@ -139,6 +143,7 @@ class PacketOrder:
         self._taken: tuple[dict[int, Routes], RunTaker | None] | None = None  # the runs, while none are taken
         self._state = _Reading.READY
         self._holds = 0
+        self._charged = 0  # packets that costly ones count for besides
         self._pings = 0  # how many PINGREQ packets may still be acted on during the hold
         self._is_unread = False  # until the next packet is acted on
         self._heard_at = clock.seconds()
@@ -222,6 +227,10 @@ class PacketOrder:
                 self._fail(Failure())
         self._act()
 
+    def charge(self, packets: int) -> None:
+        """Let the packet that is acted on count for so many more."""
+        self._charged += packets
+
     def accept_packets_up_to(self, size: int) -> None:
         """Accept larger packets from now on, since the Client is admitted."""
         self._parser.max_packet_size = size
@@ -254,7 +263,7 @@ class PacketOrder:
         saved = 0  # packets of runs and stretches that do not count for the portion
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
-                left = PORTION + saved - parser.packets
+                left = PORTION + saved - self._charged - parser.packets
                 if left <= 0:
                     rest = True
                     self.hold()
@@ -293,7 +302,7 @@ class PacketOrder:
             counters = self._counters
             counters.packets_received += parser.packets
             counters.message_bytes_received += parser.publish_bytes
-            parser.packets = parser.publish_bytes = 0
+            parser.packets = parser.publish_bytes = self._charged = 0
         self._act_on_pings()
 
     def _act_on_pings(self) -> None:

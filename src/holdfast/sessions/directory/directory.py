@@ -10,7 +10,7 @@ A Session that begins or ends meanwhile is shown or not. One that is there throu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import TypeVar
 
@@ -25,20 +25,19 @@ from holdfast.client_views import (
     SubscriptionView,
     Waiting,
 )
-from holdfast.scheduling.long_work import LongWork
+from holdfast.scheduling.long_work import COMPARED_PER_STEP, LongWork, Meter, weight_of_comparison
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.directory.views import address_of, client_view, subscription_view
 from holdfast.sessions.directory.waiting import inflight_messages, queued_messages
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import CommitTicket
-from holdfast.topics import covers, has_wildcard, matches
+from holdfast.topics import covering, has_wildcard, matching
 
 #: Sessions, and subscriptions, that a search visits at most for one page
 MOST_LOOKS = 20_000
-#: Sessions that are visited in one step, and subscriptions
+#: Sessions that are visited in one step
 _SESSIONS_PER_STEP = 20
-_SUBSCRIPTIONS_PER_STEP = 50
 
 T = TypeVar("T")
 
@@ -119,6 +118,7 @@ class Directory:
         page: Found[SubscriptionView, Place],
     ) -> Iterator[int]:
         looks = 0
+        is_wanted, meter = _wanted_by(search), Meter(COMPARED_PER_STEP)
         client_id, behind = after
         # The page may have ended within a Session: that one is visited again, from its last Topic Filter on.
         is_open = behind is not None and search.client_id in (None, client_id)
@@ -131,12 +131,14 @@ class Directory:
                 best: list[str] = []
                 room = limit - len(page.items) + 1  # one more, to know whether there is one
                 filters = list(session.subscriptions)
-                for start in range(0, len(filters), _SUBSCRIPTIONS_PER_STEP):
-                    yield 1
-                    some = filters[start : start + _SUBSCRIPTIONS_PER_STEP]
-                    best += [each for each in some if each > (behind or "") and _is_wanted(search, session, each)]
-                    if len(best) > 4 * room + 4 * _SUBSCRIPTIONS_PER_STEP:
-                        best = nsmallest(room, best)
+                for each in filters:
+                    due = meter.add(weight_of_comparison(each))
+                    if due:
+                        yield due
+                        if len(best) > 4 * room + 4 * COMPARED_PER_STEP:
+                            best = nsmallest(room, best)
+                    if each > (behind or "") and is_wanted(session, each):
+                        best.append(each)
                 looks += len(filters) + 1
                 for topic_filter in sorted(best)[:room]:
                     subscription = session.subscriptions.get(topic_filter)
@@ -178,17 +180,20 @@ def _client_matches(search: ClientSearch, session: Session, link: IClientLink | 
     )
 
 
-def _is_wanted(search: SubscriptionSearch, session: Session, topic_filter: str) -> bool:
-    subscription = session.subscriptions.get(topic_filter)
-    if subscription is None:
-        return False
-    return (
-        (search.qos is None or search.qos == subscription.qos)
-        and (search.share is None or search.share == subscription.group)
-        and (search.topic_filter is None or search.topic_filter in (topic_filter, subscription.topic_filter))
-        and (search.matching is None or _is_matched(search.matching, subscription.topic_filter))
-    )
+def _wanted_by(search: SubscriptionSearch) -> Callable[[Session, str], bool]:
+    """Return a function that tells whether a Topic Filter of a Session is searched for."""
+    is_match: Callable[[str], bool] | None = None
+    if search.matching is not None:
+        is_match = covering(search.matching) if has_wildcard(search.matching) else matching(search.matching)
 
+    def is_wanted(session: Session, topic_filter: str) -> bool:
+        subscription = session.subscriptions.get(topic_filter)
+        return (
+            subscription is not None
+            and (search.qos is None or search.qos == subscription.qos)
+            and (search.share is None or search.share == subscription.group)
+            and (search.topic_filter is None or search.topic_filter in (topic_filter, subscription.topic_filter))
+            and (is_match is None or is_match(subscription.topic_filter))
+        )
 
-def _is_matched(wanted: str, topic_filter: str) -> bool:
-    return covers(wanted, topic_filter) if has_wildcard(wanted) else matches(topic_filter, wanted)
+    return is_wanted

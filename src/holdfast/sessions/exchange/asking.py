@@ -23,6 +23,7 @@ from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.questions import Question, question_of
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.queries.scan_places import TooManyScans
+from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.asking.answers import TooLarge, json_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -32,13 +33,11 @@ from holdfast.sessions.routing.routing_table import merged
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import StorageFailure
-from holdfast.topics import SHARED_PREFIX, has_wildcard, is_of_broker, levels_before_wildcard, matches
+from holdfast.topics import SHARED_PREFIX, has_wildcard, is_of_broker, level_count, levels_before_wildcard, matching
 from holdfast.wire import Properties, ReasonCode
 
 #: The questions of one Client that wait while one is answered; more are refused.
 MOST_WAITING = 4
-#: Topic Filters that are compared in one step of long work: less than a microsecond each
-_COMPARED_PER_STEP = 50
 #: The bytes by which a packet grows with the length of its payload.
 _GROWTH = 3
 #: in place of a Maximum Packet Size
@@ -79,9 +78,16 @@ class Asking:
     def take(self, message: ApplicationMessage, acknowledge: Acknowledge) -> None:
         """Take a question. ``acknowledge`` is called once, now or before the Client's next packet."""
         topic = message.properties.response_topic
-        if topic is None or is_of_broker(topic):
-            wrong = "a question needs a Response Topic" if topic is None else "the Response Topic is the broker's own"
-            self._refuse(None, BAD_REQUEST, wrong, acknowledge)
+        most = self._link.limits.max_topic_levels
+        wrong = None
+        if topic is None:
+            wrong = "a question needs a Response Topic"
+        elif is_of_broker(topic):
+            wrong = "the Response Topic is the broker's own"
+        elif level_count(topic) > most:
+            wrong = f"the Response Topic has more than {most} levels"
+        if topic is None or wrong is not None:
+            self._refuse(None, BAD_REQUEST, wrong or "", acknowledge)
             return
         carriers: list[str] = []
         self._long.in_portions(
@@ -90,10 +96,12 @@ class Asking:
 
     def _find_carriers(self, topic: str, carriers: list[str]) -> Iterator[int]:
         """Find the Subscriptions that match the Response Topic, in steps."""
-        for number, key in enumerate(tuple(self._session.subscriptions)):
-            if not number % _COMPARED_PER_STEP:
-                yield 1
-            if not key.startswith(SHARED_PREFIX) and matches(key, topic):
+        is_match, meter = matching(topic), Meter(COMPARED_PER_STEP)
+        for key in tuple(self._session.subscriptions):
+            due = meter.add(weight_of_comparison(key))
+            if due:
+                yield due
+            if not key.startswith(SHARED_PREFIX) and is_match(key):
                 carriers.append(key)
 
     def _found(self, message: ApplicationMessage, topic: str, carriers: list[str], acknowledge: Acknowledge) -> None:

@@ -14,8 +14,15 @@ from holdfast.topics import (
 from holdfast.wire import ProtocolError, ReasonCode
 from holdfast.wire.packets import SubscriptionRequest
 
-#: Topic Filters that are checked in one step of long work: a check is much cheaper than a subscription
+#: the weight of the Topic Filters that are checked in one step of long work (:class:`Meter`)
 CHECKS_PER_STEP = 8
+#: so many characters of a Topic Filter count as one more check
+_CHARACTERS = 1024
+
+
+def weight_of_check(topic_filter: str) -> int:
+    """Return for how many checks a Topic Filter counts: they look at all its characters."""
+    return 1 + len(topic_filter) // _CHARACTERS
 
 
 class TopicFilterChecks:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 from holdfast.extensions.names import REPLAY_END as PROPERTY
+from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.pending_marker import PendingMarker
-from holdfast.topics import REPLAY_END, SHARED_PREFIX, matches
-
-#: Topic Filters that are compared in one step of long work: less than a microsecond each
-_COMPARED_PER_STEP = 50
+from holdfast.topics import REPLAY_END, SHARED_PREFIX, matching
 
 
 class IGranted(Protocol):
@@ -59,11 +58,14 @@ class ReplayEnds:
         return PendingMarker(self._topic, self._carrier, replayed)
 
     def _search(self, topic: str, granted: Mapping[str, IGranted | None]) -> Iterator[int]:
-        both: dict[str, IGranted] = dict(self._session.subscriptions)
-        both |= {key: found for key, found in granted.items() if found is not None}
-        for number, (key, found) in enumerate(both.items()):
-            if not number % _COMPARED_PER_STEP:
-                yield 1
-            if not found.filtered and not key.startswith(SHARED_PREFIX) and matches(key, topic):
+        present = tuple(self._session.subscriptions.items())
+        is_match, meter = matching(topic), Meter(COMPARED_PER_STEP)
+        for key, found in chain(((key, granted.get(key) or before) for key, before in present), granted.items()):
+            due = meter.add(weight_of_comparison(key))
+            if due:
+                yield due
+            if found is None or found.filtered or key.startswith(SHARED_PREFIX):
+                continue
+            if is_match(key):
                 self._carrier = key
                 return

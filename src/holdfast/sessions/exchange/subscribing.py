@@ -27,10 +27,11 @@ from holdfast.extensions.replay_since import DELTA, FULL
 from holdfast.extensions.requests import subscribe_requests
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.since.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
+from holdfast.scheduling.long_work import Meter
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks
+from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks, weight_of_check
 from holdfast.sessions.exchange.long_packets import LongPackets
 from holdfast.sessions.exchange.replay_ends import ReplayEnds
 from holdfast.sessions.replays.publishers import tells_publishers
@@ -217,9 +218,11 @@ class Subscribing:
         self._long.in_portions(self._refuse_all(packet, asked, reason), lambda: self._refused(asked, why))
 
     def _refuse_all(self, packet: Subscribe | ExcessiveSubscribe, asked: _Asked, reason: ReasonCode) -> Iterator[int]:
-        for number, request in enumerate(packet.subscriptions):
-            if not number % CHECKS_PER_STEP:
-                yield 1
+        meter = Meter(CHECKS_PER_STEP)
+        for request in packet.subscriptions:
+            due = meter.add(weight_of_check(request.topic_filter))
+            if due:
+                yield due
             self._checks.parsed(request.topic_filter)
             asked.codes.append(reason)
 
@@ -243,9 +246,11 @@ class Subscribing:
         patterns = _Patterns(known.patterns, limits.max_wildcard_patterns)
         authorizer = self._parts.authorizer
         effort = authorizer.effort
+        meter = Meter(CHECKS_PER_STEP)
         for number, request in enumerate(packet.subscriptions):
-            if not number % CHECKS_PER_STEP or authorizer.effort != effort:
-                yield 1 + authorizer.effort - effort
+            due = meter.add(weight_of_check(request.topic_filter)) + authorizer.effort - effort
+            if due:
+                yield due
                 effort = authorizer.effort
                 if link.is_closed:
                     return
@@ -355,7 +360,7 @@ class Subscribing:
         if asked.ends is not None:
             yield from asked.ends.find_carrier(asked.wanted)
         for key, wanted in asked.wanted.items():
-            yield 1
+            yield weight_of_check(key)
             if (
                 wanted is not None
                 and wanted.replayed

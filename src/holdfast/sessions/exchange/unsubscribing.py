@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
+from holdfast.scheduling.long_work import Meter
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks
+from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks, weight_of_check
 from holdfast.sessions.exchange.long_packets import LongPackets
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
@@ -48,9 +49,11 @@ class Unsubscribing:
         self._long.in_portions(self._count_all(packet, removed), lambda: self._unsubscribe(packet, removed))
 
     def _count_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
+        meter = Meter(CHECKS_PER_STEP)
         for topic_filter in packet.topic_filters:
-            if not removed.count % CHECKS_PER_STEP:
-                yield 1
+            due = meter.add(weight_of_check(topic_filter))
+            if due:
+                yield due
             self._checks.parsed(topic_filter)
             if topic_filter not in self._session.subscriptions:
                 check_characters(topic_filter, "a Topic Filter", self._limits.reception)
@@ -62,7 +65,7 @@ class Unsubscribing:
 
     def _remove_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
         for topic_filter in packet.topic_filters:
-            yield 1
+            yield weight_of_check(topic_filter)
             if self._link.is_closed:  # its Session may have ended
                 return
             self._replays.stop(topic_filter)
