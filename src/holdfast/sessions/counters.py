@@ -70,6 +70,7 @@ class Counters:
     messages_rejected_properties: int = 0
     messages_dropped_too_large: int = 0
     messages_dropped_expired: int = 0
+    messages_dropped_session_ended: int = 0
     messages_conflated: int = 0
     messages_dropped_not_authorized: int = 0
     deliveries_not_authorized: int = 0

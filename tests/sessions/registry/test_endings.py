@@ -8,14 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from twisted.logger import formatEvent
 
 from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.endings import Endings
 from holdfast.sessions.routing.routing_table import RoutingTable
 from holdfast.sessions.session import membership
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.logs import logged
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -149,6 +152,56 @@ def test_messages_of_an_ended_session_are_freed_in_portions(tmp_path: Path, monk
     broker.settle()
     for table in ("session_messages", "session_deliveries", "session_subscriptions", "sessions"):
         assert broker.rows(table) == 0, table
+
+
+@pytest.mark.parametrize("ends", ["expiry", "clean start", "disconnect", "restart"])
+def test_the_queue_of_an_ended_session_is_counted_and_logged(tmp_path: Path, ends: str) -> None:
+    """However it ends. Messages that were sent do not count, and neither do those that another member gets."""
+    limits = Limits(max_inflight=2, mqueue_store_qos0=True)
+    broker = RestartableBroker(fresh_file(tmp_path), limits=limits)
+    other = Client(broker, 5)
+    other.connect("other", clean=False, properties=KEPT)
+    other.subscribe("$share/g/shared", qos=1)
+    kept = KEPT if ends != "disconnect" else Properties()
+    client = broker.client("a", 5, clean=ends == "disconnect", properties=kept)
+    client.subscribe("t", "$share/g/shared", qos=1)
+    publisher = broker.client("p")
+    for number in range(302):
+        publisher.publish("t", b"%d" % number, qos=1)
+    if ends != "disconnect":
+        client.drop()
+        publisher.publish("t", b"QoS 0")
+    with logged(Endings) as lines:
+        if ends == "expiry":
+            broker.advance(1001)
+        elif ends == "clean start":
+            broker.client("a", 5)
+        elif ends == "disconnect":
+            client.drop()
+        else:
+            broker.kill()
+            broker = RestartableBroker(tmp_path / "store.db", start=broker.clock.seconds() + 1001, limits=limits)
+        broker.settle()
+    waited = 300 + (ends != "disconnect")
+    assert broker.counters.messages_dropped_session_ended == waited
+    assert [formatEvent(line) for line in lines] == [
+        f"the Session of 'a' has ended; messages in its queue that are dropped: {waited}"
+    ]
+
+
+def test_a_session_that_ends_with_an_empty_queue_is_not_told(tmp_path: Path) -> None:
+    """Nor are messages that went to another member of a shared subscription."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    leaving = member_of_many_groups(broker, "a", 1)
+    fill(broker, 1, 5)
+    leaving.drop()
+    fill(broker, 1, 20)
+    member_of_many_groups(broker, "b", 1)
+    with logged(Endings) as lines:
+        broker.client("a", 5)
+        broker.settle()
+    assert broker.counters.messages_dropped_session_ended == 0
+    assert lines == []
 
 
 def test_messages_in_flight_of_an_ended_session_are_freed_in_portions() -> None:

@@ -12,13 +12,15 @@ marked Session and ends it again, with the rest of its messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.log.client_log import client_text
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.counters import Counters
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket
@@ -35,9 +37,11 @@ class Endings:
 
     _log = Logger()
 
-    def __init__(self, router: Router, work: LongWork) -> None:
+    def __init__(self, router: Router, work: LongWork, counters: Counters, seconds: Callable[[], float]) -> None:
         self._router = router
         self._work = work
+        self._counters = counters
+        self._losses = LogThrottle(self._log, seconds, write=self._log.info)
         self._stopped = False
 
     def end(self, session: Session) -> CommitTicket:
@@ -78,9 +82,18 @@ class Endings:
         yield from self._until_stopped(self._router.redeliver(session, ended=True))
         # Only now: its subscriptions tell which other members can take its messages.
         yield from self._until_stopped(self._unsubscribe(session))
+        waiting = session.waiting
         yield from self._until_stopped(session.discard())
         if not self._stopped:
             outcome[:] = [session.record.ended()]
+            self._dropped(session, waiting)
+
+    def _dropped(self, session: Session, count: int) -> None:
+        """Count the messages that have waited for the Client of a Session that has ended."""
+        if count:
+            self._counters.messages_dropped_session_ended += count
+            client = client_text(session.client_id)
+            self._losses.log("", f"the Session of {client} has ended; messages in its queue that are dropped: {count}")
 
     def _unsubscribe(self, session: Session) -> Iterator[int]:
         for number, topic_filter in enumerate(session.subscriptions):

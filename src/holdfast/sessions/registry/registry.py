@@ -87,7 +87,7 @@ class SessionRegistry:
         self.names = ClientNames()
         self._links: dict[str, IClientLink] = {}
         self._expiries = Deadlines("the expiry of Sessions", clock, work, self._expired)
-        self._endings = Endings(router, work)
+        self._endings = Endings(router, work, counters, clock.seconds)
         #: ends the connections of Clients whose identity has ended
         self.dismissals = Dismissals(clock=clock, now=now, work=work, links=self._links, sessions=self._sessions)
         #: grants subscriptions anew when permissions change

@@ -130,9 +130,9 @@ class Conflation:
         self.conflated = 0
 
     @property
-    def holds(self) -> bool:
-        """Whether a message is held."""
-        return bool(self._held)
+    def holds(self) -> int:
+        """The number of messages that are held."""
+        return len(self._held)
 
     def takes(self, outgoing: OutgoingMessage, qos: int, retain: bool, options: DeliveryOptions) -> bool:
         """Send, hold or queue a message if its topic is conflated. Return False if it is to be delivered as usual."""

@@ -186,6 +186,12 @@ class Session:
         for group in self.groups.values():
             group.remove(self)
 
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for the Client and were not sent yet."""
+        conflation = self.queue.conflation
+        return len(self.queue) + (0 if conflation is None else conflation.holds)
+
     def discard(self) -> Iterator[int]:
         """Discard all messages and their rows, in steps (:mod:`.long_work`). Its subscriptions must be gone."""
         self.inflight.forget_blocks()

@@ -25,8 +25,8 @@ class IConflation(Protocol):
     conflated: int
 
     @property
-    def holds(self) -> bool:
-        """Whether a message is held."""
+    def holds(self) -> int:
+        """The number of messages that are held."""
 
     def takes(self, outgoing: OutgoingMessage, qos: int, retain: bool, options: DeliveryOptions) -> bool:
         """Send, hold or queue a message if its topic is conflated. Return False if it is to be delivered as usual."""
