@@ -12,7 +12,7 @@ from tests.dashboard.fake_api import FakeAPI
 
 AXE = Path(__file__).resolve().parents[1] / "e2e" / "node_modules" / "axe-core" / "axe.min.js"
 #: milliseconds until a missing element fails a test
-_PATIENCE = 15_000
+_PATIENCE = 60_000
 #: waits until nothing has been loading for a moment; a page begins to load only after it was drawn
 _SETTLED = """patience => new Promise((resolve, reject) => {
   const end = performance.now() + patience;

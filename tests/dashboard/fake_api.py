@@ -51,6 +51,7 @@ class FakeAPI:
 
     def __init__(self) -> None:
         self.origin = ""
+        self.files_last = 600  # seconds that a browser keeps the dashboard's files
         self.stopping = Event()
         self.reset()
 
@@ -58,6 +59,7 @@ class FakeAPI:
         """Forget all calls and changes."""
         self.calls: list[tuple[str, str, Arguments, Any]] = []
         self.fail: dict[str, Refusal] = {}
+        self.refused: list[tuple[str, str, Arguments, str]] = []
         self.job: dict[str, Any] = {}
         self.jobs_last = False
         self.scopes = list(SCOPES)
@@ -391,6 +393,9 @@ class FakeAPI:
         answer["meta"]["token"] = "1"
         return answer
 
+    def retainer_get_export(self, given: Arguments, body: Any) -> Any:
+        return self.retainer_get_messages({**given, "limit": "10000"}, body)["data"]
+
     def retainer_get_message(self, given: Arguments, _body: Any) -> Any:
         topic = given["topic"]
         if topic in self.retained:
@@ -514,6 +519,7 @@ class Handler(BaseHTTPRequestHandler):
                 method, path, given, body, prefers_job=self.headers.get("Prefer") == "respond-async"
             )
         except Refusal as refusal:
+            self.api.refused.append((method, path, given, str(refusal)))
             self._respond(refusal.status, {"title": "Refused", "detail": str(refusal), **refusal.more})
         else:
             self._respond(status, content)
@@ -558,6 +564,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", TYPES.get(file.suffix, "text/plain"))
         self.send_header("Content-Security-Policy", POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", f"max-age={self.api.files_last}")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -592,6 +599,7 @@ def serving(port: int = 0) -> Iterator[FakeAPI]:
 
 if __name__ == "__main__":
     with serving(18099) as running:
+        running.files_last = 0
         print(running.origin)
         while True:
             time.sleep(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 from tests.dashboard.dashboard import Dashboard
 from tests.dashboard.data import MANY, message
@@ -108,6 +109,39 @@ def test_a_hundred_thousand_children_are_drawn_as_far_as_they_are_seen(dashboard
         int(given["limit"]) for given, _ in api.called("GET", "/mqtt/retainer/tree") if given.get("topic") == "many"
     )
     assert 1000 <= loaded < MANY / 20
+
+
+def test_the_tree_that_is_loaded_again_stays_as_it_was_open(dashboard: Dashboard) -> None:
+    """By its button, and after the user has set, restored or cleared a message."""
+    dashboard.go("retained/tree", topic="building/temperature")
+    names = dashboard.page.locator("[role=treeitem] .name")
+    shown = names.all_inner_texts()
+    for presses in (
+        ["Load the tree again"],
+        ["Set…", "Set"],
+        ["Restore…", "Dry run", "Change 4 topics"],
+        ["Clear…", "Clear 3 messages"],
+    ):
+        with dashboard.page.expect_response("**/retainer/tree?topic=building&**"):
+            for name in presses:
+                dashboard.click(name)
+        dashboard.settle()
+        assert names.all_inner_texts() == shown, presses
+
+
+def test_a_tree_that_was_left_while_it_loaded_does_nothing(dashboard: Dashboard) -> None:
+    """Its answer comes when another page is shown."""
+    held: list[Any] = []
+    dashboard.go("overview")
+    dashboard.page.route("**/retainer/tree*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks functions, not methods of lists
+    with dashboard.page.expect_request("**/retainer/tree*"):
+        dashboard.page.evaluate("() => { location.hash = '#/retained/tree?topic=building'; }")
+    dashboard.go("listeners")
+    with dashboard.page.expect_response("**/retainer/tree*"):
+        held[0].continue_()
+    dashboard.page.evaluate("() => new Promise(requestAnimationFrame)")
+    dashboard.go("retained/tree", topic="building")
+    assert active(dashboard) == ("building", "false", "1")
 
 
 def test_empty_levels_have_a_name_and_open(dashboard: Dashboard) -> None:

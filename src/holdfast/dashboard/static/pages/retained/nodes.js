@@ -103,17 +103,19 @@ export class Nodes {
     this.arrange();
   }
 
-  /** Load everything that is open again. */
+  /** Load everything that is open again, as a new tree. */
   async refresh() {
+    const fresh = new Nodes();
     const again = async (before, node) => {
-      await this.load(node);
+      await fresh.load(node);
       for (const child of node.children) {
         const old = before.children.find((each) => each.name === child.name);
         if (old?.open && !child.leaf) { child.open = true; await again(old, child); }
       }
     };
-    const fresh = new Nodes();
-    await again.call(fresh, this.root, fresh.root).catch(() => {});
+    this.busy += 1;
+    this.draw();
+    await again(this.root, fresh.root);
     this.over = true;
     return fresh;
   }

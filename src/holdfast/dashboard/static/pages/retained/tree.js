@@ -29,10 +29,16 @@ export function Tree({ chosen, onChoose }) {
   const now = useNow();
   const [nodes, setNodes] = useState(() => (kept ??= new Nodes()));
   useEffect(() => {
+    let left = false;
+    const begin = async () => {
+      if (!nodes.root.loaded) await nodes.load(nodes.root);
+      const node = chosen === undefined || left ? null : await nodes.reveal(chosen);
+      const at = nodes.rows.findIndex((row) => row.node === node);
+      if (node && at >= 0 && !left) focusRow(at);  // another page may be shown by now
+    };
     nodes.draw = () => draw((before) => before + 1);
-    if (!nodes.root.loaded) nodes.load(nodes.root).then(() => show(chosen));
-    else show(chosen);
-    return () => { nodes.draw = () => {}; };
+    begin();
+    return () => { left = true; nodes.draw = () => {}; };
   }, [nodes]);
   useEffect(() => {
     changed = async () => { const fresh = await nodes.refresh(); kept = fresh; fresh.arrange(); setNodes(fresh); };
@@ -54,12 +60,6 @@ export function Tree({ chosen, onChoose }) {
     return () => clearTimeout(timer);
   }, [first, last, rows]);
 
-  async function show(topic) {
-    if (topic === undefined) return;
-    const node = await nodes.reveal(topic);
-    const at = nodes.rows.findIndex((row) => row.node === node);
-    if (at >= 0) focusRow(at);
-  }
   function focusRow(at) {
     const next = Math.max(0, Math.min(at, nodes.rows.length - 1));
     setActive(next);
