@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.dashboard.dashboard import Dashboard
 from tests.dashboard.fake_api import FakeAPI
 
@@ -16,6 +18,21 @@ def test_a_link_signs_in_and_leaves_the_address(dashboard: Dashboard, api: FakeA
     assert dashboard.page.url == f"{api.origin}/#/overview"
     assert dashboard.page.evaluate("history.length") == 2
     assert api.called("POST", "/login") == [({}, {"token": "good"})]
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+def test_a_link_signs_in_in_a_tab_that_shows_the_dashboard(dashboard: Dashboard, api: FakeAPI, signed_in: bool) -> None:
+    """Nothing is loaded then: the browser only tells that the address has changed. The link leaves the address."""
+    api.signed_in = signed_in
+    dashboard.expected.append("status of 401")
+    dashboard.go("listeners")
+    for link, told in (("old", "too old"), ("%", "too old"), ("good", "Overview")):
+        dashboard.page.evaluate("link => { location.hash = `#token=${link}`; }", link)
+        if link == "good" or not signed_in:
+            dashboard.sees(told)
+        dashboard.page.wait_for_url("**/#/overview")
+    dashboard.page.get_by_role("heading", name="Overview").wait_for()
+    assert [body for _, body in api.called("POST", "/login")] == [{"token": "old"}, {"token": "%"}, {"token": "good"}]
 
 
 def test_an_old_link_says_how_to_get_another(dashboard: Dashboard, api: FakeAPI) -> None:

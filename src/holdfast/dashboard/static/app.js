@@ -41,9 +41,9 @@ function App() {
   const [failure, setFailure] = useState(null);
   const [notice, setNotice] = useState("");
   const ended = useMemo(() => () => { link.disconnect(); setNotice("Your session is over. Sign in again."); setSession(null); }, []);
-  const begin = async () => {
+  const begin = async (token) => {
     setFailure(null);
-    const token = takeToken();
+    if (token) link.disconnect();  // the console's connection is another user's, maybe
     try {
       setSession(token ? await signIn({ token }, ended) : await present(ended));
     } catch (error) {
@@ -52,8 +52,13 @@ function App() {
       setSession(await present(ended).catch(() => null));
     }
   };
-  useEffect(() => { begin(); }, []);
-  if (failure) return html`<main class="alone"><${ErrorBox} error=${failure} again=${begin} /></main>`;
+  useEffect(() => {
+    begin(takeToken());
+    const changed = () => { const token = takeToken(); if (token) begin(token); };  // a link was opened in this tab
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  if (failure) return html`<main class="alone"><${ErrorBox} error=${failure} again=${() => begin(null)} /></main>`;
   if (session === undefined) return html`<main class="alone"><${Placeholder} lines=${3} /></main>`;
   if (session === null) {
     return html`<${SignIn} notice=${notice} onSignIn=${async (given) => { setSession(await signIn(given, ended)); setNotice(""); }} />`;

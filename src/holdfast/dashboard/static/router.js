@@ -3,7 +3,8 @@ import { useEffect, useState } from "./html.js";
 
 const encode = (text) => encodeURIComponent(String(text).toWellFormed());
 
-const decode = (text) => {
+/** Decode a part of an address. */
+export const decode = (text) => {
   try {
     return decodeURIComponent(text);
   } catch {

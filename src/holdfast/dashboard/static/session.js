@@ -1,6 +1,7 @@
 // Who uses the dashboard: signs in and out, and knows what the scopes allow.
 import { createContext, useContext } from "./html.js";
 import { get, post, useSession } from "./api.js";
+import { decode } from "./router.js";
 
 export const Session = createContext(null);
 
@@ -15,7 +16,7 @@ export function takeToken() {
   const found = /^#\/?token=([^&]+)/.exec(location.hash);
   if (!found) return null;
   history.replaceState(null, "", `${location.pathname}${location.search}#/overview`);
-  return decodeURIComponent(found[1]);
+  return decode(found[1]);
 }
 
 /** Return the present session, or null without one. */
