@@ -187,14 +187,14 @@ class Walk:
                 if name not in self.ways or (ready and name not in self.ready):
                     self.ways[name] = (start, way)
             self.ready |= {name for name, ready in seen.items() if ready}
-            name = next((name for name, ready in seen.items() if ready and name not in self.pressed), None)
-            if name is None:
+            new = next((name for name, ready in seen.items() if ready and name not in self.pressed), None)
+            if new is None:
                 return
-            start, led = self.ways[name]
-            assert self.press(name), name
+            start, led = self.ways[new]
+            assert self.press(new), new
             if self.has_left():
                 return
-            way = (*led, name)
+            way = (*led, new)
 
     def look(self) -> dict[str, bool]:
         """Return the controls of the page, and which of them can be pressed now."""

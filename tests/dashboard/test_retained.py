@@ -272,6 +272,47 @@ def test_clearing_names_what_and_how_many(dashboard: Dashboard, api: FakeAPI) ->
     assert len(api.called("DELETE", "/mqtt/retainer/messages")) == 3
 
 
+def test_what_a_narrowed_search_shows_is_what_its_actions_take(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Export, restore and clear get each condition of the search, and the number is told before."""
+    conditions = {
+        "publisher": "gateway-07", "username": "building", "search": "u", "older_than": "-1s", "newer_than": "-9d",
+        "min_size": "1", "max_size": "900",
+    }  # fmt: skip
+    dashboard.go("retained/search", q="building/#", **conditions)
+    dashboard.page.locator("summary", has_text="Export").click()
+    with dashboard.page.expect_download():
+        dashboard.click("All 3 messages with payloads, as NDJSON", "link")
+    dashboard.click("Restore…")
+    dashboard.click("Dry run")
+    dashboard.sees("Change 4 topics")
+    dashboard.click("Change 4 topics")
+    dashboard.sees("Restored 4 topics")
+    dashboard.click("Clear…")
+    dashboard.sees("Clear 3 messages")
+    for method, path in (
+        ("GET", "messages"), ("GET", "count"), ("GET", "export"), ("POST", "restore"), ("DELETE", "messages"),
+    ):  # fmt: skip
+        called = api.called(method, f"/mqtt/retainer/{path}")
+        assert called
+        for given, _ in called:
+            assert given["topic"] == "building/#"
+            assert {name: given.get(name) for name in conditions} == conditions, path
+
+
+def test_the_messages_of_an_earlier_time_are_exported_and_restored(dashboard: Dashboard, api: FakeAPI) -> None:
+    """A search of the past takes its own time to its actions."""
+    at = "2026-11-21T10:00:00.000Z"
+    dashboard.go("retained/search", q="building/#", at=at)
+    dashboard.page.locator("summary", has_text="Export").click()
+    with dashboard.page.expect_download():
+        dashboard.click("All 3 messages with payloads, as CSV", "link")
+    dashboard.click("Restore…")
+    dashboard.click("Dry run")
+    dashboard.sees("Change 4 topics")
+    assert [given["at"] for given, _ in api.called("GET", "/mqtt/retainer/export")] == [at]
+    assert {given["at"] for given, _ in api.called("POST", "/mqtt/retainer/restore")} == {at}
+
+
 def test_a_job_shows_its_progress_and_can_be_stopped(dashboard: Dashboard, api: FakeAPI) -> None:
     """Stop cancels the job at the broker, and what it has done is told."""
     api.jobs_last = True
@@ -327,13 +368,13 @@ def test_what_is_shown_is_saved_inert(dashboard: Dashboard) -> None:
     dashboard.go("retained/search", q="hostile/#")
     dashboard.page.locator("summary", has_text="Export").click()
     with dashboard.page.expect_download() as download:
-        dashboard.click("What is shown, as CSV")
+        dashboard.click(f"The {len(HOSTILE)} rows of this page, as CSV")
     text = download.value.path().read_text()
     assert "\"'=HYPERLINK" in text
     assert ',"=HYPERLINK' not in text
     dashboard.page.locator("summary", has_text="Export").click()
     with dashboard.page.expect_download() as download:
-        dashboard.click("What is shown, as NDJSON")
+        dashboard.click(f"The {len(HOSTILE)} rows of this page, as NDJSON")
     lines = [json.loads(line) for line in download.value.path().read_text().split("\n") if line]
     assert [line["topic"] for line in lines] == [f"hostile/{name}" for name in HOSTILE]
 

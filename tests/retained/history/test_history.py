@@ -20,6 +20,7 @@ from holdfast.retained.history import history, moments, restoring
 from holdfast.retained.history.history import HistoryLimits, IRetainedHistory
 from holdfast.retained.history.moments import HistoryUnavailable, shown_time
 from holdfast.retained.quota.limits import Limit, RetainRefused
+from holdfast.retained.store.scans.values import Search
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.topics import matches
 from holdfast.wire.properties import Properties
@@ -502,6 +503,25 @@ def test_a_restore_changes_only_matching_topics(past: Past) -> None:
     past.clear("b/1")
     assert past.restore(START, "a/+").restored == 1
     assert past.as_of(past.wall.now) == {"a/1": b"1"}
+
+
+def test_a_restore_with_conditions_takes_the_topics_of_the_search(past: Past) -> None:
+    """The present message of a topic decides: other topics, and those without one, stay and are not counted."""
+    for topic in ("a", "b", "c", "gone"):
+        past.set(topic, b"1", client_id="one")
+    past.wall.now += 10
+    past.set("a", b"2", client_id="one")
+    past.set("b", b"2", client_id="two")
+    past.set("new", b"2", client_id="one")
+    past.clear("gone")
+    search = Search("#", past.wall.now, client_id="one")
+    report = past.restore(START, search=search, clear=True, dry_run=True)
+    assert (report.restored, report.cleared, report.unchanged) == (1, 1, 1)
+    assert past.restore(START, search=search, clear=True).topics == 2
+    assert past.as_of(past.wall.now) == {"a": b"1", "b": b"2", "c": b"1"}
+    past.set("c", b"22")
+    assert past.restore(START, search=Search("#", past.wall.now, least_size=2)).topics == 1
+    assert past.as_of(past.wall.now) == {"a": b"1", "b": b"2", "c": b"1"}
 
 
 def test_a_restore_leaves_out_expired_messages(past: Past) -> None:

@@ -28,6 +28,7 @@ from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import bad_request
 from holdfast.admin.jobs.calls import JOB
 from holdfast.admin.jobs.jobs import Job, Jobs, accepted
+from holdfast.admin.retained.lists.conditions import PRESENT_CONDITIONS, search_of
 from holdfast.admin.retained.lists.read_limit import ReadLimit
 from holdfast.admin.retained.parameters import CURSOR, FILTER
 from holdfast.admin.retained.refusals import REFUSALS
@@ -51,6 +52,7 @@ from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
+from holdfast.retained.store.scans.values import Search
 from holdfast.topics import EVERY_TOPIC
 
 #: The most events of a page.
@@ -142,6 +144,7 @@ class HistoryCalls:
                     query("clear", FLAG, "whether topics that had no message then are cleared"),
                     query("limit", whole(1, _MOST, _TOPICS), "the most topics of this call"),
                     CURSOR,
+                    *PRESENT_CONDITIONS,
                 ),
                 answers={
                     200: Content({"type": "object"}, "the numbers of topics"),
@@ -181,7 +184,8 @@ class HistoryCalls:
     def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Restore the retained messages of a moment, for the next topics after a cursor.
 
-        With ``Prefer: respond-async`` a job restores all topics; a dry run, or a call with a limit, ignores that.
+        Conditions select topics by their present message. With ``Prefer: respond-async`` a job restores all topics; a
+        dry run, or a call with a limit, ignores that.
         """
         arguments = call.arguments
         topic_filter = filter_of(arguments)
@@ -191,24 +195,29 @@ class HistoryCalls:
         dry_run, clear = flag_of(arguments, "dry_run"), flag_of(arguments, "clear")
         most = number_of(arguments, "limit", _TOPICS, _MOST)
         after = cursor_of(arguments)
+        search = search_of(arguments, topic_filter, self._now())
         if call.prefers_job and "limit" not in arguments and not dry_run:
             work = partial(
                 self._restore_all, topic_filter=topic_filter, at=at, clear=clear, after=after,
-                operator=str(call.caller),
+                operator=str(call.caller), search=search,
             )  # fmt: skip
             return accepted(self._jobs.begin("restore", str(call.caller), work, topic_filter, REFUSALS))
-        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, after, most, operator=str(call.caller))
+        counts = yield self._restorer.restore(
+            topic_filter, at, dry_run, clear, after, most, operator=str(call.caller), search=search
+        )
         self._log_restored(counts, topic_filter, at, dry_run)
         return answer(_told(counts, at, dry_run))
 
     @inlineCallbacks
     def _restore_all(
-        self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str, operator: str
+        self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str, operator: str, search: Search
     ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
         def told(counts: Restored) -> None:
             job.done, job.result = counts.topics, _told(counts, at, False)
 
-        counts = yield self._restorer.restore(topic_filter, at, False, clear, after, progress=told, operator=operator)
+        counts = yield self._restorer.restore(
+            topic_filter, at, False, clear, after, progress=told, operator=operator, search=search
+        )
         self._log_restored(counts, topic_filter, at, False)
         return _told(counts, at, False)
 

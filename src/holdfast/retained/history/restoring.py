@@ -9,7 +9,8 @@ newest one now. An example with ``clear``::
     c      none            entry 8 (set)   cleared
     d      entry 7 (set)   none            the message of entry 7 is published, unless it has expired since
 
-Topics that the history does not know, then or now, stay as they are (``left_out``).
+Topics that the history does not know, then or now, stay as they are (``left_out``). A restore with conditions takes
+only topics whose present message meets them: the topics that a search with these conditions shows.
 
 The invariant: a change that a client makes during the restore stays. A read of the history shows the past, so the
 restorer listens to the change feed while it reads, and leaves out each topic that changes in the meantime.
@@ -25,7 +26,7 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.history.entries import HistoryEvent
+from holdfast.retained.history.entries import HistoryEvent, retained_by
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.moments import (
     Moment,
@@ -39,6 +40,7 @@ from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import NotRetained, RetainRefused
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.scans.values import Search
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import CommitTicket
 
@@ -111,6 +113,7 @@ class Restorer:
         most: int | None = None,
         progress: Callable[[Restored], None] = lambda _: None,
         operator: str | None = None,
+        search: Search | None = None,
     ) -> Generator[Deferred[Any], Any, Restored]:
         """Publish the retained messages of a time (milliseconds since the epoch) that match a Topic Filter again.
 
@@ -118,6 +121,7 @@ class Restorer:
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
         ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end).
         ``progress`` is told the numbers after each part. The history shows the ``operator`` as the user of clears.
+        With a ``search``, topics without a present message that meets its conditions stay, and are not counted.
         Fails with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a
         failure stay restored, and the restore may be repeated.
         """
@@ -133,7 +137,10 @@ class Restorer:
             while not counts.done and (most is None or looked_at < most) and not self._is_late(ends_at):
                 meanwhile.clear()
                 yield self._history.stored()  # so the read includes every change made before the set was emptied
-                read = partial(self._next, topic_filter=topic_filter, moment=moment, after=counts.after)
+                read = partial(
+                    self._next, topic_filter=topic_filter, moment=moment, after=counts.after,
+                    search=None if search is None or search.plain else search,
+                )  # fmt: skip
                 steps, counts.left_out, after, done = yield self._history.read(read)
                 tickets: list[CommitTicket] = []
                 for step in steps:
@@ -157,7 +164,7 @@ class Restorer:
         return ends_at is not None and self._now() >= ends_at
 
     def _next(
-        self, cursor: Cursor, topic_filter: str, moment: Moment, after: str
+        self, cursor: Cursor, topic_filter: str, moment: Moment, after: str, search: Search | None
     ) -> tuple[list[_Step], tuple[str, ...], str, bool]:
         """Compare the next topics, then and now, up to the bounds of one part."""
         today = present_moment(cursor)
@@ -167,23 +174,27 @@ class Restorer:
         steps: list[_Step] = []
         left = _BYTES
         passed, done = found.after, found.done
+        looked_at = None
         for topic, (before, present) in found.entries:
-            if not (moment.knows(topic) and today.knows(topic)):
+            if not (moment.knows(topic) and today.knows(topic)) or (search is not None and present not in now):
                 continue
             wanted = [
                 seq for seq, alive in ((before, then), (present, now)) if seq is not None and seq in alive
             ]  # fmt: skip
-            if before == present and len(wanted) == 2:
+            if before == present and len(wanted) == 2 and search is None:
                 steps.append(_Step(topic, None, True, True))
                 continue
             size = sum(then.get(seq, 0) or now.get(seq, 0) for seq in wanted)
-            if steps and size > left:
-                passed, done = steps[-1].topic, False
+            if looked_at is not None and size > left:
+                passed, done = looked_at, False
                 break
             left -= size
+            looked_at = topic
             events = fetch(cursor, wanted)
             old = events[before] if before in then else None
             new = events[present] if present in now else None
+            if search is not None and not (new is not None and _is_selected(search, new)):
+                continue
             steps.append(_Step(topic, old, old is not None and new is not None and _same(old, new), new is not None))
         check_moment(cursor, moment)
         left_out = dict.fromkeys((*moment.left_out(topic_filter), *today.left_out(topic_filter)))
@@ -241,6 +252,12 @@ class Restorer:
 def _note(topics: set[str], change: Change) -> None:
     if change.origin is not ChangeOrigin.RESTORE:
         topics.add(change.topic)
+
+
+def _is_selected(search: Search, event: HistoryEvent) -> bool:
+    message = retained_by(event)
+    size = len(message.payload)
+    return search.selects(message.topic, message.client_id, message.username, message.stored_at, size)
 
 
 def _same(old: HistoryEvent, new: HistoryEvent) -> bool:

@@ -27,6 +27,8 @@ CONDITIONS = (
     query("search", _TEXT, "only topics that have this text in them, in upper and lower case as written"),
     query("expired", FLAG, "only expired messages that the sweep has not removed, instead of the others"),
 )
+#: Those of a restore, which takes present messages.
+PRESENT_CONDITIONS = tuple(each for each in CONDITIONS if each.name != "expired")
 #: The arguments of :func:`sorting_of`.
 SORTING = (
     query("sort", one_of("topic", *_SORTS), "the order: time is that of the store, size that of the payload"),

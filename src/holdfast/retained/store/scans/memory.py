@@ -125,11 +125,5 @@ def _is_wanted(row: Row, search: Search) -> bool:
         (search.topic_filter == EVERY_TOPIC or matches(search.topic_filter, row.topic))
         and expired is search.expired
         and (row.revision <= search.not_after or row.revision & 255 != search.node)
-        and (search.client_id is None or row.client_id == search.client_id)
-        and (search.username is None or row.username == search.username)
-        and (search.stored_from is None or row.stored_at >= search.stored_from)
-        and (search.stored_before is None or row.stored_at < search.stored_before)
-        and (search.least_size is None or row.size >= search.least_size)
-        and (search.most_size is None or row.size <= search.most_size)
-        and (search.contains is None or search.contains in row.topic)
+        and search.selects(row.topic, row.client_id, row.username, row.stored_at, row.size)
     )

@@ -41,6 +41,18 @@ class Search:
         """Whether only the Topic Filter selects, so that every read of the store can answer."""
         return self == Search(self.topic_filter, self.now, not_after=self.not_after, node=self.node)
 
+    def selects(self, topic: str, client_id: str | None, username: str | None, stored_at: int, size: int) -> bool:
+        """Tell whether a message meets the conditions of publisher, time, size and text."""
+        return (
+            (self.client_id is None or client_id == self.client_id)
+            and (self.username is None or username == self.username)
+            and (self.stored_from is None or stored_at >= self.stored_from)
+            and (self.stored_before is None or stored_at < self.stored_before)
+            and (self.least_size is None or size >= self.least_size)
+            and (self.most_size is None or size <= self.most_size)
+            and (self.contains is None or self.contains in topic)
+        )
+
 
 @frozen
 class Tally:

@@ -10,7 +10,10 @@ import { forgetTree } from "./tree.js";
 
 const MANY = 1000;
 
-/** `narrowed`: further conditions: {publisher, older_than}. */
+/** The messages that an action takes: those of a Topic Filter that meet the conditions of `narrowed`, such as {publisher}. */
+export const Selected = ({ filter, narrowed }) => html`<p>Topics: <${Text} text=${filter} mono />${Object.entries(narrowed).map(([name, value]) => html`, ${name.replace("_", " ")} <${Text} text=${value} mono />`)}</p>`;
+
+/** `narrowed`: further conditions, as for `Selected`. */
 export function Clear({ filter, narrowed = {}, onClose }) {
   const [state, setState] = useState({ step: "counting", found: 0, cleared: 0, error: null });
   const [quiet, setQuiet] = useState(false);
@@ -54,10 +57,9 @@ export function Clear({ filter, narrowed = {}, onClose }) {
   useEffect(() => { tell(); return () => stop.current.abort(); }, []);
   const { step, found, cleared, error } = state;
   const sure = found < MANY || typed.replaceAll(",", "").trim() === String(found);
-  const conditions = Object.entries(narrowed).filter(([, value]) => value);
   return html`<${Dialog} title="Clear retained messages" onClose=${() => { stop.current.abort(); onClose(false); }}>
     <div class="body">
-      <p>Topics: <${Text} text=${filter} mono />${conditions.map(([name, value]) => html`, ${name.replace("_", " ")} <${Text} text=${value} mono />`)}</p>
+      <${Selected} filter=${filter} narrowed=${narrowed} />
       <p aria-live="polite">${step === "counting" ? `Counting… ${found ? count(found) : ""}` : step === "clearing" ? html`<progress max=${found} value=${cleared} aria-label="Cleared messages"></progress> ${count(cleared)} of ${count(found)} cleared` : found ? html`<b>${plural(found, "message")}</b> will be cleared. Subscribers get an empty message for each.` : step === "counted" ? "No message matches: there is nothing to clear." : ""}</p>
       ${step === "counted" && found > 0 && html`<${Check} label="Do not send the empty messages" hint="subscribers then learn nothing of it" value=${quiet} onValue=${setQuiet} />
         <p class="quiet">If a history is kept, they can be restored from it.</p>

@@ -7,6 +7,7 @@ import { Exact, fromLocalInput, localInput } from "../../time.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Check, Choice, TextField } from "../../parts/fields.js";
 import { ErrorBox, toast } from "../../parts/notices.js";
+import { Selected } from "./clearing.js";
 import { forgetTree } from "./tree.js";
 
 const PORTION = 1000;
@@ -18,9 +19,9 @@ const COUNTS = [
 
 /**
  * `filter`: the topics; `topic`: one topic that may be restored alone, or with all below it, also with those that have no
- * message any more; `at`: the time, if it is known.
+ * message any more; `narrowed`: conditions that the present messages meet; `at`: the time, if it is known.
  */
-export function Restore({ filter: first, topic = "", at, onClose }) {
+export function Restore({ filter: first, topic = "", narrowed = {}, at, onClose }) {
   const [filter, setFilter] = useState(first);
   const [time, setTime] = useState(localInput(at ?? Date.now() - 3600_000));
   const [clear, setClear] = useState(false);
@@ -37,7 +38,7 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
     try {
       let cursor;
       do {
-        const params = { topic: filter, at: chosen, dry_run: dryRun, clear, limit: dryRun ? PORTION : undefined, cursor };
+        const params = { topic: filter, ...narrowed, at: chosen, dry_run: dryRun, clear, limit: dryRun ? PORTION : undefined, cursor };
         let answer = await post("/mqtt/retainer/restore", {}, params, control.signal, !dryRun);
         if (answer.accepted) answer = await finished(answer, (job) => { part = job.result ?? {}; setState((before) => ({ ...before, done: part, worked: job.progress?.done ?? 0 })); }, control.signal);
         sum = sumOf(sum, answer);
@@ -61,7 +62,7 @@ export function Restore({ filter: first, topic = "", at, onClose }) {
   return html`<${Dialog} title="Restore earlier messages" onClose=${() => { stop.current?.abort(); onClose(false); }}>
     <div class="body">
       ${topic !== "" && html`<${Choice} label="Restore" value=${filter} onValue=${again(setFilter)} options=${[[`${topic}/#`, "this topic and all below it"], [topic, "this topic only"]]} />`}
-      <p>Topics: <${Text} text=${filter} mono /></p>
+      <${Selected} filter=${filter} narrowed=${narrowed} />
       ${at ? html`<p>As of <${Exact} at=${at} />.</p>` : html`<${TextField} label="As of (time of this computer)" type="datetime-local" step="1" value=${time} max=${localInput(Date.now())} onValue=${again(setTime)} disabled=${busy} />
         <div class="buttons">${RECENT.map(([title, seconds]) => html`<button type="button" class="small" disabled=${busy} onClick=${() => again(setTime)(localInput(Date.now() - seconds * 1000))}>${title}</button>`)}</div>`}
       <${Check} label="Also clear topics that had no message then" value=${clear} onValue=${again(setClear)} />

@@ -22,12 +22,14 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
   const caller = useCaller();
   const filter = params.q || "#";
   const sort = params.at ? undefined : params.sort;
-  const search = { topic: params.q, at: params.at, sort, order: sort && params.order, ...Object.fromEntries(MORE.map((name) => [name, params.at ? undefined : params[name]])) };
+  const narrowed = Object.fromEntries(MORE.filter((name) => params[name] && !params.at).map((name) => [name, params[name]]));
+  const selected = { topic: params.q, at: params.at, ...narrowed };
+  const search = { ...selected, sort, order: sort && params.order };
   const key = JSON.stringify(search);
   const pages = usePages(key);
   const list = useLoaded((signal) => getPage("/mqtt/retainer/messages", { ...search, limit: LIMIT, cursor: pages.cursor, ...(params.at ? {} : { beginning: BEGINNING }) }, signal), [key, pages.cursor]);
   const [whole, setWhole] = useState("");
-  const total = useLoaded(params.at ? null : async (signal) => ({ ...await get("/mqtt/retainer/count", { ...conditions(params), exact: whole === key || undefined }, signal), key }), [key, whole === key]);
+  const total = useLoaded(params.at ? null : async (signal) => ({ ...await get("/mqtt/retainer/count", { ...selected, exact: whole === key || undefined }, signal), key }), [key, whole === key]);
   const [dialog, setDialog] = useState(null);
   const following = follow?.from === "search" && follow.filter === filter;
   const token = list.data?.meta.token;
@@ -41,15 +43,15 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
     <div class="bar"><span class="quiet" aria-live="polite">${found === null ? "\u00a0" : `${found.exact ? "" : "At least "}${plural(found.count, "message")}${found.bytes === undefined ? "" : `, ${bytes(found.bytes)}`}`}</span>
       ${found?.exact === false && html`<button class="plain small" disabled=${total.loading} onClick=${() => setWhole(key)}>${total.loading ? "Counting…" : "Count all"}</button>`}<span class="spring"></span>
       ${!params.at && html`<${Check} label="Live" value=${following} onValue=${(on) => onFollow(on ? { filter, token, from: "search" } : null)} />`}
-      <${SaveShown} rows=${rows} name="retained" all=${params.at ? null : { topic: filter }} />
+      <${SaveShown} rows=${rows} name="retained" all=${selected} found=${found} />
       ${write && html`<button onClick=${() => setDialog("restore")}>Restore…</button><button onClick=${() => setDialog("clear")} disabled=${Boolean(params.at)}>Clear…</button>`}</div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose, Boolean(params.at))} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
         sort=${{ by: sort ?? "topic", order: params.order ?? (sort && sort !== "topic" ? "desc" : "asc") }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
         empty=${params.q ? "No retained message matches this search." : "No messages are retained."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} messages on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
-    ${dialog === "restore" && html`<${Restore} filter=${filter} onClose=${(done) => { setDialog(null); if (done) list.reload(); }} />`}
-    ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${Object.fromEntries(MORE.map((name) => [name, params[name]]))} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
+    ${dialog === "restore" && html`<${Restore} filter=${filter} narrowed=${narrowed} at=${params.at} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}
+    ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${narrowed} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
 }
 
 const columns = (news, onChoose, past) => [
@@ -74,9 +76,6 @@ function foundIn(list, page, total) {
   if (total === null) return null;
   return { ...total, count: Math.max(total.count, list?.data.length ?? 0) };
 }
-
-/** The arguments that select messages. */
-const conditions = (params) => ({ topic: params.q, ...Object.fromEntries(MORE.map((name) => [name, params[name]])) });
 
 const fresh = (news, row) => Date.now() - (news.topics.get(row.topic)?.seen ?? 0) < 2500;
 

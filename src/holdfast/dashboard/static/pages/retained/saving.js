@@ -9,8 +9,11 @@ import { plural } from "../../format.js";
 const COLUMNS = ["topic", "publish_at", "expiry_at", "from_clientid", "from_username", "qos", "size", "revision"];
 const HISTORY = ["seq", "changed_at", "op", "origin", "topic", "from_clientid", "from_username", "qos", "size", "revision"];
 
-/** A menu that saves the rows. `all`: the parameters of the export of everything that matches, or null. */
-export function SaveShown({ rows, name, all = null, history = false }) {
+/**
+ * A menu that saves the rows. `all`: the parameters of the export of everything that matches, or null; `found`: how many
+ * messages that is, as {count, exact}, if it is known.
+ */
+export function SaveShown({ rows, name, all = null, found = null, history = false }) {
   const menu = useRef(null);
   const done = () => { menu.current.open = false; };
   const write = (kind) => {
@@ -19,10 +22,12 @@ export function SaveShown({ rows, name, all = null, history = false }) {
     toast(`Saved ${plural(rows.length, "row")}`);
     done();
   };
+  const shown = `The ${plural(rows.length, "row")} of this page`;
+  const matching = found ? `${found.exact ? "All" : "All, at least"} ${plural(found.count, "message")}` : "All messages";
   return html`<details class="menu" ref=${menu} onKeyDown=${(event) => { if (event.key === "Escape") done(); }} onBlur=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) done(); }}><summary class="button">Export</summary><div>
-    <button disabled=${!rows.length} onClick=${() => write("csv")}>What is shown, as CSV</button>
-    <button disabled=${!rows.length} onClick=${() => write("ndjson")}>What is shown, as NDJSON</button>
-    ${all && html`<a class="button" download href=${address("/mqtt/retainer/export", { ...all, format: "ndjson" })} onClick=${done}>All with payloads, as NDJSON</a>
-      <a class="button" download href=${address("/mqtt/retainer/export", { ...all, format: "csv" })} onClick=${done}>All with payloads, as CSV</a>`}
+    <button disabled=${!rows.length} onClick=${() => write("csv")}>${shown}, as CSV</button>
+    <button disabled=${!rows.length} onClick=${() => write("ndjson")}>${shown}, as NDJSON</button>
+    ${all && html`<a class="button" download href=${address("/mqtt/retainer/export", { ...all, format: "ndjson" })} onClick=${done}>${matching} with payloads, as NDJSON</a>
+      <a class="button" download href=${address("/mqtt/retainer/export", { ...all, format: "csv" })} onClick=${done}>${matching} with payloads, as CSV</a>`}
   </div></details>`;
 }
