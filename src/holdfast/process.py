@@ -18,7 +18,7 @@ from twisted.internet.selectreactor import SelectReactor
 from twisted.logger import Logger
 
 from holdfast.log.log_files import reopen_log_files
-from holdfast.scheduling.clock import MonotonicClock
+from holdfast.scheduling.clock import BrokerClock
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
 SWITCH_INTERVAL = 0.0005
@@ -99,9 +99,9 @@ def _is_open(file: int) -> bool:
     return True
 
 
-def give_steady_clock(reactor: Any) -> MonotonicClock:
-    """Let the reactor's timers use a steady clock, and return that clock."""
-    clock = MonotonicClock()
+def give_steady_clock(reactor: Any) -> BrokerClock:
+    """Let the reactor's timers use the steady seconds of the broker's clock, and return that clock."""
+    clock = BrokerClock()
     reactor.seconds = clock.seconds  # else timers would jump when the machine's clock is set
     return clock
 

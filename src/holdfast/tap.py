@@ -147,6 +147,7 @@ def makeService(options: Options) -> IService:
             environment=os.environ,
             read=options.read,
             waits=not options["no-wait"],
+            clock=clock,
         )
     except ConfigError as error:
         _end(error)

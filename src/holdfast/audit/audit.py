@@ -25,8 +25,8 @@ from holdfast.log.lasting_failure import LastingFailure
 
 #: the kinds of events
 CONNECTED, DISCONNECTED, REFUSED, REJECTED = "connected", "disconnected", "refused", "rejected"
-DENIED, BANNED, OPERATED, ALARM = "denied", "banned", "operated", "alarm"
-KINDS = (CONNECTED, DISCONNECTED, REFUSED, REJECTED, DENIED, BANNED, OPERATED, ALARM)
+DENIED, BANNED, OPERATED, ALARM, CLOCK = "denied", "banned", "operated", "alarm", "clock"
+KINDS = (CONNECTED, DISCONNECTED, REFUSED, REJECTED, DENIED, BANNED, OPERATED, ALARM, CLOCK)
 
 #: characters of the longest text of a client
 LONGEST = 256

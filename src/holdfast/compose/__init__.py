@@ -98,6 +98,7 @@ from holdfast.retained.since.epochs import Epochs
 from holdfast.retained.since.since import ChangesSince
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.scheduling.clock import BrokerClock
 from holdfast.service_manager import ServiceManager
 from holdfast.sessions.configured import accounts_of
 from holdfast.sessions.connection.backpressure import Pressure
@@ -227,9 +228,11 @@ def compose_broker(
     environment: Mapping[str, str] = NO_ENVIRONMENT,
     read: Callable[..., Config] | None = None,
     waits: bool = True,
+    clock: BrokerClock | None = None,
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
+    ``now`` is that of the ``clock``, which follows the machine's while the broker runs; without it, nothing follows.
     ``read`` returns the configuration as it is at a reload, or with another file; raises ConfigError. ``open_files``
     limits the files and connections that the process may have open; None is no limit. The ``environment`` may name the
     service manager, and have secrets that the configuration names. If the broker ``waits``, a database or an address
@@ -320,7 +323,7 @@ def compose_broker(
     monitoring = compose_monitoring(
         config, reactor=reactor, now=now, durable=durable, retained=parts.retained, history=parts.history,
         sessions=sessions, pressure=pressure, process=process, listeners=listeners, tls=tls, bans=bans, audit=audit,
-        is_stopping=lambda: broker is not None and broker.is_stopping,
+        is_stopping=lambda: broker is not None and broker.is_stopping, clock=clock,
     )  # fmt: skip
     monitoring.services.addService(changes)
     events = compose_events(

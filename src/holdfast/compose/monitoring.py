@@ -11,7 +11,10 @@ from typing import Any
 
 from attrs import frozen
 from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from holdfast.admin.routing.route import Route
 from holdfast.admin.watching.alarms import AlarmAPI
@@ -21,7 +24,7 @@ from holdfast.admin.watching.recent import RecentAPI
 from holdfast.alarms.alarm import Alarm
 from holdfast.alarms.alarms import Alarms
 from holdfast.alarms.watch import AlarmWatch
-from holdfast.audit.audit import ALARM, Audit
+from holdfast.audit.audit import ALARM, CLOCK, Audit, IAudit
 from holdfast.auth.failures.bans import Bans
 from holdfast.compose.listeners import ComposedListeners
 from holdfast.compose.sessions import SessionParts
@@ -42,11 +45,16 @@ from holdfast.monitoring.traffic import traffic_metrics
 from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.clock import BrokerClock, ClockNotices, ClockWatch, clock_notices
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.monitoring.process_memory import MemoryUnknown, resident_bytes
 from holdfast.storage.store import DurableStore
+from holdfast.tickets import StorageFailure
+from holdfast.times import text_of
 from holdfast.transports.configured import ComposedTLS
 from holdfast.version import version
+
+_log = Logger()
 
 
 @frozen(kw_only=True)
@@ -80,8 +88,9 @@ def compose_monitoring(
     is_stopping: Callable[[], bool],
     run: Run | None = None,
     wall: Callable[[], float] = time.time,
+    clock: BrokerClock | None = None,
 ) -> MonitoringParts:
-    """Build the monitoring. ``now`` returns milliseconds since the epoch.
+    """Build the monitoring. ``now`` returns milliseconds since the epoch. The ``clock`` follows the machine's.
 
     ``run`` stands in for the reactor's threads, and ``wall`` for the machine's clock in seconds, in tests.
     """
@@ -120,7 +129,11 @@ def compose_monitoring(
         ),
     ])  # fmt: skip
     services = MultiService()
-    every: tuple[Service, ...] = (heartbeat, walk, surroundings, watch, recent)
+    every: list[Service] = [heartbeat, walk, surroundings, watch, recent]
+    if clock is not None:
+        every.append(compose_clock_watch(
+            clock, reactor, durable=durable, retained=retained, sessions=sessions, bans=bans, audit=audit
+        ))  # fmt: skip
     for service in every:
         service.setServiceParent(services)
     return MonitoringParts(
@@ -130,6 +143,54 @@ def compose_monitoring(
             closed_listeners=listeners.closed, least_disk=config.alarms.disk_full, is_stopping=is_stopping,
         ),
     )  # fmt: skip
+
+
+def compose_clock_watch(
+    clock: BrokerClock,
+    reactor: Any,
+    *,
+    durable: DurableStore | None,
+    retained: RetainedMessages,
+    sessions: SessionParts,
+    bans: Bans,
+    audit: IAudit,
+    notices: Callable[[Callable[[], None]], ClockNotices | None] = clock_notices,
+) -> ClockWatch:
+    """Build what lets the broker follow the machine's clock. ``durable`` is asked for the time of a shared database."""
+    begun = clock.begun
+
+    def moves(step: int) -> Deferred[Any]:
+        moved: Deferred[Any] = retained.clock_moves(step, begun)
+        return moved.addCallback(lambda _: _time_of(durable))
+
+    def moved(step: int) -> None:
+        retained.clock_moved()
+        sessions.registry.clock_moved(step)
+        bans.clock_moved(step / 1000)
+
+    def tell(step: int, database_time: int | None) -> None:
+        database = None if database_time is None else text_of(database_time)
+        audit.tell(CLOCK, None, {"seconds": step / 1000, "database": database})
+        _log.warn(
+            "the machine's clock was set {direction} by {seconds:,.3f} s; {what}: it is {now}{database}",
+            direction="forward" if step > 0 else "back", seconds=abs(step) / 1000,
+            what="the broker follows" if step > 0 else "the broker's stands still for so long",
+            now=text_of(clock.now()), database="" if database is None else f"; the database's time is {database}",
+        )  # fmt: skip
+
+    return ClockWatch(clock, reactor, moves=moves, moved=moved, tell=tell, notices=notices)
+
+
+def _time_of(durable: DurableStore | None) -> Deferred[int | None]:
+    """Read the time of a shared database; None if there is none, or if it is away."""
+    if durable is None or not durable.shared or durable.parts is None:
+        return succeed(None)
+
+    def unknown(failure: Failure) -> None:
+        failure.trap(StorageFailure)  # lines of its own tell of it
+
+    told: Deferred[int | None] = durable.database_time().addErrback(unknown)
+    return told
 
 
 def monitoring_routes(parts: MonitoringParts, now: Callable[[], int], node: int) -> list[Route]:

@@ -10,12 +10,14 @@ starts replays, and the sweep of expired messages. A message that passes here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from attrs import evolve
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
@@ -164,6 +166,10 @@ class IRetainedMessages(Interface):
     refuses_replays = Attribute("Whether subscriptions that need a replay are refused now.")
 
 
+#: the topics that one transaction looks at when the clock jumps
+_MOVED_ROWS = 1000
+#: seconds until the database is asked again
+_AGAIN = 1.0
 #: origins of changes that operators make
 _BY_OPERATORS = frozenset((ChangeOrigin.API, ChangeOrigin.RESTORE))
 
@@ -209,6 +215,7 @@ class RetainedMessages(Service):
         #: messages of topics with a ``write_interval``, until they are written
         self.delayed = store.delayed = DelayedWrites(self._put_waiting, clock, store.flushed)
         self._merges = 0  #: imports that are changing the store
+        self._lead = 0  #: by how many milliseconds the clock is about to jump
         self._now = now
         self._limits = limits
         self._conditional = CompareAndSets(store, leases)
@@ -371,7 +378,7 @@ class RetainedMessages(Service):
         now = self._now()
         revisions = self._store.next_revisions(count)
         changes = RetainedChanges(
-            topics, payloads, revisions, qos, client_id, username, now, self._expires_at(None, now)
+            topics, payloads, revisions, qos, client_id, username, now, self._moved(self._expires_at(None, now))
         )
         self.changes[ChangeKind.SET] += count
         ticket: CommitTicket = self._store.put_together(changes)
@@ -412,6 +419,27 @@ class RetainedMessages(Service):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
         self.replays.included(revision)
+
+    @inlineCallbacks
+    def clock_moves(self, step: int, since: int) -> Generator[Deferred[Any], Any, None]:
+        """Let the messages stored at ``since`` or later expire later by ``step`` (milliseconds): the clock will jump.
+
+        New messages too, until :meth:`clock_moved`: the time of day is still the old one. Fires when they do. While
+        the database is away, it waits.
+        """
+        self._lead = step
+        upto = self._store.next_revision()
+        after: str | None = ""
+        while after is not None:
+            try:
+                after = yield self._store.move_expiry(step, since, upto, after, _MOVED_ROWS)
+            except StorageFailure as failure:
+                self._log_throttle.log("clock", f"times of expiry cannot be moved yet: {failure}")
+                yield deferLater(self._clock, _AGAIN)
+
+    def clock_moved(self) -> None:
+        """Store messages with their own times of expiry again: the clock has jumped."""
+        self._lead = 0
 
     def drop(self, message: ApplicationMessage, dropped: Callable[[], None]) -> CommitTicket:
         """Clear the topic of a message that was refused: no retained message is better than a stale one.
@@ -597,7 +625,7 @@ class RetainedMessages(Service):
         retained = None
         if message.payload:
             policy = self.policies.of(topic) if self._has_policies else None
-            expires_at = self._expires_at(message.expires_at, now, policy)
+            expires_at = self._moved(self._expires_at(message.expires_at, now, policy))
             retained = RetainedMessage(
                 topic, message.payload, message.qos, message.properties, client_id, username, now, expires_at, revision
             )
@@ -674,6 +702,10 @@ class RetainedMessages(Service):
             return expires_at
         latest = now + round(override * 1000)
         return latest if expires_at is None else min(expires_at, latest)
+
+    def _moved(self, expires_at: int | None) -> int | None:
+        """Return a time of expiry as it will be when the clock has jumped."""
+        return expires_at + self._lead if expires_at is not None and self._lead else expires_at
 
     def _size_refusal(self, message: ApplicationMessage) -> RetainRefused | None:
         policy = self.policies.of(message.topic) if self._has_policies else None

@@ -81,6 +81,11 @@ class Deadlines:
         if key in self._moments:
             self.set(key, 0)
 
+    def left(self, key: str) -> float | None:
+        """Return the seconds until a key is due; None if it has no deadline, or is in the line already."""
+        moment = self._moments.get(key)
+        return None if moment is None else max(0.0, moment / _PER_SECOND - self._clock.seconds())
+
     def is_due(self, key: str) -> bool:
         """Tell whether the key is in the line of those that are due."""
         return key in self._due

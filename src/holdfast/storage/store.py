@@ -170,6 +170,18 @@ class DurableStore:
         self._executor.call(_nothing, lambda _: answer.callback(None))
         return answer
 
+    def database_time(self) -> Deferred[int]:
+        """Read the time of a shared database, in milliseconds since the epoch. Fails with :class:`StorageFailure`."""
+        assert self.parts is not None
+
+        def read(connection: Connection) -> int:
+            cursor = connection.cursor()
+            cursor.execute("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)")
+            ((now,),) = cursor.fetchall()
+            return int(now)
+
+        return self.parts.writer.run(read)
+
     def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
         """Call ``prepare`` with the writer's connection each time the store is opened, before any change."""
         self._preparations.append(prepare)

@@ -770,6 +770,27 @@ class UsageContract:
             assert result_of(store.get("never")).expires_at == (NOW + 50 if never_too else None)
             assert result_of(store.expire(NOW, 10)) == (["older"] if never_too else [])
 
+    @given(st.integers(1, 4))
+    @settings(max_examples=4, suppress_health_check=[HealthCheck.differing_executors])
+    def test_the_expiry_of_stored_messages_can_be_moved(self, limit: int) -> None:
+        """Not of imported ones, nor of those that come meanwhile; messages that never expire keep their time too."""
+        with self.opened() as store:
+            put(store, "a", expires_at=NOW + 5)
+            put(store, "imported", stored_at=NOW - 100, expires_at=NOW + 5)
+            put(store, "never")
+            put(store, "gone", expires_at=NOW + 5)
+            clear(store, "gone")
+            upto = store.next_revision()
+            put(store, "later", expires_at=NOW + 5)
+            after: str | None = ""
+            while after is not None:
+                after = result_of(store.move_expiry(1000, NOW, upto, after, limit))
+            found = {topic: result_of(store.get(topic)) for topic in ("a", "imported", "never", "later")}
+            assert {topic: (one.stored_at - NOW, one.expires_at) for topic, one in found.items()} == {
+                "a": (1000, NOW + 1005), "imported": (-100, NOW + 5), "never": (0, None), "later": (0, NOW + 5),
+            }  # fmt: skip
+            assert result_of(store.get("gone")) is None
+
 
 def look(
     store: IRetainedStore,

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol
 
+from attrs import evolve
+
 from holdfast.auth.failures.ban import BadBan, Ban, Kind, Network
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.interfaces import Principal
@@ -132,6 +134,12 @@ class Bans:
         kind = Kind.NETWORK if "/" in group else Kind.ADDRESS
         bans.pop(peer.group, None)
         bans[peer.group] = Ban(kind=kind, who=group, by=AUTOMATIC, reason=reason, at=int(now), until=int(now + seconds))
+
+    def clock_moved(self, seconds: float) -> None:
+        """Let bans after failed logins last as long as before: the clock has jumped."""
+        for group, ban in self._automatic.items():
+            until = None if ban.until is None else int(ban.until + seconds)
+            self._automatic[group] = evolve(ban, at=int(ban.at + seconds), until=until)
 
     def load(self, bans: Iterable[Ban]) -> None:
         """Take the stored bans of operators."""

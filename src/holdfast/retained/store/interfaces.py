@@ -137,6 +137,14 @@ class IRetainedStore(IReplaySource):
         returns the topic to continue after, None at the end.
         """
 
+    def move_expiry(step: int, since: int, upto: int, after: str, limit: int) -> Deferred[str | None]:
+        """Let messages of this node expire later by ``step``, for ``limit`` topics: the clock is about to jump.
+
+        They are those that this process has stored, at ``since`` or later (an import may tell an earlier time), with
+        revisions up to ``upto``. The time at which they were stored moves too. All times are in milliseconds. The
+        arguments ``after`` and ``limit``, and the result, are those of :meth:`cap_expiry`.
+        """
+
     def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn at most ``limit`` messages expired at ``now`` (milliseconds) into tombstones; return their topics."""
 

@@ -247,6 +247,21 @@ class MemoryRetainedStore:
                 self._changes[topic] = evolve(change, message=evolve(change.message, expires_at=latest))
         return succeed(topics[-1] if len(topics) == limit else None)
 
+    def move_expiry(self, step: int, since: int, upto: int, after: str, limit: int) -> Deferred[str | None]:
+        """Let messages expire later, at once."""
+        self.delayed.write()
+        start = bisect_right(self._topics, after)
+        topics = self._topics[start : start + limit]
+        for topic in topics:
+            row, change = self._rows[topic], self._changes[topic]
+            if row.expires_at is None or row.stored_at < since or row.revision > upto or change.message is None:
+                continue
+            stored_at, expires_at = row.stored_at + step, row.expires_at + step
+            self._rows[topic] = row._replace(stored_at=stored_at, expires_at=expires_at)
+            message = evolve(change.message, stored_at=stored_at, expires_at=expires_at)
+            self._changes[topic] = evolve(change, message=message)
+        return succeed(topics[-1] if len(topics) == limit else None)
+
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired messages into tombstones, the earliest expiry first."""
         self.delayed.write()

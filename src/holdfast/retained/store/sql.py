@@ -350,6 +350,21 @@ class SQLRetainedStore:
 
         return self._parts.writer.run(work)
 
+    def move_expiry(self, step: int, since: int, upto: int, after: str, limit: int) -> Deferred[str | None]:
+        """Change some rows, in a transaction of its own, after all earlier changes."""
+        now = time_of(self.next_revision())
+
+        def work(connection: Connection) -> str | None:
+            cursor = connection.cursor()
+            end, topics = self._statements.move_expiry(
+                cursor, self.node, step, since, self._first_revision, upto, after, limit
+            )
+            if topics:
+                self._recorder.record_stored(cursor, topics, now, ChangeOrigin.OVERRIDE)
+            return end
+
+        return self._handed_first(lambda: self._parts.writer.run(work))
+
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired rows into tombstones, in a transaction of its own, after all earlier changes."""
         if not self.delayed:
@@ -425,6 +440,7 @@ class SQLRetainedStore:
         self._parts = parts
         meta = parts.totals
         self.unsent_revision = meta.unsent_revision
+        self._first_revision = meta.revision_mark  # those of this process are higher, whatever the clock says
         self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
         parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(
             self._add_levels

@@ -51,12 +51,13 @@ class OutgoingMessage:
     Clients that are away, and displaces no other message.
     """
 
-    __slots__ = ("_forms", "_kept", "_properties", "_size", "_topic", "after", "message", "replaces")
+    __slots__ = ("_forms", "_kept", "_properties", "_size", "_topic", "after", "message", "replaces", "restored")
 
     def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False) -> None:
         self.message = message
         self.after = after
         self.replaces = replaces
+        self.restored = False  #: whether an earlier process has accepted it
         self._kept: KeptMessage | None = None
         self._topic = message.topic.encode()
         self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
@@ -106,6 +107,16 @@ class OutgoingMessage:
     def found(self, kept: KeptMessage) -> None:
         """Note that the message is stored already, because it was restored."""
         self._kept = kept
+        self.restored = True
+
+    def expire_later(self, step: int, states: ISessionStates) -> None:
+        """Let the message expire later by ``step`` (milliseconds), where it is stored too: the clock has jumped."""
+        message = self.message
+        if message.expires_at is None or self.restored:
+            return
+        self.message = attrs.evolve(message, expires_at=message.expires_at + step)
+        if self._kept is not None and self._kept.references:
+            states.changed(self._kept, self.message)
 
     def size(self) -> int:
         """Return how many bytes this message occupies while it waits (:mod:`holdfast.sizes`)."""

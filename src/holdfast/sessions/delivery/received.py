@@ -56,6 +56,10 @@ class ReceivedIdentifiers:
             self.forget(packet_identifier)
         return len(old)
 
+    def clock_moved(self, step: int) -> None:
+        """Let the messages have come later by ``step`` (milliseconds): the clock has jumped."""
+        self._times = {packet_identifier: at + step for packet_identifier, at in self._times.items()}
+
     def restore(self, times: Mapping[int, int]) -> None:
         """Take over the messages that an earlier process has stored."""
         self._times.update(times)

@@ -73,10 +73,16 @@ class DurableSessionStates:
     def keep(self, message: ApplicationMessage) -> KeptMessage:
         """Keep a message."""
         identifier = self._parts.clock.next_revision()
+        return KeptMessage(identifier, self._write_message(identifier, message, True), self.forget_message)
+
+    def changed(self, kept: KeptMessage, message: ApplicationMessage) -> None:
+        """Write the row of a message again."""
+        self._write_message(kept.identifier, message, False)
+
+    def _write_message(self, identifier: int, message: ApplicationMessage, fresh: bool) -> CommitTicket:
         row = message_row(identifier, message)
         size = held_size(len(message.topic.encode()), message.properties, len(message.payload))
-        ticket = self.submit(self.messages, (identifier,), row, size, True)
-        return KeptMessage(identifier, ticket, self.forget_message)
+        return self.submit(self.messages, (identifier,), row, size, fresh)
 
     def forget_message(self, identifier: int) -> None:
         """Forget a message that no delivery refers to any more."""

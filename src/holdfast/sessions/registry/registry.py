@@ -20,6 +20,7 @@ from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry.client_names import ClientNames
 from holdfast.sessions.registry.dismissals import Dismissals
@@ -200,7 +201,7 @@ class SessionRegistry:
             if expires_at is None and interval is not None:
                 # Its Client was connected when the process ended.
                 expires_at = now + round(1000 * interval)
-                session.attendance.since = now
+                session.attendance.came_or_went(now)
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
                 self._expiries.set(session.client_id, (expires_at - now) / 1000)
@@ -216,6 +217,32 @@ class SessionRegistry:
     def before_admission(self) -> Deferred[None] | None:
         """Return None if Clients may be admitted; else a Deferred: see :meth:`Wills.before_admission`."""
         return self._wills.before_admission()
+
+    def clock_moved(self, step: int) -> None:
+        """Keep what runs since the start, and end what an earlier process has begun at its time.
+
+        The clock has jumped by ``step`` (milliseconds).
+        """
+        now = self._now()
+        moved: set[OutgoingMessage] = set()
+        for client_id, session in list(self._sessions.items()):
+            for outgoing in session.clock_moved(step):
+                if outgoing not in moved:
+                    moved.add(outgoing)
+                    outgoing.expire_later(step, self._states)
+            begun_here = session.attendance.clock_moved(step)
+            if client_id in self._links:
+                self.dismissals.attached(session.principal)
+                continue
+            left, interval = self._expiries.left(client_id), session.expiry_interval
+            if left is None or interval is None:
+                continue
+            if begun_here:
+                session.record.detached(interval, now + round(1000 * left))
+            elif session.attendance.since is not None:
+                ends_at = session.attendance.since + round(1000 * interval)
+                self._expiries.set(client_id, max(0.0, (ends_at - now) / 1000))
+        self._wills.clock_moved()
 
     def connect(
         self,
@@ -279,7 +306,7 @@ class SessionRegistry:
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
         self._leases.client_back(client_id)
-        session.attendance.since = self._now()
+        session.attendance.came_or_went(self._now())
         self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval, untold)
@@ -296,7 +323,7 @@ class SessionRegistry:
         del self._links[client_id]
         self._leases.client_lost(client_id)
         self.dismissals.left(client_id)
-        session.attendance.since = self._now()
+        session.attendance.came_or_went(self._now())
         expiry = session.expiry_interval
         if will is None:
             self._wills.discard(client_id)

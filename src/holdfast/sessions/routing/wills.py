@@ -60,12 +60,16 @@ class _Pending:
     """A Will whose delay runs, or that is due. ``restored`` tells that it was found at start.
 
     ``returns_as``: whoever connects with this in common is its Client, under another Client Identifier.
+    An earlier process has decided that it is due at ``due_at`` (milliseconds since the epoch), but not before the
+    reactor's time ``earliest``; None for the delays that have begun in this process.
     """
 
     principal: Principal
     will: Will
     restored: bool
     returns_as: _Common | None = None
+    due_at: int | None = None
+    earliest: float = 0.0
 
 
 class Wills:
@@ -190,7 +194,8 @@ class Wills:
                 self._states.will_kept(attrs.evolve(stored, due_at=due_at))
             returns_as = _in_common(principal, will) if will.retain and not stored.lost else None
             delay = max((due_at - now) / 1000, self._restart_grace)
-            self._schedule(_Pending(principal, will, True, returns_as), delay)
+            earliest = self._clock.seconds() + self._restart_grace
+            self._schedule(_Pending(principal, will, True, returns_as, stored.due_at, earliest), delay)
         unpublished = [each for each in overdue if each is not None]
         if unpublished:
             self._overdue = len(unpublished)
@@ -207,6 +212,21 @@ class Wills:
         admitted: Deferred[None] = Deferred()
         self._waiting.append(admitted)
         return admitted
+
+    def clock_moved(self) -> None:
+        """Keep the delays that have begun in this process, and end earlier ones at their time: the clock has jumped."""
+        now = self._now()
+        for client_id, pending in list(self._pending.items()):
+            left = self._deadlines.left(client_id)
+            if left is None:
+                continue
+            if pending.due_at is None:
+                lost = pending.returns_as is None
+                due_at = now + round(1000 * left)
+                self._states.will_kept(StoredWill(pending.principal, pending.will, left, due_at, lost=lost))
+            else:
+                earliest = pending.earliest - self._clock.seconds()
+                self._deadlines.set(client_id, max(0.0, earliest, (pending.due_at - now) / 1000))
 
     def stop(self) -> None:
         """Publish no more Wills: the broker stops, and the next process restores the pending ones."""

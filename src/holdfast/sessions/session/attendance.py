@@ -10,9 +10,23 @@ class Attendance:
     connections so far in this process, counting the present one.
     """
 
-    __slots__ = ("connections", "created_at", "since")
+    __slots__ = ("_begun_here", "connections", "created_at", "since")
 
     def __init__(self, now: int | None) -> None:
         self.connections = 0
         self.created_at = now
         self.since = now
+        self._begun_here = now is not None
+
+    def came_or_went(self, now: int) -> None:
+        """Note that the Client is connected, or away, from now on."""
+        self.since = now
+        self._begun_here = True
+
+    def clock_moved(self, step: int) -> bool:
+        """Move the times of this process by ``step`` (milliseconds). Tell whether ``since`` is one of them."""
+        if self.created_at is not None:
+            self.created_at += step
+        if self.since is not None and self._begun_here:
+            self.since += step
+        return self._begun_here

@@ -134,6 +134,10 @@ class Conflation:
         """The number of messages that are held."""
         return len(self._held)
 
+    def held(self) -> Iterator[OutgoingMessage]:
+        """Yield the messages that are held."""
+        return (topic.held.outgoing for topic in self._held.values() if topic.held is not None)
+
     def takes(self, outgoing: OutgoingMessage, qos: int, retain: bool, options: DeliveryOptions) -> bool:
         """Send, hold or queue a message if its topic is conflated. Return False if it is to be delivered as usual."""
         message = outgoing.message

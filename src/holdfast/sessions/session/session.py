@@ -147,6 +147,24 @@ class Session:
         self.granted_in = RESTORED
         self.permissions.allowed_in = RESTORED
 
+    def clock_moved(self, step: int) -> Iterator[OutgoingMessage]:
+        """Keep the rest of what runs since the start: the clock has jumped by ``step`` (milliseconds).
+
+        Yields the messages that wait. Sessions share them, so the caller moves the expiry of each once.
+        """
+        self.received.clock_moved(step)
+        for queued in self.queue:
+            yield queued.outgoing
+        if self.queue.conflation is not None:
+            yield from self.queue.conflation.held()
+        for entry in self.inflight.entries.values():
+            if entry.expires_at:
+                entry.expires_at += step
+            if entry.outgoing is not None:
+                yield entry.outgoing
+            if entry.delivery is not None and entry.delivery.outgoing is not None:
+                yield entry.delivery.outgoing
+
     def attach(self, link: IClientLink, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
         self.attendance.connections += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from holdfast.scheduling.long_work import LongWork
@@ -27,6 +27,9 @@ class IConflation(Protocol):
     @property
     def holds(self) -> int:
         """The number of messages that are held."""
+
+    def held(self) -> Iterator[OutgoingMessage]:
+        """Yield the messages that are held."""
 
     def takes(self, outgoing: OutgoingMessage, qos: int, retain: bool, options: DeliveryOptions) -> bool:
         """Send, hold or queue a message if its topic is conflated. Return False if it is to be delivered as usual."""

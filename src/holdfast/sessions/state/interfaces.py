@@ -163,6 +163,9 @@ class ISessionStates(Interface):
     def keep(message: ApplicationMessage) -> KeptMessage:
         """Store a message before the deliveries that refer to it."""
 
+    def changed(kept: KeptMessage, message: ApplicationMessage) -> None:
+        """Store another form of a message that is kept."""
+
     def will_kept(will: StoredWill) -> CommitTicket:
         """Store the Will Message of a Client, in place of its earlier one."""
 

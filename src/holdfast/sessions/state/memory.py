@@ -83,6 +83,9 @@ class MemorySessionStates:
         """Store nothing."""
         return KeptMessage(0, COMMITTED, lambda _: None)
 
+    def changed(self, kept: KeptMessage, message: ApplicationMessage) -> None:
+        """Store nothing."""
+
     def will_kept(self, will: StoredWill) -> CommitTicket:
         """Store nothing."""
         return COMMITTED

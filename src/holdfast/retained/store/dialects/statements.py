@@ -63,6 +63,11 @@ _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low{end} "
     "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never}) RETURNING topic"
 )
+_MOVE_EXPIRY = (
+    "UPDATE retained SET stored_at = stored_at + :step, expires_at = expires_at + :step WHERE topic >= :low{end} "
+    "AND expires_at IS NOT NULL AND stored_at >= :since AND revision > :above AND revision <= :upto "
+    "AND (revision & 255) = :node RETURNING topic"
+)
 
 
 class Statements(ABC):
@@ -327,10 +332,7 @@ class Statements(ABC):
 
         Returns the topic to continue after, and the topics of the changed messages.
         """
-        low = after + JUST_AFTER if after else ""
-        cursor.execute(_END_OF_PART, (low, limit - 1))
-        row = cursor.fetchone()
-        end: str | None = None if row is None else row[0]
+        low, end = self._part(cursor, after, limit)
         bound: dict[str, Any] = {"low": low, "lifetime": lifetime, **({} if end is None else {"end": end})}
         cursor.execute(
             _CAP_EXPIRY.format(
@@ -339,6 +341,27 @@ class Statements(ABC):
             bound,
         )
         return end, [topic for (topic,) in cursor.fetchall()]
+
+    def move_expiry(
+        self, cursor: Cursor, node: int, step: int, since: int, above: int, upto: int, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
+        """Let messages expire later: see :meth:`holdfast.retained.store.interfaces.IRetainedStore.move_expiry`.
+
+        Returns the topic to continue after, and the topics of the changed messages.
+        """
+        low, end = self._part(cursor, after, limit)
+        bound: dict[str, Any] = {"low": low, "step": step, "since": since, "above": above, "upto": upto, "node": node}
+        if end is not None:
+            bound["end"] = end
+        cursor.execute(_MOVE_EXPIRY.format(end="" if end is None else " AND topic <= :end"), bound)
+        return end, [topic for (topic,) in cursor.fetchall()]
+
+    def _part(self, cursor: Cursor, after: str, limit: int) -> tuple[str, str | None]:
+        """Return the first topic of a part of ``limit`` rows behind a topic, and its last one, None for no more."""
+        low = after + JUST_AFTER if after else ""
+        cursor.execute(_END_OF_PART, (low, limit - 1))
+        row = cursor.fetchone()
+        return low, None if row is None else row[0]
 
     def any_expired(self, cursor: Cursor, now: int) -> bool:
         """Tell whether a message has expired. For readers: it locks nothing."""
