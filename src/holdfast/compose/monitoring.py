@@ -149,7 +149,7 @@ def compose_clock_watch(
     clock: BrokerClock,
     reactor: Any,
     *,
-    durable: DurableStore | None,
+    durable: DurableStore,
     retained: RetainedMessages,
     sessions: SessionParts,
     bans: Bans,
@@ -160,6 +160,8 @@ def compose_clock_watch(
     begun = clock.begun
 
     def moves(step: int) -> Deferred[Any]:
+        if durable.parts is None:  # it is not open yet: this process has stored nothing
+            return succeed(None)
         moved: Deferred[Any] = retained.clock_moves(step, begun)
         return moved.addCallback(lambda _: _time_of(durable))
 
@@ -181,9 +183,9 @@ def compose_clock_watch(
     return ClockWatch(clock, reactor, moves=moves, moved=moved, tell=tell, notices=notices)
 
 
-def _time_of(durable: DurableStore | None) -> Deferred[int | None]:
-    """Read the time of a shared database; None if there is none, or if it is away."""
-    if durable is None or not durable.shared or durable.parts is None:
+def _time_of(durable: DurableStore) -> Deferred[int | None]:
+    """Read the time of a shared database; None if the database is none, or is away."""
+    if not durable.shared or durable.parts is None:
         return succeed(None)
 
     def unknown(failure: Failure) -> None:
