@@ -61,12 +61,23 @@ def test_a_clock_that_is_set_again_meanwhile_is_followed_too() -> None:
     machine = Machine()
     machine.ahead += DAY
     machine.reactor.advance(1)
-    machine.ahead += 50
+    machine.ahead += 5000
     machine.reactor.advance(1)
     machine.moving.pop().callback(None)
     machine.moving.pop().callback(None)
-    assert machine.clock.now() == 1_700_000_002_173 + DAY
-    assert [step for step in machine.told if isinstance(step, int)] == [DAY, 50]
+    assert machine.clock.now() == 1_700_000_007_123 + DAY
+    assert [step for step in machine.told if isinstance(step, int)] == [DAY, 5000]
+
+
+@pytest.mark.parametrize("milliseconds", [-999, -10, 10, 999])
+def test_less_than_a_second_is_followed_at_once(milliseconds: int) -> None:
+    """It moves no time of expiry, and nobody is told."""
+    machine = Machine()
+    machine.ahead += milliseconds
+    machine.reactor.advance(1)
+    machine.reactor.advance(1)
+    assert machine.clock.now() == 1_700_000_002_123 + milliseconds
+    assert machine.told == []
 
 
 def test_a_small_step_back_lets_the_time_of_day_stand_still() -> None:

@@ -30,10 +30,12 @@ class Audit:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
+        self.database: str | None = None
 
     def tell(self, kind: str, group: str | None, fields: Any, **texts: str | None) -> None:
         assert (group, texts) == (None, {})
         self.told.append((kind, fields["seconds"]))
+        self.database = fields["database"]
 
 
 class SteppedBroker(RememberingBroker):
@@ -122,6 +124,7 @@ def test_three_days_forward(tmp_path: Path, make: str) -> None:
 
         assert broker.now() == before + 1000 * (3 * DAY + 1)
         assert broker.audit.told == [("clock", 3.0 * DAY)]
+        assert (broker.audit.database is None) is (make == "sqlite")
         assert time_of(broker.store.next_revision()) - time_of(revision) == 1000 * (3 * DAY + 1)
         assert broker.registry.session_of("gone before") is None
         assert broker.registry.session_of("gone for long") is not None

@@ -115,10 +115,11 @@ def compose_monitoring(
         walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory, now=now,
     )  # fmt: skip
     recent = Recent(recorded, reactor)
+    begun = reactor.seconds()
     metrics = Metrics([
         *process_metrics(
-            version=version(), started=now() / 1000, lag=heartbeat.lag, guard=sessions.memory,
-            resident_bytes=_memory, alarms=watch.states,
+            version=version(), started=lambda: now() / 1000 - (reactor.seconds() - begun), lag=heartbeat.lag,
+            guard=sessions.memory, resident_bytes=_memory, alarms=watch.states,
         ),
         *traffic_metrics(counters, pressure, lambda: walk.latest),
         *client_metrics(counters, registry, process, listeners.open_connections),

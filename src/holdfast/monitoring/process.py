@@ -12,19 +12,22 @@ from holdfast.sessions.monitoring.memory_guard import MemoryGuard
 def process_metrics(
     *,
     version: str,
-    started: float,
+    started: Callable[[], float],
     lag: Histogram,
     guard: MemoryGuard | None,
     resident_bytes: Callable[[], float | None],
     alarms: Callable[[], dict[tuple[str, ...], float]],
 ) -> list[Metric]:
-    """Return the metrics. ``started`` is in seconds since the epoch; ``alarms`` has 1 for each active alarm, else 0."""
+    """Return the metrics.
+
+    ``started`` returns seconds since the epoch; ``alarms`` has 1 for each active alarm, else 0.
+    """
     return [
         Metric(
             name="holdfast_info", help="The version of the broker; always 1.", kind=Kind.GAUGE, labels=("version",),
             read=lambda: {(version,): 1},
         ),
-        gauge("holdfast_start_time_seconds", "When the broker began, in seconds since the epoch.", lambda: started),
+        gauge("holdfast_start_time_seconds", "When the broker began, in seconds since the epoch.", started),
         gauge("holdfast_memory_bytes", "Memory of the process (resident).", resident_bytes),
         gauge(
             "holdfast_memory_most_bytes", "The memory that limits.memory allows.",

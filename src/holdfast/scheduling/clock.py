@@ -5,7 +5,7 @@ seconds for as long as the process lives. The time of day follows when somebody 
 some seconds after the start of a computer that has no clock of its own:
 
     the machine's clock was set           the time of day
-    forward                               jumps, once the stored times of expiry are moved
+    forward                               jumps; by 1 s or more, once the stored times of expiry are moved
     back by 5 s or less                   stands still for so long
     back by more                          goes on, and the alarm ``clock_went_back`` tells it
 
@@ -43,6 +43,8 @@ _READINGS = 3
 _LEAST = 10
 #: milliseconds: for so long the time of day may stand still
 MOST_STANDSTILL = 5000
+#: milliseconds: times of expiry are not moved by less, since lifetimes are whole seconds; nor is anybody told of less
+_WHOLE = 1000
 #: seconds between two looks, where the system does not tell that its clock was set
 _INTERVAL = 1.0
 
@@ -156,9 +158,13 @@ class ClockWatch(Service):
         behind = self._clock.behind()
         if self._is_moving or not self.running or abs(behind) < _LEAST or behind < -MOST_STANDSTILL:
             return
-        if behind < 0:
-            self._clock.stand_still(-behind)
-            self._tell(behind, None)
+        if behind < _WHOLE:
+            if behind > 0:
+                self._clock.advance(behind)
+            else:
+                self._clock.stand_still(-behind)
+                if behind <= -_WHOLE:
+                    self._tell(behind, None)
             return
         self._is_moving = True
         self._moves(behind).addCallback(self._jump, behind).addErrback(self._failed)
