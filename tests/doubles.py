@@ -134,7 +134,7 @@ class MemoryBroker:
         authorizer = authorizer or UnrestrictedAuthorizer()
         sources = None
         if checks_sources:
-            sources = SourceCheck(self.store, authorizer, guests=judges_guests, clock=self.clock)
+            sources = SourceCheck(self.store, authorizer, guests=judges_guests, clock=self.clock, bans=bans)
         self.retained = RetainedMessages(
             self.store,
             clock=self.clock,

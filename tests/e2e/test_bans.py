@@ -90,6 +90,33 @@ def test_who_guesses_is_delayed_and_banned_while_others_go_on(broker: BrokerProc
     assert ["its answer waits for 1 s" in event["cause"] for event in refused] == [False] * 3 + [True] * 2 + [False]
 
 
+def test_the_retained_messages_of_a_banned_user_are_there_again_after_the_ban(broker: BrokerProcess) -> None:
+    """Replays leave them out meanwhile. Another user's message comes."""
+    publisher, other = connect(broker, 2, b"secret"), connect(broker, 3)
+    for client, topic in ((publisher, "a"), (other, "b")):
+        assert answer(client) == ACCEPTED
+        client.sendall(encode(p.Publish(topic, b"x", 1, True, False, 1), 4))
+        assert answer(client) == encode(p.Puback(1), 4)
+
+    def replayed() -> bytes:
+        reader = connect(broker, BYSTANDER)
+        reader.sendall(encode(p.Subscribe(1, (p.SubscriptionRequest("#", 0),)), 4))
+        last = encode(p.Publish("b", b"x", 0, True), 4)
+        came = b""
+        while not came.endswith(last):
+            came += reader.recv(1000)
+        return came
+
+    assert encode(p.Publish("a", b"x", 0, True), 4) in replayed()
+    holdfast(broker, "ban", "add", "alice", "--user")
+    assert encode(p.Publish("a", b"x", 0, True), 4) not in replayed()
+    broker.stop()
+    broker.start()
+    assert encode(p.Publish("a", b"x", 0, True), 4) not in replayed()
+    holdfast(broker, "ban", "remove", "alice", "--user")
+    assert encode(p.Publish("a", b"x", 0, True), 4) in replayed()
+
+
 def test_an_operators_ban_ends_connections_and_survives_a_restart(broker: BrokerProcess) -> None:
     banned, other = connect(broker, ATTACKER), connect(broker, BYSTANDER)
     assert answer(banned) == answer(other) == ACCEPTED

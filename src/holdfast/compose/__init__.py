@@ -146,13 +146,15 @@ def compose_retainer(
     keep_rule: KeepRule | None = None,
     judges_sources: bool = True,
     judges_guests: bool = False,
+    bans: Bans | None = None,
     payers: PayerLimits | None = None,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
     With a ``keep_rule``, and while ``judges_sources``, replays withhold messages whose publishers may no longer retain
-    them, and with ``judges_guests`` also messages without a User Name. ``payers`` has the quotas of users and guests.
+    them, and with ``judges_guests`` also messages without a User Name; always those of users in ``bans``. ``payers``
+    has the quotas of users and guests.
     """
 
     def flushed() -> CommitTicket:
@@ -170,7 +172,7 @@ def compose_retainer(
     limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
     sources = None
     if keep_rule is not None:
-        sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources)
+        sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources, bans=bans)
     retained = RetainedMessages(
         store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources,
         leases=DurableLeaseRows(durable),
@@ -256,14 +258,14 @@ def compose_broker(
     )
     accounts = compose_accounts(config, durable=durable, reactor=reactor, now=now)
     authorizer = accounts.authorizer
+    exempt = Exempt(trusted_proxies(config))
+    bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     parts = compose_retainer(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
         keep_rule=authorizer, judges_sources=judges_sources(config), judges_guests=judges_guests(config),
-        payers=payer_limits_of(config),
+        bans=bans, payers=payer_limits_of(config),
     )  # fmt: skip
-    exempt = Exempt(trusted_proxies(config))
-    bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     audit = compose_audit(config, clock=reactor, now=now)
     overheard = OverheardAudit(audit)
     threads = HashingThreads(reactor)
@@ -343,7 +345,7 @@ def compose_broker(
         ),
         service_manager=service_manager,
     )  # fmt: skip
-    ban_api = compose_ban_api(config, bans, sessions.registry, reactor, now)
+    ban_api = compose_ban_api(config, bans, sessions.registry, parts.retained.sources, reactor, now)
     account_routes = compose_account_routes(
         accounts.users,
         accounts.rules,

@@ -293,8 +293,11 @@ class RetainedMessages(Service):
         if not message.payload:
             return self._clear(message, now, origin, live)
         self._check(message, origin)
-        if self.sources is not None and origin in _BY_OPERATORS:
-            self.sources.added(message.username)
+        if origin is not ChangeOrigin.PUBLISH and self.sources is not None:
+            if origin in _BY_OPERATORS:
+                self.sources.added(message.username)
+            else:
+                self.sources.left(message.username)
         change = self._change(message, now, origin)
         if lease is not None:
             ticket = self._put(change, ChangeKind.SET, origin, live)

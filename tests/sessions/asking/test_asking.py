@@ -12,6 +12,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.auth.failures.ban import Ban, Kind
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.interfaces import Grant, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.topics import matches
@@ -350,14 +353,17 @@ def test_where_an_answer_ended_tells_no_topic(monkeypatch: pytest.MonkeyPatch) -
     assert refused["error"] == "bad-request"
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_withheld_messages_are_not_told(allowed: bool) -> None:
-    """A message whose publisher may not retain it any more is told in no answer."""
-    listed = Listed({}, {})
-    broker = MemoryBroker(authorizer=listed, checks_sources=True)
+@pytest.mark.parametrize("why", ["", "rules", "ban"])
+def test_withheld_messages_are_not_told(why: str) -> None:
+    """A message whose publisher may not retain it any more, or is banned, is told in no answer."""
+    listed, bans = Listed({}, {}), Bans(now=lambda: 0, exempt=Exempt())
+    broker = MemoryBroker(authorizer=listed, checks_sources=True, bans=bans)
     publisher = broker.client("p", username="alice")
     publisher.publish("plant/1", b"x", 1, True)
-    listed.change({}, {"alice": ["plant/#"] if allowed else ["other/#"]})
+    listed.change({}, {"alice": ["other/#"] if why == "rules" else ["plant/#"]})
+    if why == "ban":
+        bans.add(Ban(kind=Kind.USERNAME, who="alice"))
+    allowed = not why
     client = asker(broker)
     assert all_topics(client, filter="plant/#") == ["plant/1"] * allowed
     assert told(ask(client, "count", filter="plant/#"))["count"] == allowed

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.logger import formatEvent
 
+from holdfast.auth.failures.ban import Ban, Kind
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.sources.source_check import SourceCheck
@@ -272,3 +275,25 @@ def test_a_replay_after_any_history_is_that_of_a_broker_that_judges_each_message
                 expected = [name for name, user in sorted(published.items()) if user is None or rules.keeps(user, name)]
                 assert replayed(broker) == expected
         broker.kill()
+
+
+def test_a_survey_under_bans_is_kept_for_the_same_bans_only(place: Path | str) -> None:
+    """The next process judges all messages again once another user is banned."""
+    bans = Bans(now=lambda: 0, exempt=Exempt())
+    broker = RestartableBroker(place, authorizer=Kept({}, {}), checks_sources=True, bans=bans)
+    fill(broker, {"a": "u", "b": "v"})
+    bans.add(Ban(kind=Kind.USERNAME, who="nobody"))
+    sources(broker).follow_rules()
+    broker.advance(2)
+    broker = broker.stop()
+    assert clear_at_once(broker)
+    broker = broker.stop()
+    bans.add(Ban(kind=Kind.USERNAME, who="u"))
+    broker = broker.restart()
+    assert not clear_at_once(broker)
+    assert replayed(broker) == ["b"]
+    broker.advance(2)
+    assert replayed(broker) == ["b"]
+    bans.remove(Kind.USERNAME, "u")
+    broker = broker.stop()
+    assert replayed(broker) == ["a", "b"]

@@ -11,6 +11,9 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
+from holdfast.auth.failures.ban import Ban, Kind
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import NO_RULES
@@ -295,9 +298,9 @@ def test_time_that_is_lost_meanwhile_ends_the_replay(tmp_path: Path) -> None:
 def test_messages_of_publishers_that_may_not_retain_them_any_more_are_withheld_from_the_past_too(
     tmp_path: Path,
 ) -> None:
-    """As from all other subscribers. A change that clears a topic comes, and so does all once it is allowed again."""
-    rules = Listed({}, {})
-    broker = RememberingBroker(tmp_path / "db", authorizer=rules, checks_sources=True)
+    """As from all other subscribers, and so are those of banned users. A change that clears a topic comes."""
+    rules, bans = Listed({}, {}), Bans(now=lambda: 0, exempt=Exempt())
+    broker = RememberingBroker(tmp_path / "db", authorizer=rules, checks_sources=True, bans=bans)
     broker.advance(1)
     begun = broker.now()
     broker.advance(1)
@@ -323,3 +326,6 @@ def test_messages_of_publishers_that_may_not_retain_them_any_more_are_withheld_f
     broker.retained.sources.change(enabled=False, guests=False)
     assert past(now) == [("u/bob", b"second"), ("u/eve", b"second")]
     assert len(past(everything)) == 6
+    bans.add(Ban(kind=Kind.USERNAME, who="bob"))
+    assert past(now) == [("u/eve", b"second")]
+    assert len(past(everything)) == 4

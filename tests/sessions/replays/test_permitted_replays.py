@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, formatEvent
 
+from holdfast.auth.failures.ban import Ban, Kind
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.interfaces import Grant, Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -21,6 +24,7 @@ from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.sessions.limits import Limits
 from holdfast.topics import matches
+from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.authorizers import Listed
 from tests.doubles import MemoryBroker
@@ -374,3 +378,96 @@ def test_a_resumed_replay_follows_the_rules_of_its_new_connection(tmp_path: Path
     client.send(*(p.Puback(one.packet_identifier) for one in again))
     assert [topic for topic, _, _, _ in client.messages()] == ["t/5"]
     broker.kill()
+
+
+# --- banned users
+
+
+def banned(bans: Bans, kind: Kind = Kind.USERNAME, who: str = "u", until: int | None = None) -> Ban:
+    """Ban, as an operator does."""
+    ban = Ban(kind=kind, who=who, until=until)
+    bans.add(ban)
+    return ban
+
+
+@pytest.fixture
+def bans() -> Bans:
+    return Bans(now=lambda: 0, exempt=Exempt())
+
+
+@pytest.mark.parametrize("judges", [True, False])
+def test_retained_messages_of_a_banned_user_are_withheld_as_long_as_the_ban_lasts(bans: Bans, judges: bool) -> None:
+    """Nothing is deleted. Without check_retain_source too; then nobody else is judged."""
+    rules = everything()
+    broker = MemoryBroker(authorizer=rules, checks_sources=True, bans=bans)
+    sources = broker.retained.sources
+    assert sources is not None
+    sources.change(enabled=judges, guests=False)
+    fill(broker, {"a": "u", "b": "v", "c": None, "d": "u"})
+    broker.advance(2)
+    rules.change({}, {"v": []})
+    others = ["c"] if judges else ["b", "c"]
+    assert replayed(broker, "c", "#") == sorted({"a", "d", *others})
+    banned(bans)
+    assert replayed(broker, "c", "#") == others  # before the survey of the bans
+    survey(broker)
+    assert sources.stored_withheld == 4 - len(others)
+    assert replayed(broker, "c", "#", 1, 4) == others
+    asked = rules.asked_to_keep
+    assert bans.remove(Kind.USERNAME, "u") is not None
+    assert replayed(broker, "c", "#") == sorted({"a", "d", *others})
+    broker.advance(2)
+    assert sources.stored_withheld == (1 if judges else None)
+    assert judges or rules.asked_to_keep == asked == 0
+
+
+def test_a_ban_that_is_over_withholds_nothing(bans: Bans) -> None:
+    """It is not forgotten at once."""
+    broker = MemoryBroker(authorizer=everything(), checks_sources=True, bans=bans)
+    fill(broker, {"a": "u"})
+    bans.load([Ban(kind=Kind.USERNAME, who="u", until=0)])
+    survey(broker)
+    assert replayed(broker, "c", "#") == ["a"]
+
+
+def test_a_ban_of_a_client_identifier_or_an_address_withholds_nothing(bans: Bans) -> None:
+    """Neither proves who has published a message."""
+    broker = MemoryBroker(authorizer=everything(), checks_sources=True, bans=bans)
+    fill(broker, {"a": "u"})
+    banned(bans, Kind.CLIENT_ID, "of u")
+    banned(bans, Kind.CLIENT_ID, "u")
+    banned(bans, Kind.NETWORK, "198.51.100.0/24")
+    survey(broker)
+    assert replayed(broker, "c", "#") == ["a"]
+
+
+def test_messages_that_a_banned_user_leaves_behind_are_withheld(bans: Bans) -> None:
+    """Its Will is published when the ban ends the connection, or later: perhaps behind the survey."""
+    broker = MemoryBroker(authorizer=everything(), checks_sources=True, bans=bans)
+    delay, lasting = Properties(will_delay_interval=100), Properties(session_expiry_interval=1000)
+    for name in ("u", "v"):
+        broker.client(name, 5, username=name, will=p.Will(name, b"x", 0, True, delay), properties=lasting).drop()
+    banned(bans)
+    survey(broker)
+    broker.advance(101)
+    assert replayed(broker, "c", "#") == ["v"]
+    survey(broker)
+    assert replayed(broker, "c", "#") == ["v"]
+
+
+def test_the_rest_of_a_replay_follows_a_ban(bans: Bans) -> None:
+    """Also the messages that were read before the ban."""
+    flow = FlowSettings(batch_read_number=1000, batch_deliver_number=2)
+    broker = MemoryBroker(
+        authorizer=everything(), checks_sources=True, flow=flow, limits=Limits(max_inflight=2), bans=bans
+    )
+    fill(broker, {f"t/{number}": "uv"[number % 2] for number in range(8)})
+    survey(broker)
+    client = broker.client("c")
+    client.connection.receive(b"\x82\x06\x00\x01\x00\x01#\x01")
+    broker.clock.turn()
+    broker.clock.turn()
+    banned(bans)
+    broker.settle()
+    found = [topic for topic, _, _, _ in client.messages()]
+    assert [topic for topic in found if topic > "t/3"] == ["t/5", "t/7"]

@@ -45,6 +45,10 @@ class IBans(Protocol):
     def has_user(self, username: str | None) -> bool:
         """Tell whether this user is banned."""
 
+    @property
+    def users(self) -> frozenset[str]:
+        """The banned users. After a change, this is another object."""
+
 
 class Bans:
     """The bans in force. ``now`` returns seconds since the epoch."""
@@ -54,6 +58,7 @@ class Bans:
         self._exempt = exempt
         self._most = most
         self._bans: dict[tuple[Kind, str], Ban] = {}
+        self._users: frozenset[str] | None = frozenset()  # None after a change
         #: by version of IP and length of prefix: the bans by the number of their network
         self._networks: dict[tuple[int, int], dict[int, Ban]] = {}
         self._automatic: OrderedDict[str, Ban] = OrderedDict()
@@ -90,6 +95,13 @@ class Bans:
     def has_user(self, username: str | None) -> bool:
         """Tell whether this user is banned."""
         return username is not None and self._has_name(Kind.USERNAME, username)
+
+    @property
+    def users(self) -> frozenset[str]:
+        """The banned users, also those whose bans have ended and are not forgotten yet."""
+        if self._users is None:
+            self._users = frozenset(who for kind, who in self._bans if kind is Kind.USERNAME)
+        return self._users
 
     def _has_name(self, kind: Kind, name: str) -> bool:
         ban = self._bans.get((kind, name)) if self._bans else None
@@ -171,13 +183,19 @@ class Bans:
         self._delete(ban)
         return ban
 
+    def _note_change(self, ban: Ban) -> None:
+        if ban.kind is Kind.USERNAME:
+            self._users = None
+
     def _insert(self, ban: Ban) -> None:
         self._bans[ban.kind, ban.who] = ban
+        self._note_change(ban)
         if ban.network is not None:
             self._networks.setdefault(_length(ban.network), {})[_number(ban.network)] = ban
 
     def _delete(self, ban: Ban) -> None:
         del self._bans[ban.kind, ban.who]
+        self._note_change(ban)
         if ban.network is not None:
             length = _length(ban.network)
             of_length = self._networks[length]

@@ -112,7 +112,9 @@ class Replay:
         self._registry = registry
         self._now = now
         self._sources = sources
-        self._epoch: object = None  # of the subscriber's permissions at the last read
+        self._epoch: object = (
+            None  # of the subscriber's permissions, and of the verdicts on publishers, at the last read
+        )
         self._began = self._progressed = now()
         self._rows = VisibleRows(topic_filter, store.node, start or store.next_revision(), queued)
         self._state = ReplayState.COMMITTING
@@ -251,7 +253,7 @@ class Replay:
             return self._rest()
         # One moment for the whole step: the check of the slice and the next statement must agree.
         now = self._now()
-        if self._epoch != self._delivery.epoch and self.held:
+        if self.held and self._epoch != self._present_epoch():
             self.reread()
         self._take_next(now)
         if not self.held.slices and not self.held.is_complete:
@@ -365,7 +367,7 @@ class Replay:
 
     def _read(self, now: int, most_bytes: int, room: int) -> None:
         form = self._delivery.form()
-        self._epoch = self._delivery.epoch
+        self._epoch = self._present_epoch()
         after = self.held.read_after
         stretch = self._stretch(form, after)
         selection = self._rows.selection(form, now, stretch)
@@ -381,6 +383,9 @@ class Replay:
         self.held.read_began(read)
         reading: Deferred[Batch] = self._store.read(selection, after, rows, slice_rows, most_bytes, form.detailed)
         reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(read,), errbackArgs=(read,))
+
+    def _present_epoch(self) -> object:
+        return self._delivery.epoch, None if self._sources is None else self._sources.epoch
 
     def _stretch(self, form: ReplayForm, after: str) -> Stretch:
         """Return how far the next read may go, and whether it has to look at the publishers."""

@@ -1,6 +1,7 @@
-"""The check of sources: replays withhold a retained message whose publisher may no longer retain it.
+"""The check of sources: replays withhold a retained message whose publisher may no longer retain it, or is banned.
 
 A message was judged when it was published. Rules change, users are removed, and a database may be older than its rules.
+An operator may have banned a user. (A ban of a Client Identifier or an address withholds nothing: it proves no origin.)
 So the publisher of each stored message is judged again: by a survey in the background, once for each state of the
 rules, and until it is done, by the replays that deliver the message.
 
@@ -11,6 +12,7 @@ verdict on a message was when it was published, a start never trusts it without 
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Protocol
 
 from attrs import evolve
@@ -46,17 +48,45 @@ class KeepRule(Protocol):
         """Whether each message that was allowed to be retained may be kept, as long as the epoch stays the same."""
 
 
-class SourceCheck:
-    """Judges the publishers of retained messages by a rule.
+class UserBans(Protocol):
+    """The bans of users, as this check sees them."""
 
-    Messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too. While it is
-    not ``enabled``, all pass.
+    @property
+    def users(self) -> frozenset[str]:
+        """The banned users. After a change, this is another object."""
+
+    def has_user(self, username: str | None) -> bool:
+        """Tell whether this user is banned."""
+
+
+class NoBans:
+    """Nobody is banned."""
+
+    users: frozenset[str] = frozenset()
+
+    def has_user(self, username: str | None) -> bool:
+        """Return False."""
+        return False
+
+
+class SourceCheck:
+    """Judges the publishers of retained messages by a rule, and by the bans of users.
+
+    By the rule, messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too.
+    While the rule is not ``enabled``, all pass it.
     """
 
     _log = Logger()
 
     def __init__(
-        self, store: IRetainedStore, rule: KeepRule, *, guests: bool, clock: IReactorTime, enabled: bool = True
+        self,
+        store: IRetainedStore,
+        rule: KeepRule,
+        *,
+        guests: bool,
+        clock: IReactorTime,
+        enabled: bool = True,
+        bans: UserBans | None = None,
     ) -> None:
         self._enabled = enabled
         #: how many messages replays have withheld since the start
@@ -65,6 +95,7 @@ class SourceCheck:
         self.stored_withheld: int | None = None
         self._store = store
         self._rule = rule
+        self._bans = NoBans() if bans is None else bans
         self._guests = guests
         self._clock = clock
         self._failure = LastingFailure("judging the publisher of a retained message", "so it is withheld")
@@ -79,11 +110,7 @@ class SourceCheck:
         if (enabled, guests) == (self._enabled, self._guests):
             return
         self._enabled, self._guests = enabled, guests
-        if self._survey is not None:
-            self._survey.stop()
-            self._survey = None
-        if not enabled:
-            self.stored_withheld = None
+        self._give_up_survey()
         self.follow_rules()
 
     def start(self) -> None:
@@ -104,20 +131,34 @@ class SourceCheck:
 
     def stretch(self, low: str) -> Stretch:
         """Return the stretch of the topics from ``low`` on: whether replays have to look at each publisher there."""
-        if not self._enabled:
-            return CLEAR
         self.follow_rules()
+        if not self._judges:
+            return CLEAR
         # Without an epoch, each call may have another answer: nothing is known in advance.
         return LOOKED if self._survey is None else self._survey.stretches.at(low)
 
     @property
     def unsurveyed(self) -> Stretch:
         """The stretch of messages that no survey looks at, such as those of the past."""
-        return LOOKED if self._enabled else CLEAR
+        return LOOKED if self._judges else CLEAR
+
+    @property
+    def epoch(self) -> object:
+        """A value that changes whenever any verdict may change, unless the rule has no epoch."""
+        return self._rule.epoch, self._bans.users
+
+    @property
+    def _judges(self) -> bool:
+        return self._enabled or bool(self._bans.users)
 
     def added(self, username: str | None) -> None:
         """Note that messages of this publisher (None: of none with a User Name) were stored without being judged."""
         if username is not None or self._guests:
+            self.renew()
+
+    def left(self, username: str | None) -> None:
+        """Note that a message was stored for a user that is gone, perhaps because the user is banned."""
+        if self._bans.has_user(username):
             self.renew()
 
     def renew(self) -> None:
@@ -153,12 +194,13 @@ class SourceCheck:
     @property
     def all_stay(self) -> bool:
         """Whether no stored message is withheld now, so that nobody has to be judged."""
-        if self._enabled:
-            self.follow_rules()
-        return not self._enabled or self._is_all_clear()
+        self.follow_rules()
+        return not self._judges or self._is_all_clear()
 
     def may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
         """Tell whether a message of this publisher is not withheld."""
+        if self._bans.has_user(username):
+            return False
         if not self._enabled or (username is None and not self._guests):
             return True
         try:
@@ -170,18 +212,27 @@ class SourceCheck:
         return may_keep
 
     def follow_rules(self) -> None:
-        """Survey anew if the rules have changed. Replays look at that too; after a reload it need not wait for one."""
-        epoch = self._rule.epoch
-        if not (self._running and self._enabled):
+        """Survey anew if the rules or the bans have changed. Replays look at that too; others need not wait for one."""
+        if not self._running:
             return
-        if epoch is not None and self._survey is not None and epoch == self._epoch:
+        if not self._judges:
+            self._give_up_survey()
+            return
+        epoch, has_epoch = self.epoch, self._rule.epoch is not None
+        if has_epoch and self._survey is not None and epoch == self._epoch:
             return
         self._epoch = epoch
-        if epoch is not None:
+        if has_epoch:
             self._begin()
-        elif self._survey is not None:
+        else:
+            self._give_up_survey()
+
+    def _give_up_survey(self) -> None:
+        if self._survey is not None:
             self._survey.stop()
             self._survey = None
+        if not self._judges:
+            self.stored_withheld = None
 
     def _begin(self) -> None:
         if self._survey is not None:
@@ -194,7 +245,7 @@ class SourceCheck:
         survey = self._survey = Survey(
             self._store,
             self.may_stay,
-            guests=self._guests,
+            guests=self._guests and self._enabled,
             clock=self._clock,
             done=self._surveyed,
             newer_than=newer_than or 0,
@@ -207,8 +258,11 @@ class SourceCheck:
             survey.start()
 
     def _fingerprint_now(self) -> str | None:
-        keeping = self._rule.keeping
-        return None if keeping is None else f"{'all' if self._guests else 'users'} {keeping}"
+        keeping, banned = self._rule.keeping, self._bans.users
+        if keeping is None:
+            return None
+        judged = "none" if not self._enabled else "all" if self._guests else "users"
+        return f"{judged} {keeping}" + (f" {blake2b(repr(sorted(banned)).encode()).hexdigest()}" if banned else "")
 
     def _is_all_clear(self) -> bool:
         """Tell whether the present rules withhold no stored message."""
@@ -217,7 +271,7 @@ class SourceCheck:
             survey is not None
             and survey.stretches.surveyed is None
             and not survey.withheld
-            and self._rule.epoch == self._epoch
+            and self.epoch == self._epoch
             and self._fingerprint_now() == self._fingerprint
         )
 
@@ -235,14 +289,14 @@ class SourceCheck:
     def _surveyed(self) -> None:
         survey = self._survey
         assert survey is not None
-        if self._rule.epoch != self._epoch:  # some messages were judged by older rules
+        if self.epoch != self._epoch:  # some messages were judged by older rules
             self.follow_rules()
             return
         newer = " newer" if survey.newer_than else ""  # than those that an earlier process has judged
         if survey.withheld or survey.withheld != (self.stored_withheld or 0):
             self._log.warn(
                 "{withheld} of {judged}{newer} retained messages are withheld from replays: their publishers may no "
-                "longer retain them (authorization.check_retain_source)",
+                "longer retain them (authorization.check_retain_source), or are banned",
                 withheld=survey.withheld,
                 judged=survey.judged,
                 newer=newer,
