@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -11,9 +13,10 @@ from holdfast.config import Config, load
 from holdfast.config.differences import differences, keep_until_restart
 from holdfast.config.document import ZoneOverrides
 from holdfast.config.effects import TakesEffect, takes_effect
-from holdfast.config.fields import described
+from holdfast.config.fields import Option, Section, described, variants_of
 from holdfast.config.named_files import file_states
 from holdfast.config.reference import described_options
+from holdfast.config.shown_values import shown_value
 
 
 def read(folder: Path, text: str) -> Config:
@@ -41,6 +44,30 @@ def test_an_unknown_option_is_not_taken_for_a_listed_one() -> None:
     for path in (("listeners", "x", "new"), ("mqtt", "new"), ("storage", "new"), ("new", "x")):
         with pytest.raises(KeyError):
             takes_effect(path)
+
+
+def options(section: type[Section]) -> Iterator[Option]:
+    """Yield all options of a section, of its tables, and of its types of tables."""
+    below: list[type[Section]] = []
+    for entry in described(section).values():
+        if isinstance(entry, Option):
+            yield entry
+        else:
+            below.append(entry.section)
+    variants = variants_of(section)
+    for each in (*below, *(variants[1].types.values() if variants else ())):
+        yield from options(each)
+
+
+@pytest.mark.parametrize("entry", list(options(Config)), ids=lambda entry: entry.help[:40])
+def test_each_option_is_shown_as_in_the_file(entry: Option) -> None:
+    """Its default, its example and its words: the shown value means the same, and a word is shown as itself."""
+    words = getattr(entry.kind, "words", {})
+    for given in (entry.default, entry.example, *words):
+        value = entry.kind.read(given)
+        shown = json.loads(json.dumps(shown_value(value, entry.kind)))
+        assert shown == given or entry.kind.read(shown) == value
+        assert shown == given or given not in words
 
 
 def test_differences_have_values_as_in_the_file(tmp_path: Path) -> None:

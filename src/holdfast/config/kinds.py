@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from attrs import field, frozen
 
@@ -240,6 +240,7 @@ class Size:
 class Rate:
     """A number in a time: ``"1000/s"``, ``"1/2s"``; ``"infinity"`` is None."""
 
+    words: ClassVar[Mapping[str, None]] = {"infinity": None}
     allowed: str = field(
         default='"infinity", or a number of 1 or more in a time from 1ms to 1d, such as "1000/s", "1/2s" or "60/m"',
         init=False,

@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -68,6 +69,7 @@ class Secret:
 class SecretSource:
     """The kind of options with the place of a secret, or an empty string."""
 
+    words: ClassVar[Mapping[str, None]] = {"": None}
     allowed: str = field(
         default='"file:PATH", "env:VARIABLE", "credential:NAME" (LoadCredential= of the systemd unit), or an empty'
         " string for none",

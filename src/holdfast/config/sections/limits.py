@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -20,11 +22,16 @@ class MemoryShare:
 
     percent: int
 
+    def __str__(self) -> str:
+        """Return the percentage as in the configuration."""
+        return f"{self.percent}%"
+
 
 @frozen
 class Memory:
     """The kind of options with an amount of memory: a size, a percentage, or ``"infinity"``."""
 
+    words: ClassVar[Mapping[str, None]] = {"infinity": None}
     allowed: str = field(
         default='a size (KB, MB, GB; a plain integer is bytes) of 64MB or more, a whole percentage from "10%" to "95%",'
         ' or "infinity"',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -30,6 +31,7 @@ _INFINITY: dict[str, int | None] = {"infinity": None}
 class MethodNames:
     """The kind of options with a list of authentication methods, or all of them (None)."""
 
+    words: ClassVar[Mapping[str, None]] = {"all": None}
     allowed: str = field(default='"all", or a list of names of tables [authentication.NAME]', init=False)
 
     def read(self, value: object) -> tuple[str, ...] | None:
