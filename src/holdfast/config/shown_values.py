@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.config.kinds import Duration
-from holdfast.config.secrets import Secret
-from holdfast.config.sections.limits import MemoryShare
 from holdfast.scheduling.rates import Rate
 
 
@@ -20,11 +18,12 @@ def shown_value(value: Any, kind: object) -> Any:
         return "infinity"
     if isinstance(value, Rate):
         return f"{value.amount}/s" if value.seconds == 1 else f"{value.amount}/{_seconds(value.seconds)}"
-    if isinstance(value, Secret | MemoryShare):
-        return str(value)
     if isinstance(value, Mapping):
         return {name: shown_value(each, None) for name, each in value.items()}
-    return _seconds(value) if isinstance(kind, Duration) else value
+    if isinstance(kind, Duration) and value is not None:
+        return _seconds(value)
+    is_plain = isinstance(value, str | int | float | list | tuple | None)
+    return value if is_plain else str(value)  # a secret's place, a share of the memory
 
 
 def _seconds(value: float) -> str:
