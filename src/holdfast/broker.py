@@ -6,7 +6,7 @@ for: the server of the database, and the address of a listener.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from twisted.application.service import IService, Service
@@ -109,6 +109,7 @@ class BrokerService(Service):
         authentication: IService,
         monitoring: IService | None = None,
         waits: bool = True,
+        warnings: Sequence[object] = (),
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -139,6 +140,7 @@ class BrokerService(Service):
         self.log_observer: FileLogObserver | None = None
         self._lines: list[str] = []
         self._waits = waits
+        self._warnings = warnings
         self._is_open = False  # the store is open, and the Sessions are restored
         self._has_started = False  # the parts run
         self._is_ready = False
@@ -172,6 +174,8 @@ class BrokerService(Service):
 
     def privilegedStartService(self) -> None:
         """Lock the directory, open the store and the listeners, or end the process with status 1."""
+        for warning in self._warnings:
+            self._log.warn("{warning}", warning=warning)
         try:
             self._lock.acquire()
             self._load_bans()

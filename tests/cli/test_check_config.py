@@ -41,6 +41,16 @@ def test_problems_go_to_standard_error_one_on_a_line(path: Path) -> None:
     ]
 
 
+def test_a_key_that_only_emqx_needs_is_a_warning(path: Path) -> None:
+    path.write_text('[retainer.backend]\ntype = "built_in_database"\n')
+    result = check(path)
+    assert (result.exit_code, result.stdout) == (0, f"{path}: ok\n")
+    [warning] = result.stderr.splitlines()
+    assert warning.startswith(f"{path}:1: retainer.backend: known to EMQX, ignored here: storage.url")
+    found = json.loads(check(path, "--json").stdout)
+    assert (found["ok"], [each["key"] for each in found["warnings"]]) == (True, ["retainer.backend"])
+
+
 def test_the_users_are_checked_too(path: Path) -> None:
     path.write_text('[authentication]\nscram_file = "users"\n')
     users = path.with_name("users")
@@ -103,7 +113,11 @@ def test_an_expired_certificate_and_a_key_that_others_can_read_are_problems(
 def test_json_of_a_valid_file(path: Path) -> None:
     path.write_text("")
     result = check(path, "--json")
-    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (0, {"ok": True, "problems": []}, "")
+    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (
+        0,
+        {"ok": True, "problems": [], "warnings": []},
+        "",
+    )
 
 
 def test_json_of_problems_is_on_standard_output(path: Path) -> None:
@@ -121,6 +135,7 @@ def test_json_of_problems_is_on_standard_output(path: Path) -> None:
                 "message": "found 0; allowed: an integer from 1 to 255",
             }
         ],
+        "warnings": [],
     }
 
 

@@ -118,13 +118,6 @@ from tests.config.conftest import Problems
         ('["a.b"]', 1, '"a.b"', "unknown key"),
         ('"a\\nb" = 1', 1, '"a\\nb"', "unknown key"),
         # EMQX's
-        (
-            "[retainer]\nexternal_backends = true",
-            2,
-            "retainer.external_backends",
-            "known to EMQX, not supported here",
-        ),
-        ('[retainer]\n[retainer.backend]\ntype = "x"', 2, "retainer.backend", "known to EMQX, not supported"),
         ('[retainer]\ndelivery_rate = "0/s"', 2, "retainer.delivery_rate", 'found "0/s"; allowed: "infinity", or a'),
         (
             '[retainer]\ndelivery_rate = "1/s"\ndeliver_rate = "2/s"',
@@ -132,7 +125,7 @@ from tests.config.conftest import Problems
         ),
         ("[mqtt]\nstrict_mode = true", 2, "mqtt.strict_mode", "known to EMQX, not supported here (yet)"),
         ("[zones.z.mqtt]\nmqueue_priorities = 1", 2, "zones.z.mqtt.mqueue_priorities", "known to EMQX"),
-        ("[zones.z.force_gc]\ncount = 1", 1, "zones.z.force_gc", "known to EMQX"),
+        ("[zones.z.stats]\nenable = true", 1, "zones.z.stats", "known to EMQX"),
         (
             '[authentication]\nscram_file = "~/users"',
             *(2, "authentication.scram_file", "found a path that begins with ~, which is not expanded"),
@@ -388,3 +381,29 @@ def test_any_bytes_are_a_configuration_or_a_config_error(
         assert config.listeners
         return
     assert problems
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "instead"),
+    [
+        ('[retainer]\n[retainer.backend]\ntype = "built_in_database"', 2, "retainer.backend", "storage.url"),
+        ("[retainer]\nexternal_backends = true", 2, "retainer.external_backends", "storage.url"),
+        ('[force_shutdown]\nmax_heap_size = "32MB"', 2, "force_shutdown.max_heap_size", "force_shutdown.max_bytes"),
+        (
+            '[zones.z.force_shutdown]\nmax_heap_size = "32MB"',
+            *(2, "zones.z.force_shutdown.max_heap_size", "force_shutdown.max_bytes"),
+        ),
+        ("[zones.z.force_gc]\ncount = 1", 1, "zones.z.force_gc", "limits.memory"),
+        ("[listeners.a]\nacceptors = 16", 2, "listeners.a.acceptors", "one process"),
+        ('[node]\ncookie = "x"', 2, "node.cookie", "Erlang"),
+    ],
+)
+def test_a_key_of_emqx_that_needs_no_counterpart_is_ignored_with_a_warning(
+    tmp_path: Path, text: str, line: int, key: str, instead: str
+) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(text)
+    [warning] = load(file).ignored
+    assert (warning.line, warning.key) == (line, key)
+    assert warning.message.startswith("known to EMQX, ignored here: ")
+    assert instead in warning.message

@@ -29,25 +29,31 @@ def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems.
 
     Each problem is a line FILE:LINE: KEY: message. The files of users, certificates and rules that the configuration
-    names are checked too.
+    names are checked too. Keys of EMQX that are ignored here are warnings: lines alike, without effect on the status.
 
     The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """
-    problems, status = _problems(file, allow_anonymous)
+    problems, warnings, status = _problems(file, allow_anonymous)
     if as_json:
         from attrs import asdict
 
-        show_json({"ok": not problems, "problems": [asdict(problem) for problem in problems]})
-    elif problems:
-        for problem in problems:
-            say(str(problem))
-    else:
+        show_json({
+            "ok": not problems,
+            "problems": [asdict(problem) for problem in problems],
+            "warnings": [asdict(warning) for warning in warnings],
+        })  # fmt: skip
+        raise SystemExit(status)
+    for problem in (*problems, *warnings):
+        say(str(problem))
+    if not problems:
         show(f"{click.format_filename(file)}: ok")
     raise SystemExit(status)
 
 
-def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, ...], ExitStatus]:
-    """Return all problems, and the exit status that they mean."""
+def _problems(
+    file: Path, allow_anonymous: bool
+) -> tuple[tuple[ConfigProblem, ...], tuple[ConfigProblem, ...], ExitStatus]:
+    """Return all problems, the warnings, and the exit status that they mean."""
     from holdfast.auth.passwords import users as passwords
     from holdfast.auth.scram.users_file import UsersFile
     from holdfast.authorization.sources.loading import compiled, read_sources
@@ -57,9 +63,9 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
     try:
         config = load(file, allow_anonymous=allow_anonymous)
     except FileUnreadable as error:
-        return error.problems, ExitStatus.FAILED
+        return error.problems, (), ExitStatus.FAILED
     except ConfigError as error:
-        return error.problems, ExitStatus.FOUND
+        return error.problems, (), ExitStatus.FOUND
     checks: list[Callable[[], object]] = [
         *(partial(UsersFile, config.absolute(path)) for path in config.authentication.scram_files),
         *(partial(passwords.read, config.absolute(path)) for path in config.authentication.password_files),
@@ -75,4 +81,4 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
             check()
         except ConfigError as error:
             problems += error.problems
-    return tuple(problems), ExitStatus.FOUND if problems else ExitStatus.DONE
+    return tuple(problems), config.ignored, ExitStatus.FOUND if problems else ExitStatus.DONE

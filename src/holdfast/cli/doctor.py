@@ -29,7 +29,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
     """
     from holdfast.config import ConfigError
     from holdfast.doctor.examination import CHECKS, OF_A_START, examine
-    from holdfast.doctor.finding import Weight, problem
+    from holdfast.doctor.finding import Weight, advice, problem
 
     findings: list[Finding] = []
     try:
@@ -41,6 +41,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
         ]
     else:
         runs, told = _ask(settings)
+        findings += [advice("configuration", str(each), "remove the key") for each in settings.ignored]
         findings += [*told, *examine(settings, [check for check in CHECKS if not (runs and check in OF_A_START)])]
     problems = sum(finding.weight is Weight.PROBLEM for finding in findings)
     if as_json:

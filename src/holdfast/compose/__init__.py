@@ -446,6 +446,7 @@ def compose_broker(
         authentication=authentication.services,
         monitoring=monitoring.services,
         waits=waits,
+        warnings=config.ignored,
     )
     return broker
 

@@ -153,6 +153,8 @@ class Config(Section):
     overridden: frozenset[str] = field(default=frozenset(), kw_only=True, eq=False)
     #: The origin of the listeners, for messages.
     source: ConfigOrigin = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
+    #: Keys of EMQX in the file that need no counterpart, each with what takes its place.
+    ignored: tuple[ConfigProblem, ...] = field(default=(), kw_only=True, eq=False, repr=False)
 
     @property
     def data_dir(self) -> Path:
@@ -355,6 +357,7 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         listeners=config.listeners or DEFAULT_LISTENERS,
         source=source,
         url_by_default=not config.storage.url,
+        ignored=tuple(source.problem(each.path, each.message) for each in reader.ignored),
     )
     try:
         config = attrs.evolve(config, folder=Path(os.path.abspath(folder)))

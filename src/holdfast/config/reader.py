@@ -33,10 +33,11 @@ class KeyProblem:
 
 
 class Reader:
-    """Reads documents of one root section, and collects the ``problems``."""
+    """Reads documents of one root section, and collects the ``problems``, and the keys of EMQX that are ``ignored``."""
 
     def __init__(self, root: type[Section]) -> None:
         self.problems: list[KeyProblem] = []
+        self.ignored: list[KeyProblem] = []
         self._rejected: set[KeyPath] = set()
         self._known: dict[str, list[str]] = {}
         self._learn(root, ())
@@ -77,6 +78,8 @@ class Reader:
                     variant = self._variant(named[1], value, here)
                     if variant is not None:
                         variants[key] = variant
+                case None if (replacement := unknown_keys.replacement(here)) is not None:
+                    self.ignored.append(KeyProblem(here, f"known to EMQX, ignored here: {replacement}"))
                 case None:
                     self.reject(here, unknown_keys.explain(here, known, self._known))
                 case Option(kind=kind):

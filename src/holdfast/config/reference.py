@@ -50,7 +50,8 @@ _MARKDOWN_HEAD = """\
 
 Holdfast reads one [TOML](https://toml.io) file. Every key is optional; without a file it runs with the defaults below:
 it listens on this machine only and keeps its data in `data` in the current folder. A key that means the same as a key
-of EMQX has the same name.
+of EMQX has the same name. Keys that only EMQX has are problems. But those whose purpose is served in another way, such
+as `retainer.backend` and `force_shutdown.max_heap_size`, are ignored: a warning says what takes their place.
 
 Check a file before you use it:
 

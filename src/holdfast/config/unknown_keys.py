@@ -1,4 +1,8 @@
-"""The message for an unknown key: the nearest known key, or that only EMQX has this key."""
+"""The message for an unknown key: the nearest known key, or that only EMQX has this key.
+
+Keys of EMQX whose purpose is served in another way are ignored with a warning, so that a table of its file can be used
+as it is. All other keys of EMQX are problems: without them, the broker would not do what its operator expects.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +16,41 @@ _EMQX = frozenset(
     f"{table}.{key}" if table else key
     for table, keys in {
         "": "actions alarm api_key auto_subscribe bridges broker cluster conn_congestion"
-        " connectors dashboard delayed durable_sessions durable_storage exhook flapping_detect force_gc gateway limiter"
+        " connectors dashboard delayed durable_sessions durable_storage exhook flapping_detect gateway limiter"
         " overload_protection plugins prometheus psk_authentication rewrite rpc rule_engine slow_subs sources stats"
         " sys_topics sysmon telemetry topic_metrics",
-        "force_shutdown": "max_heap_size",
-        "listeners.*": "acceptors access_rules authentication bind enable enable_authn max_conn_rate max_connections"
+        "listeners.*": "access_rules authentication bind enable enable_authn max_conn_rate max_connections"
         " mountpoint proxy_protocol proxy_protocol_timeout ssl_options tcp_options websocket",
         "log": "console file throttling audit",
         "mqtt": "client_attrs_init clientid_override exclusive_subscription keepalive_check_interval"
         " message_expiry_interval mqueue_default_priority mqueue_priorities peer_cert_as_clientid peer_cert_as_username"
         " retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy strict_mode"
         " use_username_as_clientid",
-        "node": "cookie name process_limit max_ports role",
-        "retainer": "backend external_backends",
-        "zones.*": "conn_congestion durable_sessions flapping_detect force_gc overload_protection stats",
+        "node": "name role",
+        "zones.*": "conn_congestion durable_sessions flapping_detect overload_protection stats",
     }.items()
     for key in keys.split()
 )
+
+_MEMORY = "force_shutdown.max_bytes limits what waits for a connection, and limits.memory the whole broker"
+_ERLANG = "it is about Erlang, in which Holdfast is not written"
+#: Keys of EMQX that are not needed, and what takes their place.
+_REPLACED = {
+    "retainer.backend": "storage.url names the database of the retained messages",
+    "retainer.external_backends": "storage.url names the database of the retained messages",
+    "force_shutdown.max_heap_size": _MEMORY,
+    "force_gc": _MEMORY,
+    "zones.*.force_gc": _MEMORY,
+    "listeners.*.acceptors": "one process accepts all connections",
+    "node.cookie": _ERLANG,
+    "node.max_ports": _ERLANG,
+    "node.process_limit": _ERLANG,
+}
+
+
+def replacement(path: Sequence[str]) -> str | None:
+    """Return what takes the place of a key of EMQX that is ignored; None for any other unknown key."""
+    return _REPLACED.get(_generic(path))
 
 
 def explain(path: Sequence[str], siblings: Collection[str], elsewhere: Mapping[str, Sequence[str]]) -> str:
