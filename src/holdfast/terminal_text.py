@@ -13,6 +13,11 @@ import unicodedata
 #: Unicode's categories: controls, formats (also those of direction), surrogates, private use, unassigned, separators of
 #: lines and of paragraphs.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Unicode's categories of characters that nobody sees in a name; the spaces that people tell apart, the usual one and
+#: the wide one of Chinese and Japanese; and letters without a shape.
+_UNSEEN = frozenset({"Cf", "Zl", "Zp", "Zs"})
+_SPACES = " \u3000"
+_SHAPELESS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 #: Joins the parts of an emoji.
 _JOINER = "\u200d"
 
@@ -41,6 +46,19 @@ def safe_json(value: object, separators: tuple[str, str] | None = None) -> str:
     if text.isprintable():
         return text
     return json.dumps(value, separators=separators).replace("\x7f", "\\u007f")  # the one control that JSON allows
+
+
+def hidden_character(text: str) -> str | None:
+    """Return the first invisible character of a text as ``U+200B``, None if it has none.
+
+    A control character is none of them: it has rules of its own.
+    """
+    if text.isascii():
+        return None
+    for one in text:
+        if one in _SHAPELESS or (unicodedata.category(one) in _UNSEEN and one not in _SPACES):
+            return f"U+{ord(one):04X}"
+    return None
 
 
 class _Shown(dict[int, str]):

@@ -47,6 +47,8 @@ def test_rules_groups_and_lines(tmp_path: Path) -> None:
         (RULE.replace('["a"]', "[]"), "2: rule.topics: found []; allowed: a list of one or more Topic Filters"),
         (RULE.replace('"a"', '"a/x%u"'), '2: rule.topics: found "a/x%u"; allowed: %u, %c and %g as whole levels'),
         (RULE.replace('"a"', '"a/#/b"'), "2: rule.topics: found \"a/#/b\": '#' stands alone in the last level"),
+        (f'{RULE}users = ["al\u200bice"]\n', '5: rule.users: found "al\\u200bice" with the invisible character U+200B'),
+        ('[groups]\nsensors = ["al\u2060ice"]\n', '2: groups.sensors: found "al\\u2060ice" with the invisible'),
         (f"{RULE}users = []\n", "5: rule.users: found []; allowed: a list of one or more names"),
         (f'{RULE}addresses = ["10.0.0.1/8"]\n', '5: rule.addresses: found "10.0.0.1/8", which has bits after'),
         ('[rules]\nx = 1\n', "1: rules: unknown key; did you mean [[rule]]?"),
@@ -80,6 +82,7 @@ def test_a_file_that_everyone_may_write_is_refused(tmp_path: Path, read: Callabl
         ("topic reed a", '1: found the access "reed"; allowed: read, write, readwrite, deny'),
         ("topic", "1: found the topic \"\": a Topic Filter has at least one character"),
         ("user ", "1: no name follows the word user"),
+        ("topic a\nuser al\u200bice", '2: found the user "al\\u200bice" with the invisible character U+200B'),
         ("pattern read a/%g", '1: found the topic "a/%g"; allowed in patterns: %u and %c'),
     ],
 )  # fmt: skip

@@ -47,6 +47,23 @@ def test_a_credential_is_no_path(name: str) -> None:
         SecretSource().read(f"credential:{name}")
 
 
+def test_the_mark_of_an_editor_is_no_part_of_a_secret(secret_file: Path) -> None:
+    secret_file.write_bytes(b"\xef\xbb\xbfs3cret\r\n")
+    assert Secret("file", "secret").read(secret_file.parent, {}) == b"s3cret"
+
+
+def test_an_invisible_character_in_a_secret_is_told_but_not_the_secret(secret_file: Path) -> None:
+    secret_file.write_text("s3cret\u200b\n")
+    with pytest.raises(UnusableSecret, match=r"U\+200B") as raised:
+        Secret("file", "secret").read(secret_file.parent, {})
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_secret_of_random_bytes_is_taken_as_it_is(secret_file: Path) -> None:
+    secret_file.write_bytes(b"\xff\xe2\x80\x8b\x00")
+    assert Secret("file", "secret").read(secret_file.parent, {}) == b"\xff\xe2\x80\x8b\x00"
+
+
 def test_the_three_places(secret_file: Path) -> None:
     folder = secret_file.parent
     environment = {"TOKEN": "s3cret", "CREDENTIALS_DIRECTORY": str(folder)}

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from holdfast.config.problems import ConfigError, ConfigProblem
-from holdfast.config.toml.file import display_name
+from holdfast.config.toml.file import display_name, without_mark
+from holdfast.terminal_text import hidden_character
 
 T = TypeVar("T")
 
@@ -30,6 +31,13 @@ class UserFormat(Generic[T]):
 
     parse: Callable[[str, str], tuple[str, T]]
     advice: str
+
+
+def check_visible(name: str) -> None:
+    """Refuse a name with a character that nobody sees: no client sends it as it was meant. Raises InvalidUser."""
+    found = hidden_character(name)
+    if found is not None:
+        raise InvalidUser(f"a user name has no invisible characters, and this one has {found}; type it anew")
 
 
 def read_users(path: Path, form: UserFormat[T]) -> dict[str, T]:
@@ -59,7 +67,7 @@ def entries(content: bytes, name: str, form: UserFormat[T]) -> Iterator[tuple[st
     """Yield each user with its line number. At the end, raises ConfigError with all invalid lines."""
     problems = []
     lines: dict[str, int] = {}
-    for number, line in enumerate(content.split(b"\n"), 1):
+    for number, line in enumerate(without_mark(content).split(b"\n"), 1):
         try:
             entry = _entry(line, form)
             if entry is None:
@@ -102,6 +110,7 @@ def _entry(line: bytes, form: UserFormat[T]) -> tuple[str, T] | None:
     if not text or text.startswith("#"):
         return None
     username, _, secret = text.partition(":")
+    check_visible(username)
     return form.parse(username, secret)
 
 

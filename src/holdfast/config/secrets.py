@@ -16,6 +16,8 @@ from typing import ClassVar
 from attrs import field, frozen
 
 from holdfast.config.kinds import InvalidValue, Text
+from holdfast.config.toml.file import without_mark
+from holdfast.terminal_text import hidden_character
 
 #: a secret of more bytes is refused
 LONGEST = 65536
@@ -52,9 +54,12 @@ class Secret:
             value = _content(Path(self._variable(_FOLDER_VARIABLE, environment)) / self.name, self, private=False)
         else:
             value = _content(folder / self.name, self, private=True)
-        value = value.removesuffix(b"\n").removesuffix(b"\r")
+        value = without_mark(value).removesuffix(b"\n").removesuffix(b"\r")
         if not value:
             raise UnusableSecret(f"{self} is empty")
+        found = _hidden(value)
+        if found is not None:
+            raise UnusableSecret(f"{self} has the invisible character {found}; type it anew, or make a new secret")
         return value
 
     def _variable(self, name: str, environment: Mapping[str, str]) -> str:
@@ -63,6 +68,13 @@ class Secret:
         except KeyError:
             advice = "; it is set for a unit of systemd with LoadCredential=" if name == _FOLDER_VARIABLE else ""
             raise UnusableSecret(f"{self}: the environment variable {name} is not set{advice}") from None
+
+
+def _hidden(value: bytes) -> str | None:
+    try:
+        return hidden_character(value.decode())
+    except UnicodeDecodeError:  # random bytes
+        return None
 
 
 @frozen

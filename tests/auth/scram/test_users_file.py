@@ -53,8 +53,23 @@ def test_a_line_is_a_user_and_comments_are_none(path: Path) -> None:
 
 
 def test_a_name_is_prepared(path: Path) -> None:
-    write(path, f"al\u00adice:{VERIFIER}\n")
+    write(path, f"\u2168-\u00aa:{VERIFIER}\n")
+    assert UsersFile(path).users() == {"IX-a": VERIFIER}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(path: Path) -> None:
+    write(path, f"\ufeffalice:{VERIFIER}\n")
     assert UsersFile(path).users() == {"alice": VERIFIER}
+    write(path, f"\ufeff# users\nalice:{VERIFIER}\n")
+    assert UsersFile(path).users() == {"alice": VERIFIER}
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u00ad", "\u2060", "\ufeff", "\u202e", "\u00a0", "\u3164"])
+def test_a_name_with_an_invisible_character_is_refused_with_its_line(path: Path, hidden: str) -> None:
+    write(path, f"# users\nal{hidden}ice:{VERIFIER}\n")
+    [(line, message)] = problems(path)
+    assert line == 2
+    assert f"U+{ord(hidden):04X}" in message
 
 
 def test_an_empty_file_has_no_users(path: Path) -> None:

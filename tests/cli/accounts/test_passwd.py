@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from holdfast.auth.passwords.hashes import verify
 from holdfast.auth.passwords.users import read
 from holdfast.cli import main
+from holdfast.config import ConfigError
 
 
 @pytest.fixture
@@ -33,6 +34,29 @@ def test_a_user_is_added_and_gets_another_password(path: Path) -> None:
     assert json.loads(result.stdout) == {"file": str(path), "username": "alice", "added": False}
     assert list(read(path)[0]) == ["alice"]
     assert verify(read(path)[0]["alice"], b"looking glass")
+
+
+def test_a_file_that_an_editor_has_marked_can_be_read_and_changed(path: Path) -> None:
+    run("add", path, "alice", typed="\ufeffwonderland\r\n")
+    assert verify(read(path)[0]["alice"], b"wonderland")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert list(read(path)[0]) == ["alice"]
+    run("add", path, "bob", typed="builder\n")
+    assert run("remove", path, "alice").exit_code == 0
+    assert list(read(path)[0]) == ["bob"]
+
+
+def test_an_invisible_character_in_a_name_is_refused(path: Path) -> None:
+    result = run("add", path, "al\u200bice", typed="wonderland\n")
+    assert result.exit_code == 2
+    assert "U+200B" in result.stderr
+    assert not path.exists()
+    run("add", path, "alice", typed="wonderland\n")
+    path.write_text(path.read_text() + path.read_text().replace("alice", "bo\u2060b"))
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+    [problem] = caught.value.problems
+    assert (problem.line, "U+2060" in problem.message) == (2, True)
 
 
 def test_on_a_terminal_the_password_is_asked_for_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

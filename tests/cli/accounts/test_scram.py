@@ -46,7 +46,19 @@ def test_a_password_of_standard_input_ends_with_its_line(path: Path, typed: str)
     assert knows(path, "alice", b"pencil")
 
 
-def test_a_password_is_asked_for_twice_and_not_shown(path: Path) -> None:
+def test_without_a_terminal_the_password_is_a_line_and_nobody_is_asked(path: Path) -> None:
+    result = run("set", path, "alice", "--iterations", "4096", typed="pencil\nnot this\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{path}: alice was added\n", "")
+    assert knows(path, "alice", b"pencil")
+
+
+def test_the_mark_of_an_editor_is_no_part_of_a_password(path: Path) -> None:
+    set_user(path, "alice", "\ufeffpencil\r\n")
+    assert knows(path, "alice", b"pencil")
+
+
+def test_a_password_is_asked_for_twice_and_not_shown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.accounts.new_password.is_terminal", lambda: True)
     result = run("set", path, "alice", "--iterations", "4096", typed="pencil\npencli\npencil\npencil\n")
     assert result.exit_code == 0
     assert "pencil" not in result.output

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.auth.failures.ban import BadBan, Ban, ban_of
 from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config.toml.file import without_mark
 
 FILE_NAME = "bans.jsonl"
 
@@ -57,7 +58,7 @@ def load_bans(folder: Path) -> list[Ban]:
         raise _problem(path, None, f"cannot be read: {error.strerror}") from None
     if len(content) > _LONGEST:
         raise _problem(path, None, f"has more than {_LONGEST} bytes")
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(without_mark(content).splitlines(), 1):
         try:
             bans.append(ban_from(json.loads(line)))
         except (ValueError, RecursionError) as error:  # BadBan, and errors of JSON and UTF-8

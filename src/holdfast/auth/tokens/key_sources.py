@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from holdfast.auth.tokens.keys import Key, UnusableKey
 from holdfast.auth.user_file import contents, file_state
 from holdfast.config.problems import ConfigError
+from holdfast.config.toml.file import without_mark
 
 #: bytes of a file or an answer with keys
 LONGEST_DOCUMENT = 256 * 1024
@@ -101,4 +102,4 @@ class FileKeys:
             raise UnusableKey(error.problems[0].message) from None
         if len(content) > LONGEST_DOCUMENT:
             raise UnusableKey(f"the file has more than {LONGEST_DOCUMENT} bytes")
-        return KeyRing(self._parse(content))
+        return KeyRing(self._parse(without_mark(content)))

@@ -23,6 +23,7 @@ from holdfast.authorization.sources.source_file import LARGEST, check_mode
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.file import display_name, text_of
 from holdfast.config.toml.text import literal
+from holdfast.terminal_text import hidden_character
 from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter
 
 _WRITE = frozenset({Action.PUBLISH, Action.RETAIN, Action.CLEAR})
@@ -101,6 +102,9 @@ def _user(rest: str) -> str:
     name = rest.strip(_BLANKS)
     if not name:
         raise _InvalidLine("no name follows the word user")
+    hidden = hidden_character(name)
+    if hidden is not None:
+        raise _InvalidLine(f"found the user {literal(name)} with the invisible character {hidden}; type it anew")
     if name == GUEST:
         raise _InvalidLine(f"{GUEST} cannot be a User Name here; the lines before the first user are for guests")
     return name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from holdfast.config.kinds import InvalidValue, invalid_value
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml import file as toml_file
 from holdfast.config.toml.locations import ConfigOrigin
-from holdfast.config.toml.text import dotted
+from holdfast.config.toml.text import dotted, literal
+from holdfast.terminal_text import hidden_character
 
 _TABLES = ("rule", "groups")
 
@@ -59,7 +60,10 @@ class _Reader:
         groups: dict[str, set[str]] = {}
         for group, users in table.items():
             try:
-                for user in Names().read(users):
+                names = Names().read(users)
+                for problem in _hidden([group, *names]):
+                    self._reject(("groups", group), problem)
+                for user in names:
                     groups.setdefault(user, set()).add(group)
             except InvalidValue as invalid:
                 self._reject(("groups", group), str(invalid))
@@ -73,6 +77,7 @@ class _Reader:
 
     def _table(self, number: int, table: Mapping[str, Any]) -> dict[str, Any] | None:
         found, problems = read_fields(table)
+        problems += [(key, message) for key in ("users", "groups") for message in _hidden(found.get(key) or ())]
         for key, message in problems:
             self._reject(("rule", number, key) if key else ("rule", number), message)
         return None if problems else found
@@ -83,6 +88,12 @@ class _Reader:
     def _reject(self, path: tuple[str | int, ...], message: str) -> None:
         key = dotted(part for part in path if isinstance(part, str))
         self.problems.append(ConfigProblem(self._origin.name, self._line(path), key, message))
+
+
+def _hidden(names: Iterable[str]) -> list[str]:
+    """Return a problem for each name with an invisible character: a rule for it would be for nobody."""
+    found = [(name, hidden_character(name)) for name in names]
+    return [f"found {literal(name)} with the invisible character {each}; type it anew" for name, each in found if each]
 
 
 #: keys of a rule at the place of a table

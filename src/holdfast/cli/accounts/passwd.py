@@ -14,9 +14,10 @@ from holdfast.exit_status import ExitStatus
 
 def _checked(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     from holdfast.auth.passwords.users import checked_name
-    from holdfast.auth.user_file import InvalidUser
+    from holdfast.auth.user_file import InvalidUser, check_visible
 
     try:
+        check_visible(value)
         return checked_name(value)
     except InvalidUser as unusable:
         raise click.BadParameter(str(unusable)) from None

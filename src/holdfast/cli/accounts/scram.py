@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS, ITERATIONS
+from holdfast.cli.accounts.new_password import line_of_stdin, read_password
 from holdfast.cli.failures import Failed
 from holdfast.cli.reporting import json_option, show, show_json
 
@@ -16,9 +16,10 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 def _prepared(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     from holdfast.auth.scram.verifier import prepared
-    from holdfast.auth.user_file import InvalidUser
+    from holdfast.auth.user_file import InvalidUser, check_visible
 
     try:
+        check_visible(value)
         return prepared(value)
     except InvalidUser as unusable:
         raise click.BadParameter(str(unusable)) from None
@@ -53,13 +54,16 @@ def scram() -> None:
 )
 @json_option
 def set_password(file: Path, username: str, password_stdin: bool, iterations: int, as_json: bool) -> None:
-    """Add a user, or change a user's password. Asks for the password twice, unless --password-stdin is given."""
+    """Add a user, or change a user's password. Asks for the password twice on a terminal.
+
+    Without a terminal, or with --password-stdin, it reads one line from standard input.
+    """
     from holdfast.auth.scram.users_file import set_user
     from holdfast.auth.scram.verifier import new_verifier
     from holdfast.auth.user_file import InvalidUser
 
     try:
-        verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
+        verifier = new_verifier(_password(password_stdin), iterations)
         known = set_user(file, username, verifier)
     except InvalidUser as error:
         raise Failed(str(error)) from error
@@ -85,15 +89,8 @@ def remove(file: Path, username: str, as_json: bool) -> None:
         show(f"{click.format_filename(file)}: {username} was removed")
 
 
-def _password() -> str:
-    answer = click.prompt("Password", hide_input=True, confirmation_prompt=True)
-    assert isinstance(answer, str)
-    return answer
-
-
-def _password_of_stdin() -> str:
-    line = sys.stdin.buffer.readline()
+def _password(from_stdin: bool) -> str:
     try:
-        return line.decode().removesuffix("\n").removesuffix("\r")
+        return (line_of_stdin() if from_stdin else read_password(confirmed=True)).decode()
     except UnicodeDecodeError:
         raise Failed("the password is not UTF-8") from None

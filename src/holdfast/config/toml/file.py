@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import tomllib
@@ -31,6 +32,11 @@ _CLEARER = {
 def display_name(path: Path) -> str:
     """Return the path for messages, with replacements for bytes that are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
+
+
+def without_mark(content: bytes) -> bytes:
+    """Return the content of a text file without the byte order mark that some editors put before it."""
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def read(path: Path, largest: int = LARGEST) -> tuple[dict[str, Any], ConfigOrigin]:
@@ -68,7 +74,7 @@ def text_of(path: Path, largest: int = LARGEST) -> str:
     if len(content) > largest:
         raise _error(name, None, f"this has more than {largest} bytes and is hardly a configuration file")
     try:
-        return content.decode("utf-8-sig")
+        return without_mark(content).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _error(name, line, "the text is not UTF-8; save the file in that encoding") from None

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from holdfast.config.toml.file import without_mark
 from holdfast.transports.tls.settings import KeyPair
 
 #: bytes of a file of certificates or of a key
@@ -131,7 +132,7 @@ class Reading:
         try:
             password = None
             if pair.password_file is not None:
-                password = _contents(pair.password_file, LONGEST).partition(b"\n")[0].rstrip(b"\r")
+                password = without_mark(_contents(pair.password_file, LONGEST)).partition(b"\n")[0].rstrip(b"\r")
             data = _contents(pair.key, LONGEST)
             if b"PRIVATE KEY-----" not in data:
                 raise UnusableFile(f"{pair.key} has no private key in PEM form{_other_form(data)}")
