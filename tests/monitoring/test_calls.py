@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from holdfast.admin.callers.caller import ANYONE, Caller, Scope, Via
 from holdfast.admin.calls.call import Answer, Call
@@ -46,14 +49,25 @@ def desk(broker: WatchedBroker) -> Desk:
     return Desk(broker)
 
 
-def test_prometheus_gets_every_metric(broker: WatchedBroker, desk: Desk) -> None:
-    """From this machine without a key."""
+@pytest.mark.parametrize(
+    ("accept", "content_type", "parse"),
+    [
+        ("", "text/plain", parse_text),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text", parse_openmetrics),
+    ],
+)
+def test_prometheus_gets_every_metric_in_a_family_of_its_own(
+    broker: WatchedBroker, desk: Desk, accept: str, content_type: str, parse: Callable[[str], Iterable[Family]]
+) -> None:
+    """From this machine without a key, in both forms, as the parsers of Prometheus' own library read them."""
     broker.watch()
-    found = desk.ask("GET", "/metrics", LOCAL)
-    assert found.content_type.startswith("text/plain; version=")
-    names = {family.name for family in text_string_to_metric_families(desk.text(found))}
+    found = desk.ask("GET", "/metrics", LOCAL, accept)
+    assert found.content_type.startswith(f"{content_type}; version=")
+    names = [family.name for family in parse(desk.text(found))]
+    assert len(names) == len(set(names))
     wanted = {metric.name.removesuffix("_total") for metric in broker.monitoring.metrics}
-    assert wanted <= names
+    assert len(wanted) == len(broker.monitoring.metrics)  # OpenMetrics takes a counter's family without _total
+    assert wanted <= set(names)
 
 
 def test_openmetrics_is_sent_to_whoever_accepts_it(desk: Desk) -> None:

@@ -37,7 +37,7 @@ def client_metrics(
             lambda: connections.most,
         ),
         counter(
-            "holdfast_connections_total", "Network Connections accepted.", lambda: counters.connections,
+            "holdfast_connections_accepted_total", "Network Connections accepted.", lambda: counters.connections,
         ),
         counter("holdfast_connects_total", "CONNECT packets received.", lambda: counters.connects),
         Metric(
