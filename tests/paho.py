@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-PATIENCE = 30.0
+from tests.processes import PATIENCE
 
 Seen = tuple[str, bytes, int, bool]
 

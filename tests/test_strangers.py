@@ -19,6 +19,7 @@ from holdfast.scheduling.patient_poller import MOST_STRANGERS, be_patient
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
+from tests.processes import PATIENCE
 
 CONNACK = b"\x20\x02\0\0"
 PINGREQ, PINGRESP = b"\xc0\0", b"\xd0\0"
@@ -45,7 +46,7 @@ class Door:
 
     def come(self, number: int) -> socket.socket:
         """Let a client connect and send CONNECT at once."""
-        client = socket.create_connection(self._address, timeout=10)
+        client = socket.create_connection(self._address, timeout=PATIENCE)
         client.setblocking(False)
         client.sendall(encode(p.Connect(f"c{number}"), 4))
         self._clients.append(client)

@@ -15,20 +15,20 @@ from typing import TypeVar
 from holdfast.wire import PacketParser, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import ReasonCode
+from tests.processes import PATIENCE
 
 PROGRAM = shutil.which("mosquitto") or next(iter(Path("/usr/sbin").glob("mosquitto")), None)
 _Answer = TypeVar("_Answer", bound=p.Packet)
 
 #: the admin of every file, who may do everything
 ADMIN = "root"
-_PATIENCE = 30.0
 
 
 class Client:
     """A connected client. Raises PermissionError if it is refused."""
 
     def __init__(self, port: int, username: str | None, client_id: str, password: str | None = None) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self._parser = PacketParser(1 << 20, 5)
         self._waiting: list[p.Packet] = []
         self._identifier = 0
@@ -130,7 +130,7 @@ class Mosquitto:
         admin = f"user {ADMIN}\ntopic readwrite #\ntopic readwrite $x/#\n"
         self.acl.write_text(f"{lines}\n{admin}user marker\ntopic write {mark}\n")
         self._process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             with self.client("marker", "mark") as client:
                 if client.may_publish(mark):
@@ -140,7 +140,7 @@ class Mosquitto:
 
     @contextlib.contextmanager
     def client(self, username: str | None, client_id: str) -> Iterator[Client]:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 client = Client(self.port, username, client_id)

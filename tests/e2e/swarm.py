@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire import packets as p
+from tests.processes import PATIENCE
 
 #: seconds that a whole test may take on a slow machine
-PATIENCE = 60.0
 
 #: seconds of the first and of the longest pause before a Client tries again
 PAUSES = 0.05, 1.0

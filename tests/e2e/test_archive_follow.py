@@ -17,11 +17,8 @@ import pyarrow.dataset
 import pytest
 
 from tests.paho import PahoClient
-from tests.pipeline.commands import COMMAND, environment
+from tests.pipeline.commands import COMMAND, PATIENCE, environment
 from tests.processes import BrokerProcess
-
-#: Seconds that one step of a command may take on a slow machine.
-_PATIENCE = 240.0
 
 
 def started(log: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -36,7 +33,7 @@ def started(log: Path, *arguments: str) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str], log: Path) -> str:
     """Wait until a command has ended with status 0, and return its output."""
     try:
-        said, _ = process.communicate(timeout=_PATIENCE)
+        said, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, log.read_text()
     finally:
         if process.poll() is None:
@@ -52,7 +49,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def await_that(what: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
     """Wait until a condition is true, or the command ends."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not what():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from tests.certificates import Authority
-from tests.processes import HOLDFAST_RUN, BrokerProcess
+from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +65,7 @@ class Place:
         """Run a command that succeeds, in the broker's folder."""
         command = [sys.executable, "-m", "holdfast.cli", *arguments]
         return subprocess.run(
-            command, cwd=self.folder, input=given, check=True, capture_output=True, text=True, timeout=30
+            command, cwd=self.folder, input=given, check=True, capture_output=True, text=True, timeout=PATIENCE
         ).stdout
 
     def remotely(self, *arguments: str, status: int = 0, known: bool = True) -> str:

@@ -15,7 +15,7 @@ from holdfast.wire import packets as p
 from tests.e2e.logins import Login, Refused, scram, set_user
 from tests.e2e.makes import needs_mosquitto, needs_mqttjs
 from tests.e2e.makes.mosquitto_client import run
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -92,7 +92,7 @@ def test_clients_without_a_method_are_admitted_by_some_listeners_only(closed: Br
         for login in ((), ("-u", "alice", "-P", "p\u00e4ncilIX")):
             command = ["mosquitto_pub", "-V", version, *login, *message]
             closed_door = [*command, "-p", str(broker.port)]
-            done = subprocess.run(closed_door, capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run(closed_door, capture_output=True, text=True, timeout=PATIENCE, check=False)
             assert done.returncode != 0
             assert "not authori" in done.stderr.lower()
     run("mosquitto_pub", "--unix", str(broker.directory / "guests.sock"), "-u", "alice", *message)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.wire import PacketParser, encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 from tests.wire.test_vectors import WRONG
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ def answer(port: int, version: int | None, data: bytes) -> list[p.Packet]:
         found = list(client.packets())
         client.close()
         return found
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         connection.sendall(data)
         received = b""
         try:
@@ -68,7 +68,7 @@ def test_every_malformed_packet_closes_its_connection_and_no_other(broker: Broke
 
 def test_a_packet_in_single_bytes_is_understood(broker: BrokerProcess) -> None:
     """The broker accepts a packet at any speed."""
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in encode(p.Connect("slow", 5), 5) + encode(p.Pingreq(), 5):
             connection.sendall(bytes((byte,)))

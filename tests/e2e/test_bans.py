@@ -16,7 +16,7 @@ import pytest
 from holdfast.auth.passwords.hashes import HashParameters, new_hash
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +44,7 @@ def broker(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
 
 def connect(broker: BrokerProcess, number: int, password: bytes | None = None) -> socket.socket:
     """Send CONNECT as a client of the proxy, without waiting for the answer."""
-    client = socket.create_connection(("127.0.0.1", broker.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE)
     user = None if password is None else "alice"
     packet = encode(p.Connect(f"c{number}", 4, True, 0, user, password), 4)
     client.sendall(b"PROXY TCP4 192.0.2.%d 192.0.2.99 5555 1883\r\n" % number + packet)

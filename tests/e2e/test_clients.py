@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e.makes import makes, needs_mosquitto
-from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.face import Message, Options, RealClient
 from tests.e2e.makes.paho_client import PahoRealClient
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 

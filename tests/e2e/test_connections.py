@@ -15,7 +15,7 @@ import pytest
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
-from tests.processes import TWISTD, BrokerProcess
+from tests.processes import PATIENCE, TWISTD, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +44,7 @@ def limited(tmp_path: Path) -> Iterator[Callable[[int], BrokerProcess]]:
 
 def connect(port: int) -> socket.socket:
     """Open a connection."""
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
 
 def answer(client: socket.socket, data: bytes, size: int = len(CONNACK)) -> bytes:

@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.docs.pages import ROOT, blocks
 from tests.e2e.makes import needs_mosquitto, needs_mqttjs
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -48,7 +48,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def output_of(*command: str, program: str | None = None) -> str:
     """Return what a command prints that has its program as input; it has to end by itself."""
     return subprocess.run(
-        command, input=program, check=True, capture_output=True, text=True, timeout=20, cwd=Path(__file__).parent
+        command, input=program, check=True, capture_output=True, text=True, timeout=PATIENCE, cwd=Path(__file__).parent
     ).stdout
 
 

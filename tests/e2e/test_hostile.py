@@ -11,7 +11,7 @@ import pytest
 from holdfast.wire import PacketParser, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 from tests.wire.hostile import CASES, Hostile
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,7 @@ def anonymous_memory(pid: int) -> int:
 
 def before_connect(port: int, data: bytes) -> list[p.Packet]:
     """Send bytes on a new connection, and return the answer until the broker closes it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         connection.sendall(data)
         parser = PacketParser(1 << 16, 4)
         try:
@@ -104,7 +104,7 @@ def test_announced_lengths_are_not_allocated(broker: BrokerProcess) -> None:
     """A hundred connections that announce 256 MB each, before or after CONNECT, cost no memory."""
     RawClient(broker.port).close()
     before = anonymous_memory(broker.pid)
-    held = [socket.create_connection(("127.0.0.1", broker.port), timeout=30) for _ in range(50)]
+    held = [socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) for _ in range(50)]
     for connection in held:
         connection.sendall(bytes.fromhex("10 ffffff7f 0004 4d515454"))
     clients = [RawClient(broker.port) for _ in range(50)]
@@ -122,7 +122,7 @@ def test_a_client_that_never_reads_its_answers_costs_little_and_is_closed(broker
     """Megabytes of unknown PUBRECs, each of which is answered. The Keep Alive of 1 s leaves 1.5 s to read."""
     RawClient(broker.port).close()
     before = anonymous_memory(broker.pid)
-    client = socket.create_connection(("127.0.0.1", broker.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE)
     client.sendall(encode(p.Connect("deaf", 5, True, 1), 5))
     flood = encode(p.Pubrec(77), 5) * 10_000
     with pytest.raises(ConnectionError):

@@ -16,7 +16,7 @@ from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
 from tests.paho import PahoClient
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -177,7 +177,7 @@ def test_a_unix_socket_serves_clients(broker_in: Brokers, tmp_path: Path) -> Non
     path = tmp_path / "mqtt.sock"
     broker = broker_in("--listen", f"unix:{path}", listen=False).start()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(30)
+        connection.settimeout(PATIENCE)
         connection.connect(str(path))
         large = encode(p.Publish("t", b"x" * 900_000), 4)
         connection.sendall(

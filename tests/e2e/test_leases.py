@@ -39,7 +39,7 @@ def announced(port: int, program: str, *command: str) -> list[bytes]:
     reader.send(p.Subscribe(1, (p.SubscriptionRequest("home/+/config"),)))
     assert isinstance(next(reader.packets()), p.Suback)
     told = subprocess.run(
-        (*command, str(port)), input=program, check=True, capture_output=True, text=True, timeout=20,
+        (*command, str(port)), input=program, check=True, capture_output=True, text=True, timeout=PATIENCE,
         cwd=Path(__file__).parent,
     ).stdout  # fmt: skip
     assert told == "announced\n"

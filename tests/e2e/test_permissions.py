@@ -11,11 +11,10 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE = 30.0
 CONFIG = """\
 [listeners.door]
 endpoint = "tcp:0:interface=127.0.0.1"

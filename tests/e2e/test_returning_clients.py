@@ -28,7 +28,7 @@ from attrs import frozen
 from holdfast.auth.passwords.hashes import HashParameters, new_hash
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -169,7 +169,7 @@ def pinging(*arguments: str) -> Iterator[list[Waits]]:
         assert process.stdout.readline() == "connected\n"
         waits: list[Waits] = []
         yield waits
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=PATIENCE)
         waits.append(Waits(**json.loads(said)))
 
 

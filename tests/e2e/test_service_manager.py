@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
+
 UNIT = Path(__file__).parents[2] / "etc" / "systemd" / "holdfast.service"
 
 BIN = Path(sys.executable).parent
@@ -20,6 +22,8 @@ BIN = Path(sys.executable).parent
 #: and no memory that is both writable and executable. Kernels before 6.3 refuse the latter; the test is weaker there.
 CONFINED = """
 import ctypes, os, sys
+from tests.processes import PATIENCE
+from tests.processes import PATIENCE
 os.umask(0o077)
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
@@ -29,7 +33,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.e2e
@@ -48,7 +52,7 @@ def test_the_broker_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: 
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         address = f"{folder}/notify"
         manager.bind(address)
-        manager.settimeout(30)
+        manager.settimeout(PATIENCE)
 
         def told() -> str:
             return manager.recv(4096).decode().split("\n")[0]
@@ -77,7 +81,7 @@ def test_the_broker_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: 
             states = [told()]
             while states[-1] != "STOPPING=1":
                 states.append(told())
-            assert broker.wait(30) == 0
+            assert broker.wait(PATIENCE) == 0
         finally:
             broker.kill()
             broker.wait()

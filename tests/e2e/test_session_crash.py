@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.paho import PATIENCE, PahoClient
-from tests.processes import BrokerProcess, lasting_port
+from tests.paho import PahoClient
+from tests.processes import PATIENCE, BrokerProcess, lasting_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.crash]
 

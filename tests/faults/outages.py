@@ -18,7 +18,7 @@ from tests.e2e.raw import RawClient
 from tests.faults.results import Result
 from tests.faults.storm import retained
 from tests.postgres import administer, drop, empty_database
-from tests.processes import BrokerProcess
+from tests.processes import PATIENCE, BrokerProcess
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
 #: the lowest Reason Code of a refusal
@@ -177,7 +177,7 @@ def file_too_large(broker: BrokerProcess) -> Iterator[None]:
 @contextmanager
 def locked(broker: BrokerProcess) -> Iterator[None]:
     """Lock the database like another program."""
-    other = sqlite3.connect(broker.directory / "data" / "holdfast.db", isolation_level=None, timeout=30)
+    other = sqlite3.connect(broker.directory / "data" / "holdfast.db", isolation_level=None, timeout=PATIENCE)
     other.execute("BEGIN EXCLUSIVE")
     yield
     other.execute("ROLLBACK")

@@ -13,7 +13,7 @@ from tests.processes import unmeasured
 BIN = Path(sys.executable).parent
 COMMAND = str(BIN / "holdfast-pipeline")
 #: Seconds a command may take on a slow machine.
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ import pyspark
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FOLDER = Path(__file__).parents[2] / "build" / "java-classes"
 #: Seconds for one start of Spark on a slow machine.
-_PATIENCE = 240.0
+_PATIENCE = 600.0
 _START = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").getOrCreate()

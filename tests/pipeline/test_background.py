@@ -15,7 +15,7 @@ from holdfast.pipeline.errors import PipelineError
 def test_it_runs_beside_and_gives_the_result() -> None:
     """The function waits for what happens after its start."""
     later = Event()
-    work = Background(lambda: later.wait(30))
+    work = Background(lambda: later.wait(60))
     later.set()
     assert work.result()
     assert work.result()
@@ -63,7 +63,7 @@ def test_a_context_is_left_when_the_block_fails(is_late: bool) -> None:
     @contextmanager
     def context() -> Iterator[None]:
         if is_late:
-            later.wait(30)
+            later.wait(60)
         try:
             yield
         finally:
@@ -80,4 +80,4 @@ def test_a_context_is_left_when_the_block_fails(is_late: bool) -> None:
         fail()
     assert left.is_set() != is_late
     later.set()
-    assert left.wait(30)
+    assert left.wait(60)

@@ -12,8 +12,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from zope.interface.verify import verifyObject
 
 from holdfast.storage.executor import IExecutor, SynchronousExecutor, ThreadExecutor
-
-PATIENCE = 10.0
+from tests.processes import PATIENCE
 
 
 class Turns:

@@ -21,10 +21,9 @@ from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.sqlite.library import verdict
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.node_totals import StoreTotals, read_totals
+from tests.processes import PATIENCE
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of
-
-PATIENCE = 10.0
 
 
 class ThreadedClock(Clock):

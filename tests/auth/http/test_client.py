@@ -14,8 +14,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from holdfast.auth.http.client import Answer, Bounds, Busy, HTTPClient, RequestFailed, agent_of
+from tests.processes import PATIENCE
 
-BOUNDS = Bounds(timeout=2.0, connections=2, queue=1, longest_answer=1000)
+BOUNDS = Bounds(timeout=PATIENCE, connections=2, queue=1, longest_answer=1000)
 
 
 class Service(Resource):
@@ -99,20 +100,20 @@ def test_a_redirect_is_not_followed(service: tuple[Service, int]) -> Generator[D
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "timeout", "why"),
     [
-        ("/long", "more than 1000 bytes"),
-        ("/silent", "no answer within 0.2 s"),
-        ("/half", "no answer within 0.2 s"),
-        ("/cut", "no answer: "),
+        ("/long", PATIENCE, "more than 1000 bytes"),
+        ("/silent", 0.2, "no answer within 0.2 s"),
+        ("/half", 0.2, "no answer within 0.2 s"),
+        ("/cut", PATIENCE, "no answer: "),
     ],
 )
 @inlineCallbacks
 def test_an_answer_that_is_none(
-    service: tuple[Service, int], path: str, why: str
+    service: tuple[Service, int], path: str, timeout: float, why: str
 ) -> Generator[Deferred[Any], Any, None]:
     _, port = service
-    asking = client(port, path, Bounds(timeout=0.2, connections=1, queue=1, longest_answer=1000))
+    asking = client(port, path, Bounds(timeout=timeout, connections=1, queue=1, longest_answer=1000))
     for _ in range(2):  # the place is free again
         with pytest.raises(RequestFailed, match=why):
             yield asking.request(b"POST", {}, b"secret body")

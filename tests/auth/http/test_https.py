@@ -16,6 +16,7 @@ from twisted.web.server import Site
 
 from holdfast.auth.http.client import Bounds, HTTPClient, RequestFailed, agent_of
 from tests.certificates import Authority, Issued
+from tests.processes import PATIENCE
 
 
 class Hello(Resource):
@@ -33,7 +34,7 @@ def asked(server: Issued, ca: Path | None, tmp_path: Path) -> Generator[Deferred
     """Ask an https server that has this certificate; return the body of its answer."""
     options = CertificateOptions(privateKey=cast("Any", server.key), certificate=cast("Any", server.certificate))
     port = cast("Any", reactor).listenSSL(0, Site(Hello()), options, interface="127.0.0.1")
-    bounds = Bounds(timeout=5)
+    bounds = Bounds(timeout=PATIENCE)
     agent = agent_of(reactor, bounds, https=True, ca=ca)
     client = HTTPClient(agent, cast("Any", reactor), f"https://localhost:{port.getHost().port}/", bounds)
     try:

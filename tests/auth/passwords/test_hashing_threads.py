@@ -16,6 +16,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from holdfast.auth.passwords.hashing_threads import Busy, HashingThreads
+from tests.processes import PATIENCE
 
 
 class Turns:
@@ -33,7 +34,7 @@ class Turns:
         for number, answer in enumerate(answers):
             answer.addBoth(partial(found.__setitem__, number))
         while len(found) < len(answers):
-            self._calls.get(timeout=30)()
+            self._calls.get(timeout=PATIENCE)()
         return [found[number] for number in range(len(answers))]
 
 
@@ -55,7 +56,7 @@ def test_beyond_the_line_there_is_no_place_and_later_there_is(threads: HashingTh
 
     def work() -> str:
         running.append(threading.current_thread().name)
-        gate.wait(10)
+        gate.wait(60)
         return "done"
 
     calls = [threads.run(work) for _ in range(5)]
@@ -72,7 +73,7 @@ def test_beyond_the_line_there_is_no_place_and_later_there_is(threads: HashingTh
 def test_a_call_that_nobody_waits_for_is_skipped(threads: HashingThreads, turns: Turns) -> None:
     gate = threading.Event()
     done: list[int] = []
-    calls: list[Deferred[object]] = [threads.run(lambda: gate.wait(10)) for _ in range(2)]
+    calls: list[Deferred[object]] = [threads.run(lambda: gate.wait(60)) for _ in range(2)]
     skipped = threads.run(lambda: done.append(1))
     failed = threads.run(lambda: 1 // 0)
     skipped.cancel()

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-from tests.e2e.makes.face import PATIENCE
+from tests.processes import PATIENCE
 
 T = TypeVar("T")
 

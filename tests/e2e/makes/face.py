@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 
 from attrs import frozen
 
+from tests.processes import PATIENCE
+
 #: seconds any single step may take on a slow machine
-PATIENCE = 30.0
 
 
 @frozen(order=True)

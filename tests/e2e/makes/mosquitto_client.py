@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import threading
 
-from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.face import Message, Options, RealClient
 from tests.e2e.makes.paho_properties import EXPIRY
+from tests.processes import PATIENCE
 
 VERSIONS = {3: "mqttv31", 4: "mqttv311", 5: "mqttv5"}
 

@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.face import Message, Options, RealClient
 from tests.e2e.makes.paho_properties import EXPIRY
+from tests.processes import PATIENCE
 
 PROGRAM = Path(__file__).parent.parent / "mqttjs.js"
 

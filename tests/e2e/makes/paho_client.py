@@ -10,7 +10,8 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.e2e.makes import paho_properties
-from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.face import Message, Options, RealClient
+from tests.processes import PATIENCE
 
 
 class PahoRealClient(RealClient):

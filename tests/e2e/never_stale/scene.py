@@ -18,6 +18,7 @@ from tests.e2e.never_stale.publisher import Publisher
 from tests.e2e.never_stale.subscriber import Conduct, Subscriber
 from tests.e2e.never_stale.tool import Tool
 from tests.e2e.never_stale.witness import Violation
+from tests.processes import PATIENCE
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -25,7 +26,6 @@ else:
     from attrs import define as frozen
 
 #: seconds that any step may take on a slow machine
-PATIENCE = 60.0
 #: seconds between two checks for events without a notice: the end of replays, and expiry
 _PAUSE = 0.02
 

@@ -20,12 +20,10 @@ from holdfast.pipeline.database.confirmation import confirm_archived
 from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.periods import read_state
-from tests.pipeline.commands import COMMAND, environment
+from tests.pipeline.commands import COMMAND, PATIENCE, environment
 from tests.pipeline.database.test_confirmation import configured
 from tests.pipeline.stores import Filled, database, message
 
-#: Seconds a driver may take to get anywhere on a slow machine.
-_PATIENCE = 240.0
 #: the changes in a batch, and those before each run: two batches, so that no run ends before it is killed
 ROWS, GROWTH = 100, 200
 
@@ -41,7 +39,7 @@ def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
 
 def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until a condition is true or the driver ends."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if process.poll() is not None:
             raise AssertionError(f"the driver ended: {log.read_text()}")

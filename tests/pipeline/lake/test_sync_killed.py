@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.commands import COMMAND, environment, run
+from tests.pipeline.commands import COMMAND, PATIENCE, environment, run
 from tests.pipeline.lake.reading import expected, in_tables
 from tests.pipeline.stores import Filled, message
 
-#: Seconds until a process has got anywhere on a slow machine.
-_PATIENCE = 120.0
 #: the changes before each run: as batches, many more than a run commits before it is killed
 GROWTH = 300
 
@@ -42,7 +40,7 @@ def commits(out: Path, table: str) -> int:
 
 def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until a condition is true or the process ends."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -101,7 +99,7 @@ def test_sigterm_ends_a_continuous_sync_in_order(recorded: Filled, tmp_path: Pat
         recorded.put(message("b"))
         await_that(lambda: commits(out, "current") > before, process, log)
         process.terminate()
-        told, _ = process.communicate(timeout=_PATIENCE)
+        told, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()

@@ -13,8 +13,8 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-#: Seconds after which a browser that does not answer has failed the test.
-_PATIENCE = 120
+from tests.pipeline.commands import PATIENCE
+
 _COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 
 _DRAWN = """new Promise((tell) => {
@@ -123,7 +123,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._read:
-            assert select([self._from], [], [], _PATIENCE)[0], "the browser does not answer"
+            assert select([self._from], [], [], PATIENCE)[0], "the browser does not answer"
             got = os.read(self._from, 1 << 16)
             assert got, "the browser has gone"
             self._read += got
@@ -157,7 +157,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -28,12 +28,10 @@ from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.registration import register_once
 from holdfast.retained.importing.jobs import read_job
 from holdfast.retained.records import line_of
-from tests.pipeline.commands import environment
+from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message
 
-#: Seconds a driver may take to get anywhere on a slow machine.
-_PATIENCE = 240.0
 COUNT = 1200
 #: The import. It stops at the named point for ever, and makes a file there.
 SCRIPT = """
@@ -100,7 +98,7 @@ def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
             start_new_session=True,
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while not mark.exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

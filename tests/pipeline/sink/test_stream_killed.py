@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.commands import environment
+from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.sink.test_stream import kept, lines, written
 from tests.pipeline.stores import Filled, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly]
 
-#: Seconds a driver may take to get anywhere on a slow machine.
-_PATIENCE = 240.0
 #: The stream. When the batch is merged, and before Spark knows it, the driver stops for ever and makes a file.
 SCRIPT = """
 import sys, time
@@ -60,7 +58,7 @@ def test_a_killed_stream_retains_its_batch_once(spark: SparkSession, filled: Fil
             start_new_session=True,
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while not (tmp_path / "mark").exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

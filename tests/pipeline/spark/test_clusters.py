@@ -111,7 +111,7 @@ def daemon(name: str, *arguments: str) -> Iterator[Daemon]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline.progress.phases import Tasks
 from holdfast.pipeline.spark.tasks import _Watched, tasks_of
-
-_PATIENCE = 120.0
+from tests.pipeline.commands import PATIENCE
 
 
 @pytest.mark.spark
@@ -23,7 +22,7 @@ def test_a_session_tells_of_the_stage_that_runs(spark: SparkSession, tmp_path: P
 
     def held(rows: Iterator[object]) -> None:
         if any(rows):
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + PATIENCE
             while not mark.exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
 
@@ -31,7 +30,7 @@ def test_a_session_tells_of_the_stage_that_runs(spark: SparkSession, tmp_path: P
     running = threading.Thread(target=spark.range(0, 1, 1, 2).foreachPartition, args=(held,))
     running.start()
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while ask() != Tasks(1, 2, 0):
             assert time.monotonic() < deadline
             time.sleep(0.01)

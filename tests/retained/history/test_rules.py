@@ -201,7 +201,7 @@ def test_a_change_that_waits_for_new_rules_follows_them() -> None:
             locks = f"SELECT count(*) FROM pg_locks WHERE pid = {pid} AND NOT granted"
             assert any(past.query(locks) == [(1,)] for _ in range(10_000))
             changing.commit()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         assert topics_of(past) == {"plant/a": 1}
 

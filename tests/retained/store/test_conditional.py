@@ -233,7 +233,7 @@ def test_nodes_at_once() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         for topic, (one, two) in enumerate(zip(*found, strict=True)):
             assert one.succeeded is not two.succeeded
             assert one.revision == two.revision  # the loser is told the revision of the winner

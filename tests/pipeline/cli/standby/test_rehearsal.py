@@ -24,8 +24,8 @@ from holdfast.pipeline.cli.standby.place import listening_in
 from holdfast.pipeline.cli.standby.rehearsal import Rehearsal, rehearses
 from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
 from holdfast.pipeline.sources.files import files_of
+from tests.processes import PATIENCE
 
-PATIENCE = 20.0
 LINES = [shlex.join(arguments) for arguments in commands_on_sample()]
 
 
@@ -85,7 +85,7 @@ def test_its_end_kills_the_command_that_runs_also_while_it_is_held(tmp_path: Pat
 
     def run() -> int:
         noted.write_text(str(os.getpid()))
-        time.sleep(PATIENCE)
+        time.sleep(2 * PATIENCE)  # it is killed before
         return 0
 
     rehearsal = Rehearsal.begin(tmp_path, lambda: None, run)
@@ -114,7 +114,7 @@ def test_it_is_held_while_a_command_runs_and_ends_with_the_server(
 
     def run() -> int:
         pid.write_text(str(os.getpid()))
-        time.sleep(PATIENCE)
+        time.sleep(2 * PATIENCE)  # it is killed before
         return 0
 
     monkeypatch.setattr(module, "_status_of_command", run)

@@ -122,7 +122,7 @@ def waiting(standby: Standby, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
     command = [COMMAND, "run", "jobs.toml"]
     process = subprocess.Popen(command, env=standby.settings, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not opening(children(standby.pid) - before):
             assert time.monotonic() < deadline
             assert process.poll() is None
@@ -141,7 +141,7 @@ def opening(pids: set[int]) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command(waiting: subprocess.Popen[str], number: signal.Signals) -> None:
     waiting.send_signal(number)
-    _, explained = waiting.communicate(timeout=60)
+    _, explained = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, explained) == (128 + number, f"ended by {number.name}\n")
 
 
