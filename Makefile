@@ -19,7 +19,7 @@ pipeline := tests/pipeline tests/docs
 processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 
-.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
+.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
@@ -27,7 +27,7 @@ help:
 	@echo 'make test    run all tests in stages, up to the first that fails  (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline, test-processes'
 	@echo 'make unit    run tests of the broker with a third of the packages   (options: TESTS=tests/wire PYTEST_ARGS=-x)'
-	@echo 'make nightly run the tests that take more than 30 seconds each'
+	@echo 'make nightly run the tests that take more than 30 seconds each, and those of the broker with the lowest versions'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
 	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
@@ -80,6 +80,15 @@ needs: $(VENV)/dev
 nightly: PYTEST_ARGS += -m nightly
 nightly: needs
 	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(or $(TESTS),tests)
+	$(if $(TESTS),,$(MAKE) lowest)
+
+# The broker's stage with the lowest versions that setup.cfg allows, in an environment of its own.
+LOWEST := build/lowest
+lowest: $(VENV)/dev
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct -C editable_mode=strict -e '.[unit]'
+	env -u PYTHONDONTWRITEBYTECODE $(LOWEST)/bin/python $(PYTEST) $(PYTEST_ARGS) $(broker)
 
 # The broker's stage, or a part of it, without Spark, Java, a browser and mosquitto.
 unit: $(VENV)/unit-$(LISTING)
