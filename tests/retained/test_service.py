@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 
 from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
+from tests.postgres import drop, fresh_database, synchronous, wait_for_end
 from tests.retained.store.delayed_store import DelayedStore
+from tests.storage.doubles import result_of
 
 
 def topics(broker: MemoryBroker) -> list[str]:
@@ -129,6 +133,97 @@ def test_messages_expire_by_default_or_by_their_own_interval() -> None:
         broker.advance(10)
     assert broker.retained.statistics().count == 1
     assert topics(broker) == ["long"]
+
+
+def test_a_sweep_goes_on_in_slices_until_nothing_is_left() -> None:
+    """A second after each slice of retainer.msg_clear_limit, not an interval later. Then the interval again."""
+    limits = RetainerLimits(msg_expiry_interval=30, msg_clear_interval=100, msg_clear_limit=10)
+    broker = MemoryBroker(retainer=limits)
+    client = broker.client("c", 5)
+    for number in range(35):
+        client.publish(f"t/{number}", b"x", 1, True)
+    broker.advance(99)
+    left = [broker.store.statistics().count]
+    for _ in range(6):
+        broker.advance(1)
+        left.append(broker.store.statistics().count)
+    assert left == [35, 25, 15, 5, 0, 0, 0]
+    client.publish("later", b"x", 1, True)
+    broker.advance(97)
+    assert broker.store.statistics().count == 1
+    broker.advance(2)
+    assert broker.store.statistics().count == 0
+
+
+def test_old_tombstones_are_purged_in_slices_too() -> None:
+    limits = RetainerLimits(msg_clear_interval=100, msg_clear_limit=10, tombstone_ttl=50)
+    broker = MemoryBroker(retainer=limits)
+    client = broker.client("c", 5)
+    for number in range(15):
+        client.publish(f"t/{number}", b"x", 1, True)
+        client.publish(f"t/{number}", b"", 1, True)
+    broker.advance(100)
+    assert len(broker.store._changes) == 5
+    broker.advance(1)
+    assert len(broker.store._changes) == 0
+
+
+def test_a_broker_that_stops_begins_no_further_slice() -> None:
+    limits = RetainerLimits(msg_expiry_interval=30, msg_clear_interval=100, msg_clear_limit=10)
+    broker = MemoryBroker(retainer=limits)
+    client = broker.client("c", 5)
+    for number in range(35):
+        client.publish(f"t/{number}", b"x", 1, True)
+    broker.advance(100)
+    broker.retained.stopService()
+    broker.advance(300)
+    assert broker.store.statistics().count == 25
+
+
+def test_of_several_nodes_one_sweeps_at_a_time() -> None:
+    """The one that leads goes on until nothing is left, then gives the sweep back."""
+    limits = RetainerLimits(msg_expiry_interval=30, msg_clear_interval=100, msg_clear_limit=10)
+    broker = MemoryBroker(retainer=limits)
+    taken: list[str] = []
+    mine = [False, True, True]
+    broker.store.take_sweep = lambda: succeed(mine.pop(0))
+
+    def give_back() -> Deferred[bool]:
+        taken.append("back")
+        return succeed(True)
+
+    broker.store.give_sweep_back = give_back
+    client = broker.client("c", 5)
+    for number in range(15):
+        client.publish(f"t/{number}", b"x", 1, True)
+    broker.advance(100)
+    assert (broker.store.statistics().count, taken) == (15, [])
+    broker.advance(100)
+    assert (broker.store.statistics().count, taken) == (5, [])
+    broker.advance(1)
+    assert (broker.store.statistics().count, taken) == (0, ["back"])
+
+
+def test_nodes_on_one_postgres_take_the_sweep_from_each_other_only_when_it_is_given_back() -> None:
+    """Or when the node that had it is gone."""
+    url = fresh_database()
+    try:
+        stores = []
+        for number in (1, 2):
+            durable = synchronous(url, number)[0]
+            stores.append((SQLRetainedStore(durable), durable))
+            durable.open()
+        (one, first), (two, second) = stores
+        take = [result_of(store.take_sweep()) for store in (one, one, two)]
+        assert take == [True, True, False]
+        result_of(one.give_sweep_back())
+        assert [result_of(store.take_sweep()) for store in (two, one)] == [True, False]
+        result_of(second.close())
+        wait_for_end(url, 2)
+        assert result_of(one.take_sweep())
+        result_of(first.close())
+    finally:
+        drop(url)
 
 
 def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:

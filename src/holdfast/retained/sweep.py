@@ -2,7 +2,15 @@
 
 With expiry notices, it also looks for expired messages every second, so that subscribers are told soon.
 
-Every statement is bounded to some rows, so the writer is never blocked for long.
+Every statement is bounded to some rows, so the writer is never blocked for long. A sweep works in *slices* of at most
+``msg_clear_limit`` messages and as many tombstones, with a pause after each, until nothing is left:
+
+    60 s   50,000 of 120,000 expired messages are removed, in steps of 1000
+    61 s   50,000
+    62 s   20,000; the next sweep begins an interval after this one
+
+Several nodes on one database would compete for the same rows, so one of them leads: it sweeps to the end, and the
+others leave out sweeps meanwhile. Notices of expiry are each node's own.
 """
 
 from __future__ import annotations
@@ -25,6 +33,8 @@ from holdfast.tickets import StorageFailure
 
 #: rows changed by one statement
 _ROWS = 1000
+#: seconds between two slices
+_PAUSE = 1.0
 #: seconds until preparations that failed at start are tried again
 _PREPARE_AGAIN = 60.0
 #: seconds between two looks for messages to give notice of
@@ -32,7 +42,7 @@ _NOTICE_AGAIN = 1.0
 
 
 class Sweep:
-    """Removes expired messages and old tombstones every ``msg_clear_interval``, at most ``msg_clear_limit`` of each.
+    """Removes expired messages and old tombstones every ``msg_clear_interval``, in slices.
 
     ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages, and
     ``counted`` when stored messages have been counted for new quotas. Set
@@ -164,9 +174,9 @@ class Sweep:
             yield self.notices.sent()
         return removed
 
-    def _expire_some(self) -> Deferred[None]:
+    def _expire_some(self) -> Deferred[bool]:
         if self._announces is None:  # a reload has ended the notices
-            return succeed(None)
+            return succeed(False)
         return self._in_steps(self._expire_and_tell)
 
     @inlineCallbacks
@@ -214,16 +224,24 @@ class Sweep:
 
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:
+        """Sweep one slice, if this node leads. The next one follows after a pause, or at the next interval."""
+        if not (yield self._store.take_sweep()):
+            return
         before = self._now() - round(self._limits.tombstone_ttl * 1000)
-        yield self._in_steps(self._expire_and_tell)
-        yield self._in_steps(partial(self._store.purge, before))
+        more = yield self._in_steps(self._expire_and_tell)
+        more = (yield self._in_steps(partial(self._store.purge, before))) or more
+        if not more:
+            yield self._store.give_sweep_back()
+        elif self._started:
+            self._sweeping.start(_PAUSE)
 
     @inlineCallbacks
-    def _in_steps(self, remove: Callable[[int], Deferred[int]]) -> Generator[Deferred[Any], Any, None]:
-        """Remove in steps, up to ``msg_clear_limit``."""
+    def _in_steps(self, remove: Callable[[int], Deferred[int]]) -> Generator[Deferred[Any], Any, bool]:
+        """Remove a slice in steps; return whether more may be left."""
         left = self._limits.msg_clear_limit
         while left > 0:
             limit = min(left, _ROWS)
             if (yield remove(limit)) < limit:
-                return
+                return False
             left -= limit
+        return True

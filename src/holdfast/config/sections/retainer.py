@@ -370,8 +370,9 @@ class RetainerConfig(RetainModes):
     msg_clear_limit: int = option(
         Integer(1, unit="deletions"),
         50000,
-        help="Most expired messages, and most tombstones, that one sweep deletes; the next one continues.",
-        effect="Higher: each sweep frees more space and takes longer.",
+        help="Most expired messages, and most tombstones, that a sweep deletes without a pause. After a pause of a"
+        " second it goes on, until nothing is left.",
+        effect="Higher: space becomes free sooner, and other work has fewer pauses.",
         example=10000,
     )
     max_payload_size: int = option(

@@ -148,6 +148,12 @@ class IRetainedStore(IReplaySource):
     def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn at most ``limit`` messages expired at ``now`` (milliseconds) into tombstones; return their topics."""
 
+    def take_sweep() -> Deferred[bool]:
+        """Tell whether this node may sweep now, until :meth:`give_sweep_back`: one node of a database at a time."""
+
+    def give_sweep_back() -> Deferred[bool]:
+        """Let other nodes sweep."""
+
     def purge(before: int, limit: int) -> Deferred[int]:
         """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return their number."""
 

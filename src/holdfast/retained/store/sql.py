@@ -395,6 +395,14 @@ class SQLRetainedStore:
 
         return self._parts.writer.run(work).addCallback(account)
 
+    def take_sweep(self) -> Deferred[bool]:
+        """Take the sweep, if no other node has it."""
+        return self.ask_writer(lambda cursor: self._statements.sweeps(cursor, True)) if self.shared else succeed(True)
+
+    def give_sweep_back(self) -> Deferred[bool]:
+        """Let other nodes sweep."""
+        return self.ask_writer(lambda cursor: self._statements.sweeps(cursor, False)) if self.shared else succeed(True)
+
     def purge(self, before: int, limit: int) -> Deferred[int]:
         """Delete old tombstones, in a transaction of its own, after all earlier changes."""
 

@@ -21,6 +21,7 @@ from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.storage import layouts
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.postgres.arrays import Integers, Texts, columns_of, parameter_of
+from holdfast.storage.postgres.locks import GIVE_SWEEP_BACK, TAKE_SWEEP
 from holdfast.storage.revisions import HIGHEST_NODE, after
 from holdfast.storage.writing.bulk import split
 
@@ -77,6 +78,12 @@ MOST_ROWS = 2000
 
 class PostgresStatements(Statements):
     """Executes statements in Postgres."""
+
+    def sweeps(self, cursor: Cursor, take: bool) -> bool:
+        """Take the sweep by a lock of the writer's connection, or give it back."""
+        cursor.execute(TAKE_SWEEP if take else GIVE_SWEEP_BACK)
+        ((done,),) = cursor.fetchall()
+        return bool(done)
 
     pattern_syntax = LIKE
     #: three to eight milliseconds of one of the readers

@@ -409,6 +409,10 @@ class Statements(ABC):
             {"now": now, "revision": revision, "topics": self.bound_list(topics)},
         )
 
+    def sweeps(self, _cursor: Cursor, _take: bool) -> bool:
+        """Take the sweep of this database, if no other node has it, or give it back. Return whether that succeeded."""
+        return True
+
     def purge(self, cursor: Cursor, before: int, limit: int) -> int:
         """Delete tombstones that are older than ``before``; return their number."""
         cursor.execute(
