@@ -106,6 +106,14 @@ def give_steady_clock(reactor: Any) -> BrokerClock:
     return clock
 
 
+def end_start_on_sigterm() -> None:
+    """End with status 0 on SIGTERM while the broker starts and perhaps waits for its database: nothing is accepted yet.
+
+    Once the reactor runs, :func:`end_on_signals` takes over.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+
+
 def end_on_signals(reactor: Any) -> None:
     """End with status 0 on SIGTERM and SIGINT. Call this while the reactor runs.
 

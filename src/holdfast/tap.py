@@ -120,6 +120,7 @@ def makeService(options: Options) -> IService:
     from holdfast.process import (
         announce,
         end_on_signals,
+        end_start_on_sigterm,
         explain_keys,
         give_steady_clock,
         go_on_after_hangup,
@@ -130,6 +131,7 @@ def makeService(options: Options) -> IService:
     from holdfast.scheduling.freed_memory import FreedMemory
     from holdfast.scheduling.patient_poller import be_patient
 
+    end_start_on_sigterm()
     tune_interpreter(reactor)
     go_on_after_hangup(reactor, lambda signal: broker.reload(signal).addErrback(_is_logged))
     clock = give_steady_clock(reactor)

@@ -119,6 +119,17 @@ def test_a_signal_ends_the_wait_with_status_0(
     assert not (broker.directory / "data" / "control.sock").exists()
 
 
+def test_a_signal_ends_the_first_try_with_status_0(broker_in: Brokers) -> None:
+    """A server that accepts connections and answers nothing: the broker is in the middle of its first try."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        broker = broker_in("--storage", f"postgresql+psycopg://a@127.0.0.1:{silent.getsockname()[1]}/x")
+        broker.launch()
+        connection, _ = silent.accept()
+        with connection:
+            assert broker.stop() == (0, "")
+
+
 def test_listeners_whose_address_is_there_open_at_once(broker_in: Brokers) -> None:
     both = ("--listen", "tcp:0:interface=127.0.0.1", "--listen", ELSEWHERE, "--allow-anonymous")
     broker = broker_in(*both, listen=False).start()
