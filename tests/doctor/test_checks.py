@@ -260,7 +260,7 @@ def test_a_file_that_root_can_read_but_the_broker_cannot(
     config = load(file)
     config.data_dir.mkdir()
     real = Path.stat
-    owners = {config.data_dir: (4711, 0o40700), users: (owner, 0o100000 | mode)}
+    owners = {config.data_dir: (4711, 0o40700), file: (0, 0o100644), users: (owner, 0o100000 | mode)}
 
     def stat(path: Path, **options: bool) -> os.stat_result:
         found = list(real(path, **options))

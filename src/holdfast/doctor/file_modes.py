@@ -62,7 +62,7 @@ def files_of_users(config: Config) -> Iterator[Finding]:
 
 
 def named_files(config: Config) -> Iterator[Finding]:
-    """Yield a finding for each file named in the configuration that the owner of the data directory cannot read.
+    """Yield a finding for the configuration and each file named in it that the data directory's owner cannot read.
 
     The owner is the broker's user. It matters for root, who can read all files.
     """
@@ -73,7 +73,7 @@ def named_files(config: Config) -> Iterator[Finding]:
     if os.geteuid() != 0 or user == 0:  # the checks of each kind of file find this for the present user
         return
     groups = {status.st_gid, *_groups(user)}
-    for path in file_states(config, os.environ):
+    for path in (*([] if config.file is None else [config.file]), *file_states(config, os.environ)):
         if path.is_file() and not _may_read(path.stat(), user, groups):
             yield problem(
                 path, f"user {user}, to whom the data directory belongs, cannot read it", f"chown {user} {path}"

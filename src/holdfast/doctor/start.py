@@ -49,7 +49,7 @@ def database(config: Config) -> Iterator[Finding]:
         if version == newest_version():
             found.check_readable()
     except StoreUnusable as error:
-        yield problem(shown(url), str(error).removeprefix(f"{shown(url)}: "), "see docs/operator/faults.md")
+        yield problem(shown(url), str(error).removeprefix(f"{found.location}: "), "see docs/operator/faults.md")
         return
     if version not in (None, newest_version()):
         yield problem(
