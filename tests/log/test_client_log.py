@@ -9,7 +9,15 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 from twisted.python.failure import Failure
 
-from holdfast.log.client_log import LONGEST, MOST_LINES, MOST_PAIRS, ClientLog, client_sentence, client_text
+from holdfast.log.client_log import (
+    LONGEST,
+    MOST_LINES,
+    MOST_NAMED,
+    MOST_PAIRS,
+    ClientLog,
+    client_sentence,
+    client_text,
+)
 from tests.logs import logged
 
 
@@ -53,6 +61,33 @@ def test_a_pair_has_one_line_a_second_and_a_count_of_the_rest(
     log.write("a fault", "192.0.2.1", lambda: "after a pause")
     assert texts(events) == ["after a pause"]
     assert clock.getDelayedCalls() == []
+
+
+def test_the_count_names_what_the_lines_would_have_quoted(clock: Clock, log: ClientLog, events: list[LogEvent]) -> None:
+    """Different topics of one client are no repetition. Some are named, cut and harmless, and each once."""
+
+    def deny(topic: str) -> None:
+        log.write("may not publish this", "192.0.2.1", lambda: f"may not publish this: {topic}", quoted=topic)
+
+    for topic in ("a", "b", "a", "c", "b"):
+        deny(topic)
+    assert texts(events) == ["may not publish this: a"]
+    clock.advance(1)
+    rest = "more lines like the last one were left out: may not publish this"
+    assert texts(events) == [f"192.0.2.1: 4 {rest}: 'b', 'c'"]
+    deny("a")
+    clock.advance(1)
+    assert texts(events) == [f"192.0.2.1: 1 {rest}"]
+    clock.advance(1)
+    for number in range(100):
+        deny(f"{number}\n")
+    deny("x" * 70_000)
+    texts(events)
+    (pair,) = log._pairs.values()
+    assert sum(map(len, pair.named)) <= MOST_NAMED * LONGEST
+    clock.advance(1)
+    named = ", ".join(f"'{number}\\n'" for number in range(1, 1 + MOST_NAMED))
+    assert texts(events) == [f"192.0.2.1: 100 {rest}: {named} and others"]
 
 
 def test_all_pairs_together_have_a_hundred_lines_a_second(clock: Clock, log: ClientLog, events: list[LogEvent]) -> None:

@@ -82,11 +82,12 @@ def test_colours_are_there_for_terminals_only() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["twisted.internet.base", "log_legacy"])
-def test_of_twisted_a_reader_gets_only_what_needs_attention(namespace: str) -> None:
-    """Programs get all of it."""
-    assert TextLines()(event("starting", namespace=namespace)) is None
-    assert TextLines()(event("it broke", LogLevel.error, namespace)) is not None
-    assert JSONLines()(event("starting", namespace=namespace)) is not None
+@pytest.mark.parametrize("lines", [TextLines, JSONLines])
+def test_of_twisted_the_log_has_only_what_needs_attention(namespace: str, lines: Any) -> None:
+    """It tells of each port and each pool of threads; ``log.level = "debug"`` shows that."""
+    assert lines()(event("starting", namespace=namespace)) is None
+    assert lines()(event("it broke", LogLevel.error, namespace)) is not None
+    assert lines("debug")(event("starting", namespace=namespace)) is not None
 
 
 @pytest.mark.parametrize("lines", [TextLines, JSONLines])

@@ -8,6 +8,11 @@ beyond that are counted. A second later the count of each pair is told in one li
                (40 more connections of 192.0.2.1 do the same)
     10:00:01   192.0.2.1: 40 more lines like the last one were left out: broke the protocol
 
+The line with the count names the first ``MOST_NAMED`` other texts, such as topics, that the lines would have quoted:
+
+    10:00:00   'a' from 192.0.2.1:5555: may not publish this: to 'x/1'
+    10:00:01   192.0.2.1: 2 more lines like the last one were left out: may not publish this: 'x/2', 'x/3'
+
 At most 1024 pairs are remembered; the one that was used longest ago is forgotten first.
 
 Lines about clients that come and go have an account of their own: 100 a second, and one line with the count of the
@@ -19,7 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
@@ -32,6 +37,8 @@ LONGEST = 256
 MOST_LINES = 100
 #: the most pairs of a cause and a group that are remembered
 MOST_PAIRS = 1024
+#: the most different texts of lines that were left out, of one pair, that are named
+MOST_NAMED = 5
 
 _INTERVAL = 1.0
 
@@ -56,6 +63,24 @@ def _ending(text: str) -> str:
 class _Pair:
     quiet_until: float
     left_out: int = 0
+    told: str = ""  #: what the last line has quoted, cut
+    named: list[str] = field(factory=list)  #: what lines that were left out have quoted, cut
+    has_others: bool = False  #: whether they have quoted more than that
+
+    def name(self, quoted: str) -> None:
+        """Note what a line that is left out quotes."""
+        if quoted == self.told or quoted in self.named:
+            return
+        if len(self.named) < MOST_NAMED:
+            self.named.append(quoted)
+        else:
+            self.has_others = True
+
+    def take_named(self) -> str:
+        """Return what was noted, for the log."""
+        named, others = ", ".join(map(client_text, self.named)), " and others" if self.has_others else ""
+        self.named, self.has_others = [], False
+        return f": {named}{others}" if named else ""
 
 
 class _Second:
@@ -90,9 +115,12 @@ class ClientLog:
         self._comings_left_out = 0
         self._timer: IDelayedCall | None = None
 
-    def write(self, cause: str, group: str, line: Callable[[], str], level: str = "info") -> None:
-        """Log a line, unless there are too many. ``line`` makes its text, with all clients' text made harmless."""
-        if self._may_write(cause, group):
+    def write(self, cause: str, group: str, line: Callable[[], str], level: str = "info", quoted: str = "") -> None:
+        """Log a line, unless there are too many. ``line`` makes its text, with all clients' text made harmless.
+
+        ``quoted`` is the client's text in it that is named if the line is left out.
+        """
+        if self._may_write(cause, group, quoted[:LONGEST]):
             self._log.emit(LogLevel.lookupByName(level), "{text}", text=line())
 
     def failure(self, cause: str, group: str, line: Callable[[], str], failure: Failure) -> None:
@@ -110,7 +138,7 @@ class ClientLog:
             self._comings_left_out += 1
             self._tell_later()
 
-    def _may_write(self, cause: str, group: str) -> bool:
+    def _may_write(self, cause: str, group: str, quoted: str = "") -> bool:
         now = self._clock.seconds()
         key = cause, group
         pair = self._pairs.get(key)
@@ -122,9 +150,11 @@ class ClientLog:
         else:
             self._pairs.move_to_end(key)
         if now >= pair.quiet_until and not pair.left_out and self._all.allows(now):
-            pair.quiet_until = now + _INTERVAL
+            pair.quiet_until, pair.told = now + _INTERVAL, quoted
             return True
         pair.left_out += 1
+        if quoted:
+            pair.name(quoted)
         self._tell_later()
         return False
 
@@ -145,10 +175,11 @@ class ClientLog:
                 waiting = True
                 continue
             self._log.info(
-                "{group}: {count} more lines like the last one were left out: {cause}",
+                "{group}: {count} more lines like the last one were left out: {cause}{named}",
                 group=group,
                 count=pair.left_out,
                 cause=cause,
+                named=pair.take_named(),
             )
             pair.left_out = 0
             pair.quiet_until = now + _INTERVAL

@@ -21,14 +21,22 @@ LEVELS = {"debug": LogLevel.debug, "info": LogLevel.info, "warning": LogLevel.wa
 
 _NAMES: dict[Any, str] = {level: name for name, level in LEVELS.items()} | {LogLevel.critical: "critical"}
 _ORDER = {level: number for number, level in enumerate(LogLevel.iterconstants())}
-#: Of these an operator at a terminal reads warnings and errors only.
+#: Of these an operator reads warnings and errors only: they tell of each port and each thread pool.
 _CHATTY = ("twisted.", "log_legacy")
 _COLOURS = {"warning": "33", "error": "31", "critical": "31;1"}
 _INDENT = "\n         "
 
 
+def _is_told(event: LogEvent, least: int) -> bool:
+    """Tell whether an event has a line, if the lines are those from the level ``least`` on."""
+    order = _ORDER.get(event.get("log_level", LogLevel.info), 0)
+    if order == _ORDER[LogLevel.info] and str(event.get("log_namespace", "")).startswith(_CHATTY):
+        order = _ORDER[LogLevel.debug]
+    return order >= least
+
+
 class JSONLines:
-    """Makes one JSON object of each event from a level on."""
+    """Makes one JSON object of each event from a level on; of Twisted's own events as :class:`TextLines`."""
 
     def __init__(self, level: str = "info") -> None:
         self._least = _ORDER[LEVELS[level]]
@@ -36,7 +44,7 @@ class JSONLines:
     def __call__(self, event: LogEvent) -> str | None:
         """Return the line of an event, None if it has none."""
         level = event.get("log_level", LogLevel.info)
-        if _ORDER.get(level, 0) < self._least:
+        if not _is_told(event, self._least):
             return None
         moment = datetime.fromtimestamp(event.get("log_time") or time.time(), UTC)
         line = {
@@ -51,7 +59,7 @@ class JSONLines:
 
 
 class TextLines:
-    """Makes lines for a reader of each event from a level on; of Twisted's own events only of warnings and errors."""
+    """Makes lines for a reader of each event from a level on. Twisted's own events of level info count as debug."""
 
     def __init__(self, level: str = "info", *, coloured: bool = False) -> None:
         self._least = _ORDER[LEVELS[level]]
@@ -60,10 +68,7 @@ class TextLines:
     def __call__(self, event: LogEvent) -> str | None:
         """Return the lines of an event, None if it has none."""
         level = event.get("log_level", LogLevel.info)
-        order = _ORDER.get(level, 0)
-        if order < self._least:
-            return None
-        if order == _ORDER[LogLevel.info] and str(event.get("log_namespace", "")).startswith(_CHATTY):
+        if not _is_told(event, self._least):
             return None
         text = formatEvent(event)
         if "log_failure" in event:

@@ -105,6 +105,18 @@ def test_many_refused_messages_of_one_client_are_two_lines(events: list[LogEvent
     assert lines(events) == ["192.0.2.1: 99 more lines like the last one were left out: may not publish this"]
 
 
+def test_three_denied_topics_are_all_named(events: list[LogEvent]) -> None:
+    """One line hid two of them."""
+    broker = MemoryBroker(authorizer=Forbidding())
+    client = broker.client("a", 5)
+    events.clear()
+    for topic in ("x", "y", "z"):
+        client.publish(topic)
+    assert lines(events) == ["'a' from 192.0.2.1:5555: may not publish this: to 'x'"]
+    broker.clock.advance(1)
+    assert lines(events) == ["192.0.2.1: 2 more lines like the last one were left out: may not publish this: 'y', 'z'"]
+
+
 def _refused_connect(broker: MemoryBroker) -> None:
     client_at(broker, "192.0.2.1").connect(FORGED * 1000)
 

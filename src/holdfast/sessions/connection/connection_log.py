@@ -77,7 +77,8 @@ class ConnectionLog:
         )  # fmt: skip
 
     def _write(self, level: str, cause: str, text: object, quoted: tuple[str, ...]) -> None:
-        self._log.write(cause, self._group, lambda: f"{self._who}: {cause}: {_sentence(text, quoted)}", level)
+        named = quoted[0] if quoted else ""
+        self._log.write(cause, self._group, lambda: f"{self._who}: {cause}: {_sentence(text, quoted)}", level, named)
 
 
 def _sentence(text: object, quoted: tuple[str, ...]) -> str:
