@@ -1,4 +1,4 @@
-"""The requests of a participant: what the User Properties of its SUBSCRIBE ask for, and which names it may use."""
+"""The requests of clients: what the User Properties of a SUBSCRIBE ask for, and who may use which names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.extensions.names import (
     IF_ABSENT,
     IF_PAYLOAD_SHA256,
     IF_REVISION,
+    PARTICIPATION,
     PREFIX,
     REPLAY_END,
     REPLAY_INFO,
@@ -19,6 +20,7 @@ from holdfast.extensions.names import (
     RETAIN_WHILE,
     TOLD_BY_BROKER,
 )
+from holdfast.extensions.participation import QUESTION
 from holdfast.extensions.replay_info import Facts, facts_in
 from holdfast.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.topics import InvalidTopicName, check_topic_name
@@ -47,7 +49,9 @@ class SubscribeRequests:
 
 
 _FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_SINCE, REPLAY_INFO, CONFLATE})
-_FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256, RETAIN_WHILE})
+#: without facts: a client sees from each message that it is told none
+NEEDING_PART_IN_SUBSCRIBE = _FOR_SUBSCRIBE - {REPLAY_INFO}
+FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256, RETAIN_WHILE})
 
 NO_REQUESTS = SubscribeRequests()
 
@@ -83,8 +87,18 @@ def check_publish_names(properties: UserProperties) -> None:
     Without this, a message whose condition has a misspelt name would be stored without any condition.
     """
     for name, _ in properties:
-        if name.startswith(PREFIX) and name not in _FOR_PUBLISH:
-            raise _not_offered(name, "PUBLISH", _FOR_PUBLISH)
+        if name.startswith(PREFIX) and name not in FOR_PUBLISH:
+            raise _not_offered(name, "PUBLISH", FOR_PUBLISH)
+
+
+def check_takes_part(properties: UserProperties, requests: frozenset[str]) -> None:
+    """Raise :class:`BadRequest` if one of the ``requests`` is among the properties of a client that does not take part.
+
+    Without this, the client would take the success of its packet for that of its request. All other names are ignored.
+    """
+    for name, _ in properties:
+        if name in requests:
+            raise BadRequest(f"User Property {name} needs User Property {PARTICIPATION} = {QUESTION} in CONNECT")
 
 
 def _not_offered(name: str, packet: str, offered: frozenset[str]) -> BadRequest:

@@ -110,15 +110,6 @@ def test_conditional_clear_is_routed() -> None:
     assert revision_of(broker) == 0
 
 
-def test_others_publish_plain_messages() -> None:
-    """For a client that does not take part, these names are User Properties like any other."""
-    broker = MemoryBroker()
-    client = broker.client("c", 5)
-    conditional(client, b"1", ABSENT)
-    conditional(client, b"2", ABSENT)
-    assert answers(client) == [(0x10, None), (0x10, None)]
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
 def test_without_answer_or_retained_message(qos: int, retain: bool) -> None:

@@ -82,15 +82,64 @@ def test_misspelt_condition_stores_nothing(name: str, qos: int) -> None:
     assert broker.counters.messages_rejected_properties == 1
 
 
-def test_other_clients_publish_any_property() -> None:
+@pytest.mark.parametrize("name", ["holdfast-revision", "holdfast-conflate", "holdfast-if-absentt", "holdfast"])
+def test_other_clients_publish_any_property_that_asks_for_nothing(name: str) -> None:
     """The messages of clients that do not take part are forwarded unaltered [MQTT-3.3.2-17]."""
     broker = MemoryBroker()
     other = broker.client("other", 5)
     other.subscribe("t")
-    told = Properties(user_properties=(("holdfast-revision", "7"),))
+    told = Properties(user_properties=((name, "7"), ("unit", "C")))
     broker.client("c", 5).publish("t", b"x", 1, False, told)
     (packet,) = other.got(p.Publish)
     assert packet.properties.user_properties == told.user_properties
+
+
+@pytest.mark.parametrize(
+    "name", ["holdfast-if-absent", "holdfast-if-revision", "holdfast-if-payload-sha256", "holdfast-retain-while"]
+)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_client_that_does_not_take_part_is_not_told_that_its_request_was_heard(name: str, qos: int) -> None:
+    """It would take the success of the PUBLISH for that of its condition. Refused with 0x83, QoS 0 dropped; counted."""
+    broker = MemoryBroker()
+    other = broker.client("other", 5)
+    other.subscribe("t")
+    client = broker.client("c", 5)
+    client.publish("t", b"x", qos, True, Properties(user_properties=(("unit", "C"), (name, ""))))
+    answers = client.packets()
+    assert [(packet.reason_code, packet.properties.reason_string) for packet in answers] == (  # type: ignore[union-attr]
+        [(0x83, f"User Property {name} needs User Property holdfast = ? in CONNECT")] if qos else []
+    )
+    assert other.packets() == []
+    assert broker.client("late", 5).subscribe("t")[1:] == []
+    assert broker.counters.messages_rejected_properties == 1
+    client.publish("t", b"y", qos)  # nothing else is lost
+    assert [payload for _, payload, _, _ in other.messages()] == [b"y"]
+
+
+@pytest.mark.parametrize("name", ["holdfast-replay-end", "holdfast-replay-since", "holdfast-conflate"])
+def test_a_subscribe_with_a_request_needs_to_take_part(name: str) -> None:
+    """SUBACK refuses each Topic Filter with 0x83. A name that asks for nothing is ignored."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    for asked, codes, reason in (
+        (name, (0x83, 0x83), f"User Property {name} needs User Property holdfast = ? in CONNECT"),
+        ("holdfast-other", (0, 0), None),
+    ):
+        filters = (p.SubscriptionRequest("a", 0), p.SubscriptionRequest("b", 0))
+        client.send(p.Subscribe(1, filters, Properties(user_properties=((asked, "1"),))))
+        (suback,) = client.got(p.Suback)
+        assert (suback.reason_codes, suback.properties.reason_string) == (codes, reason)
+        assert len(broker.registry._sessions["c"].subscriptions) == codes.count(0)
+
+
+@pytest.mark.parametrize("name", ["holdfast-if-absent", "holdfast-retain-while"])
+@pytest.mark.parametrize("asked", [QUESTION, ("unit", "C")])
+def test_a_will_has_no_request_whoever_sends_it(name: str, asked: tuple[str, str]) -> None:
+    client = Client(MemoryBroker(), 5)
+    will = p.Will("t", b"gone", properties=Properties(user_properties=((name, ""),)))
+    connack = client.connect("c", will=will, properties=Properties(user_properties=(asked,)))
+    assert connack is not None
+    assert connack.reason_code == ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
 
 def test_will_of_a_participant_cannot_tell_what_the_broker_tells() -> None:

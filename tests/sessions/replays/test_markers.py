@@ -130,14 +130,6 @@ def test_no_marker_without_a_matching_subscription() -> None:
     assert len(came) == 3
 
 
-def test_only_participants_are_heard() -> None:
-    """The request of a client that does not take part is a User Property like any other."""
-    broker = MemoryBroker()
-    retaining(broker)
-    client = broker.client("c", 5)
-    assert len(publishes(subscribe(client, "t/#", "my/end", properties=asking()))) == 3
-
-
 @pytest.mark.parametrize(
     "properties",
     [

@@ -205,15 +205,6 @@ def test_a_will_has_no_lease() -> None:
     assert connack.reason_code == 0x83
 
 
-def test_others_publish_plain_messages() -> None:
-    """For a client that does not take part, the name is a User Property like any other."""
-    broker = MemoryBroker()
-    client = broker.client("c", 5)
-    lend(client, SESSION)
-    client.send(p.Disconnect())
-    assert retained(broker) == [("t", b"on")]
-
-
 def test_many_leases_end_in_portions() -> None:
     """A client with many leases costs no turn of the reactor more than a portion."""
     broker = MemoryBroker()

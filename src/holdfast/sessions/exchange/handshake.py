@@ -14,7 +14,7 @@ from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import has_condition
 from holdfast.extensions.names import RETAIN_WHILE
 from holdfast.extensions.participation import ANSWER, takes_part
-from holdfast.extensions.requests import broker_property, check_publish_names
+from holdfast.extensions.requests import UserProperties, broker_property, check_publish_names
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
@@ -73,24 +73,8 @@ class Handshake:
             except BadRequest as refused:
                 raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(refused)) from None
         will = packet.will
-        if self.participates and will is not None:
-            name = broker_property(will.properties.user_properties)
-            if name is not None:
-                raise ConnectRefused(
-                    ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} of the Will is told by the broker only"
-                )
-            if has_condition(will.properties.user_properties):
-                raise ConnectRefused(
-                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no conditions: nobody is told its outcome"
-                )
-            try:
-                check_publish_names(will.properties.user_properties)
-            except BadRequest as refused:
-                raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"the Will: {refused}") from None
-            if any(name == RETAIN_WHILE for name, _ in will.properties.user_properties):
-                raise ConnectRefused(
-                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no lease: its client is gone already"
-                )
+        if will is not None and will.properties.user_properties:
+            self._check_requests(will.properties.user_properties)
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
         if self.drops_bridge_state:
@@ -116,6 +100,28 @@ class Handshake:
             raise ConnectRefused(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {maximum} bytes"
             )
+
+    def _check_requests(self, properties: UserProperties) -> None:
+        """Refuse a Will with a request. Other names are forwarded unaltered if its Client does not take part."""
+        if self.participates:
+            name = broker_property(properties)
+            if name is not None:
+                raise ConnectRefused(
+                    ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} of the Will is told by the broker only"
+                )
+        if has_condition(properties):
+            raise ConnectRefused(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no conditions: nobody is told its outcome"
+            )
+        if any(name == RETAIN_WHILE for name, _ in properties):
+            raise ConnectRefused(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no lease: its client is gone already"
+            )
+        if self.participates:
+            try:
+                check_publish_names(properties)
+            except BadRequest as refused:
+                raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"the Will: {refused}") from None
 
     @property
     def untold(self) -> bool:

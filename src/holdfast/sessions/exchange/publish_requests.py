@@ -1,4 +1,4 @@
-"""The requests of a participant in the User Properties of its PUBLISH: bad ones are refused."""
+"""The requests of a Client in the User Properties of its PUBLISH: bad ones are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.extensions.bad_request import BadRequest
 from holdfast.extensions.conditions import conditions_of
 from holdfast.extensions.leases import lease_of
 from holdfast.extensions.names import RETAIN_WHILE
-from holdfast.extensions.requests import broker_property, check_publish_names
+from holdfast.extensions.requests import FOR_PUBLISH, broker_property, check_publish_names, check_takes_part
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.conditional_publish import why_not_conditional
@@ -21,8 +21,18 @@ Answer = Callable[[int, int, ReasonCode, str], None]
 
 
 def is_refused(packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer) -> bool:
-    """Refuse a message with a User Property that it cannot have, or that is not understood. False: it has none."""
+    """Refuse a message with a User Property that it cannot have, or that is not understood. False: it has none.
+
+    The messages of a Client that does not take part have any others, and are forwarded unaltered [MQTT-3.3.2-17].
+    """
     properties = packet.properties.user_properties
+    if not link.participant:
+        try:
+            check_takes_part(properties, FOR_PUBLISH)
+        except BadRequest as bad:
+            _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
+            return True
+        return False
     name = broker_property(properties)
     if name is not None:
         why = f"User Property {name} is told by the broker only"

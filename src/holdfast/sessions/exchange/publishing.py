@@ -96,8 +96,7 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier, packet, topic):
             return
-        asks = properties is not NO_PROPERTIES and self._link.participant
-        if asks and is_refused(packet, self._link, parts, self._answer):
+        if properties.user_properties and is_refused(packet, self._link, parts, self._answer):
             return
         principal = self._session.principal
         message = ApplicationMessage(

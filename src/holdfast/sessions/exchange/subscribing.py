@@ -24,7 +24,7 @@ from holdfast.extensions.names import CONFLATE, REPLAY_SINCE
 from holdfast.extensions.past import MOST_IN_SUBSCRIBE, PastFilter, past_filter
 from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
 from holdfast.extensions.replay_since import DELTA, FULL
-from holdfast.extensions.requests import subscribe_requests
+from holdfast.extensions.requests import NEEDING_PART_IN_SUBSCRIBE, UserProperties, check_takes_part, subscribe_requests
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.since.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
 from holdfast.scheduling.long_work import Meter
@@ -168,15 +168,9 @@ class Subscribing:
             next(iter(packet.properties.subscription_identifiers), None),
             self._parts.authorizer.epoch,
         )
-        if self._link.participant and packet.properties.user_properties:
+        if packet.properties.user_properties:
             try:
-                requests = subscribe_requests(packet.properties.user_properties, self._limits.max_topic_levels)
-                asked.conflate = requests.conflate
-                asked.facts = requests.replay_info
-                if requests.replay_end is not None:
-                    asked.ends = ReplayEnds(requests.replay_end, self._session)
-                if requests.replay_since is not None:
-                    asked.known = self._known(requests.replay_since)
+                self._take_requests(asked, packet.properties.user_properties)
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
@@ -186,6 +180,19 @@ class Subscribing:
         ):
             asked.waiting.append(self._look_up_changes(asked))
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
+
+    def _take_requests(self, asked: _Asked, properties: UserProperties) -> None:
+        """Note what User Properties ask for. Raises :class:`BadRequest`."""
+        if not self._link.participant:
+            check_takes_part(properties, NEEDING_PART_IN_SUBSCRIBE)
+            return
+        requests = subscribe_requests(properties, self._limits.max_topic_levels)
+        asked.conflate = requests.conflate
+        asked.facts = requests.replay_info
+        if requests.replay_end is not None:
+            asked.ends = ReplayEnds(requests.replay_end, self._session)
+        if requests.replay_since is not None:
+            asked.known = self._known(requests.replay_since)
 
     def _known(self, text: str) -> Known:
         """Return the token or the time of a request. Raises :class:`BadRequest`."""
