@@ -73,7 +73,7 @@ def codes(client: Client, *requests: p.SubscriptionRequest) -> tuple[int, ...]:
     client.send(p.Subscribe(77, requests))
     (suback,) = client.got(p.Suback)
     assert suback.packet_identifier == 77
-    return suback.reason_codes
+    return tuple(suback.reason_codes)
 
 
 @implementer(IAuthenticator)

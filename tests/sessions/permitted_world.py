@@ -377,7 +377,7 @@ class World:
         )
         came = self.drain(member, taken=False)
         suback = next(packet for packet in came if isinstance(packet, p.Suback))
-        self.log.append(f"{member.client_id} subscribes to {wanted} with {qos}: {suback.reason_codes}")
+        self.log.append(f"{member.client_id} subscribes to {wanted} with {qos}: {tuple(suback.reason_codes)}")
         for each, code in zip(wanted, suback.reason_codes, strict=True):
             share, inner = split_shared(each)
             may = self.model.grants(member.identity, inner)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 
 from holdfast import topics
 from holdfast.authorization.authorizer import Authorizer
@@ -12,13 +14,16 @@ from holdfast.authorization.rule import EVERY_ACTION, Rule
 from holdfast.authorization.ruleset import RuleList, Ruleset
 from holdfast.authorization.trie import MOST_VISITED
 from holdfast.client_views import Found, SubscriptionSearch, SubscriptionView
+from holdfast.retained.since.since import ChangesSince
 from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.connection.packet_order import PORTION
 from holdfast.sessions.directory import directory
 from holdfast.sessions.exchange import asking, filter_checks, replay_ends
 from holdfast.sessions.limits import Limits
-from holdfast.wire import Properties, ReasonCode, encode
+from holdfast.sessions.monitoring import sys_topics
+from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
+from holdfast.wire.entries import LongEntries
 from tests.doubles import Client, MemoryBroker, TurnClock
 
 #: characters of Topic Filters that one turn may compare: in each step 50 comparisons of up to 64 characters
@@ -199,3 +204,98 @@ def test_the_search_for_a_topic_is_bounded() -> None:
     everything = Ruleset(RuleList((Rule(True, EVERY_ACTION, ("#",), "here"), *rules.rules)))
     first = Authorizer(everything).permissions_of(principal.principal)
     assert first.search(action, ("c/" * 64 + "x0").split("/")) == (True, 1)
+
+
+class Tokens:
+    """Grants the same token to all, as a broker does that keeps changes."""
+
+    def token(self) -> Deferred[str]:
+        return succeed("token")
+
+
+FILTERS = tuple(f"f/{number}" for number in range(1500))
+
+
+def subscribe(*user_properties: tuple[str, str], first: str = "f", last: str = "f") -> p.Subscribe:
+    filters = (first, *FILTERS, last)
+    return p.Subscribe(9, tuple(map(p.SubscriptionRequest, filters)), Properties(user_properties=user_properties))
+
+
+@pytest.mark.parametrize(
+    ("version", "packet"),
+    [
+        (5, subscribe()),
+        (4, subscribe()),
+        (5, subscribe(first="$replay/end")),
+        (5, subscribe(last="$replay/end")),
+        (5, subscribe(("holdfast-replay-end", "f/end"))),
+        (5, subscribe(("holdfast-replay-info", "publisher"))),
+        (5, subscribe(("holdfast-conflate", "1000"), last="$share/g/f")),
+        (5, subscribe(("holdfast-unknown", "1"))),  # refused
+        (5, subscribe(*[("name", "value")] * 100)),  # refused
+        (5, subscribe(last="a/#/b")),  # malformed
+        (5, subscribe(first="$history/at/x/f")),  # refused with a note
+        (5, p.Unsubscribe(9, FILTERS)),
+        (4, p.Unsubscribe(9, FILTERS)),
+    ],
+)
+def test_few_topic_filters_are_decoded_in_each_turn(
+    turns: list[int], monkeypatch: pytest.MonkeyPatch, version: int, packet: p.Subscribe | p.Unsubscribe
+) -> None:
+    """Whatever a packet asks for: nothing goes through all its Topic Filters before the first pause, or after it."""
+    decoded = LongEntries.__iter__
+
+    def counted(self: LongEntries[object]) -> Iterator[object]:
+        for each in decoded(self):
+            turns[-1] += 1
+            yield each
+
+    monkeypatch.setattr(LongEntries, "__iter__", counted)
+    broker = MemoryBroker()
+    broker.retained.since = cast(ChangesSince, Tokens())
+    client = broker.client("c", version, properties=TAKES_PART if version == 5 else NO_PROPERTIES)
+    client.send(packet)
+    answers = [each for each in client.packets() if isinstance(each, p.Suback | p.Unsuback | p.Disconnect)]
+    assert len(answers) == 1
+    assert sum(turns) >= len(FILTERS)
+    # One is decoded to know its length. The changes begin in the turn in which the checks end.
+    assert max(turns) <= STEPS * filter_checks.CHECKS_PER_STEP + 1 + STEPS
+
+
+@pytest.mark.parametrize("wildcards", [True, False])
+def test_few_values_of_the_broker_s_own_topics_are_compared_and_sent_in_each_turn(
+    turns: list[int], monkeypatch: pytest.MonkeyPatch, wildcards: bool
+) -> None:
+    compare = topics.matches
+
+    def counted(topic_filter: str, topic: str) -> bool:
+        turns[-1] += 1
+        return compare(topic_filter, topic)
+
+    monkeypatch.setattr(sys_topics, "matches", counted)
+    broker = MemoryBroker(sys_msg_interval=10, limits=Limits(max_packet_size=1 << 24))
+    broker.settle()
+    client = broker.client("c", 5)
+    known = len(client.subscribe("$SYS/#")) - 1
+    assert known > 10
+    turns[:] = [0]
+    filters = [f"$SYS/broker/{number}/{'#' if wildcards else 'x'}" for number in range(600)]
+    client.subscribe(*filters)
+    assert sum(turns) == (600 * known if wildcards else 0)
+    assert max(turns) <= STEPS * 20 * 10
+    turns[:] = [0]
+    told = client.subscribe(*(f"$SYS/{'#' if number % 2 else 'broker/version'}" for number in range(201)))
+    assert len(told) == 1 + known + 1  # SUBACK, and each Subscription once
+
+
+def test_the_codes_of_all_refusals_are_explained_once() -> None:
+    """The notes that Topic Filters of the past cause are as few as their Reason String can tell."""
+    client = MemoryBroker(limits=Limits(max_subscriptions=1, max_topic_levels=8)).client("c", 5)
+    past = [f"$history/at/{number}x/a" for number in range(100)]
+    (suback, *_) = client.subscribe("a", "b", "a/b/c/d/e/f/g/h/i", *past)
+    assert isinstance(suback, p.Suback)
+    assert set(suback.reason_codes) == {0, ReasonCode.QUOTA_EXCEEDED, ReasonCode.TOPIC_FILTER_INVALID}
+    reason = suback.properties.reason_string
+    assert reason is not None
+    assert reason.startswith("a Topic Filter has at most 8 levels here; a Session has at most 1 Subscriptions")
+    assert reason.count("; ") <= 12

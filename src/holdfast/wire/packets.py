@@ -165,7 +165,7 @@ class Suback:
     """The answer to SUBSCRIBE, one Reason Code per Topic Filter."""
 
     packet_identifier: int
-    reason_codes: tuple[int, ...]
+    reason_codes: tuple[int, ...] | bytes
     properties: Properties = NO_PROPERTIES
 
 
@@ -183,7 +183,7 @@ class Unsuback:
     """The answer to UNSUBSCRIBE; ``reason_codes`` is empty in MQTT 3."""
 
     packet_identifier: int
-    reason_codes: tuple[int, ...] = ()
+    reason_codes: tuple[int, ...] | bytes = ()
     properties: Properties = NO_PROPERTIES
 
 

@@ -11,7 +11,7 @@ has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from attrs import define, field, frozen
@@ -55,8 +55,12 @@ from holdfast.topics import (
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
-#: a note for the Reason String
+#: notes for the Reason String, and the most of them
 _NOT_TOLD = "publishers are not told: not permitted"
+_NOT_CONFLATED = f"{CONFLATE} does not hold for shared subscriptions"
+_MOST_NOTES = 10
+#: MQTT 3 has one code for all failures.
+_CODES_OF_MQTT_3 = bytes(code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in range(256))
 
 
 @frozen
@@ -79,15 +83,15 @@ class _Asked:
     subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question. ``ends`` says
     which markers are due, None for none. ``conflate`` is the interval of conflation in milliseconds, 0 for none.
     ``facts`` are to be told of each replayed message. ``notes`` are for the Reason String.
-    ``pasts`` are the Topic Filters of the past, by the number of their request. ``explained`` are the requests
-    whose refusal has a note. ``known`` is what the Client knows,
+    ``pasts`` are the Topic Filters of the past, by the number of their request. ``unexplained`` are the Reason Codes of
+    refusals without a note. ``known`` is what the Client knows,
     None if it did not say, and ``since`` the answer.
     """
 
     packet_identifier: int
     identifier: int | None
     epoch: object
-    codes: list[int] = field(factory=list)
+    codes: bytearray = field(factory=bytearray)
     wanted: dict[str, _Wanted | None] = field(factory=dict)
     waiting: list[Deferred[None]] = field(factory=list)
     tickets: TicketsTogether = field(factory=TicketsTogether)
@@ -97,9 +101,10 @@ class _Asked:
     facts: Facts = ()
     notes: list[str] = field(factory=list)
     pasts: dict[int, PastFilter] = field(factory=dict)
-    explained: set[int] = field(factory=set)
+    unexplained: set[int] = field(factory=set)
     known: Known | None = None
     since: Since = NOTHING_KNOWN
+    looked_up: bool = False
 
     @property
     def answer(self) -> str:
@@ -113,14 +118,9 @@ class _Asked:
         """Whether publishers are to be told, and no Topic Filter so far forbids it."""
         return PUBLISHER_FACT in self.facts and _NOT_TOLD not in self.notes
 
-    def explain(self, number: int, why: str) -> None:
-        """Say in the Reason String why the request with this number is refused."""
-        self.explained.add(number)
-        self.note(why)
-
     def note(self, text: str) -> None:
-        """Add a text to the Reason String, once."""
-        if text not in self.notes:
+        """Add a text to the Reason String, once. Of many different texts, the first ones are enough."""
+        if len(self.notes) < _MOST_NOTES and text not in self.notes:
             self.notes.append(text)
 
 
@@ -174,11 +174,8 @@ class Subscribing:
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
-        marks = asked.ends is not None or REPLAY_END in self._session.subscriptions
-        if self._parts.retained.since is not None and (
-            marks or asked.known is not None or any(each.topic_filter == REPLAY_END for each in packet.subscriptions)
-        ):
-            asked.waiting.append(self._look_up_changes(asked))
+        if asked.ends is not None or asked.known is not None or REPLAY_END in self._session.subscriptions:
+            self._look_up_changes(asked)
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
     def _take_requests(self, asked: _Asked, properties: UserProperties) -> None:
@@ -203,9 +200,12 @@ class Subscribing:
         except BadRequest as bad:
             raise BadRequest(f"User Property {REPLAY_SINCE}: {bad}") from None
 
-    def _look_up_changes(self, asked: _Asked) -> Deferred[None]:
-        """Get a token for the markers, and find what has changed since the one that the Client has."""
-        since: ChangesSince = self._parts.retained.since
+    def _look_up_changes(self, asked: _Asked) -> None:
+        """Get a token for the markers, and find what has changed since the one that the Client has. Once is enough."""
+        since: ChangesSince | None = self._parts.retained.since
+        if since is None or asked.looked_up:
+            return
+        asked.looked_up = True
 
         def found(result: Since) -> None:
             asked.since = result
@@ -214,7 +214,7 @@ class Subscribing:
             looked: Deferred[Since] = since.since(asked.known)
         else:
             looked = since.token().addCallback(Since)
-        return looked.addCallback(found)
+        asked.waiting.append(looked.addCallback(found))
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
         """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
@@ -234,7 +234,7 @@ class Subscribing:
             asked.codes.append(reason)
 
     def _refused(self, asked: _Asked, why: str) -> None:
-        answer = Suback(asked.packet_identifier, tuple(asked.codes))
+        answer = Suback(asked.packet_identifier, bytes(asked.codes))
         if not self._long.can_answer(answer):
             return
         link = self._link
@@ -262,9 +262,13 @@ class Subscribing:
                 if link.is_closed:
                     return
             key = request.topic_filter
+            if key == REPLAY_END:
+                self._look_up_changes(asked)
             refused = self._checks.refusal(request)
+            is_explained = False
             if refused is None and key[0] == "$" and is_of_past(split_shared(key)[1]):
                 refused = self._refusal_of_past(asked, number, key)
+                is_explained = refused is not None
             is_new = refused is None and key not in known and key not in wanted
             if is_new and ((most is not None and len(known) + new >= most) or not patterns.take(key)):
                 if link.protocol_version == 3:  # it has no code for a failure
@@ -273,6 +277,8 @@ class Subscribing:
                 refused = ReasonCode.QUOTA_EXCEEDED
             if refused is not None:
                 asked.codes.append(refused)
+                if not is_explained:
+                    asked.unexplained.add(refused)
                 continue
             topic_filter = split_shared(key)[1]
             answer: Grant | Deferred[Grant] = Grant.GRANTED
@@ -303,6 +309,7 @@ class Subscribing:
         replayed = self._wants_replay(request) and not self._is_denied(key)
         if replayed and self._parts.retained.refuses_replays:
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+            asked.unexplained.add(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
             return None
         asked.wanted[key] = _Wanted(
             request, replayed or (before is not None and before.replayed), grant is Grant.FILTERED
@@ -318,13 +325,13 @@ class Subscribing:
             wanted = past_filter(key, self._parts.now())
             wanted.check_order()
         except BadRequest as bad:
-            asked.explain(number, str(bad))
+            asked.note(str(bad))
             return ReasonCode.TOPIC_FILTER_INVALID
         if past is None:
-            asked.explain(number, "no history is kept")
+            asked.note("no history is kept")
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
         if len(asked.pasts) == MOST_IN_SUBSCRIBE:
-            asked.explain(number, f"a SUBSCRIBE has at most {MOST_IN_SUBSCRIBE} Topic Filters below $history")
+            asked.note(f"a SUBSCRIBE has at most {MOST_IN_SUBSCRIBE} Topic Filters below $history")
             return ReasonCode.QUOTA_EXCEEDED
         asked.pasts[number] = wanted
         return None
@@ -336,7 +343,7 @@ class Subscribing:
             failure.trap(HistoryUnavailable, StorageFailure)
             asked.wanted.pop(key, None)
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-            asked.explain(number, failure.getErrorMessage())
+            asked.note(failure.getErrorMessage())
 
         found: Deferred[None] = self._parts.retained.past.check(self._session.client_id, wanted)
         return found.addErrback(failed)
@@ -349,7 +356,7 @@ class Subscribing:
 
     def _checked(self, asked: _Asked) -> None:
         """Grant the allowed subscriptions once the authorizer has answered."""
-        if not self._long.can_answer(Suback(asked.packet_identifier, (0,) * len(asked.codes))):
+        if not self._long.can_answer(Suback(asked.packet_identifier, bytes(len(asked.codes)))):
             return
         if asked.waiting:
             together: Deferred[list[None]] = gatherResults(asked.waiting)
@@ -442,17 +449,13 @@ class Subscribing:
             if self._link.is_closed:
                 return
         self._replays.share_window()
-        codes = asked.codes
+        codes = bytes(asked.codes)
         ticket = asked.tickets.ticket()
-        if not self._v5:  # MQTT 3 has one code for all failures
-            codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        notes = ["" if asked.ends is None else asked.ends.note, *asked.notes]
-        if asked.conflate and any(key.startswith(SHARED_PREFIX) for key in asked.wanted):
-            notes.append(f"{CONFLATE} does not hold for shared subscriptions")
-        note = "; ".join(filter(None, notes))
+        if not self._v5:
+            codes = codes.translate(_CODES_OF_MQTT_3)
+        note = "; ".join(filter(None, ["" if asked.ends is None else asked.ends.note, *asked.notes]))
         properties = Properties(user_properties=((REPLAY_SINCE, asked.answer),)) if asked.answer else NO_PROPERTIES
-        unexplained = [code for number, code in enumerate(codes) if number not in asked.explained]
-        self._answer(Suback(asked.packet_identifier, tuple(codes), properties), ticket, note, unexplained)
+        self._answer(asked, codes, properties, ticket, note)
         # The broker's own topics are not in the retained store, so no replay brings their values.
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
@@ -468,6 +471,8 @@ class Subscribing:
     def _subscription(self, wanted: _Wanted, asked: _Asked) -> Subscription:
         request = wanted.request
         group, topic_filter = split_shared(request.topic_filter)
+        if asked.conflate and group is not None:
+            asked.note(_NOT_CONFLATED)
         return Subscription(
             topic_filter,
             min(request.qos, self._limits.max_qos_allowed),
@@ -510,11 +515,17 @@ class Subscribing:
         )
         return True
 
-    def _answer(self, suback: Suback, ticket: CommitTicket, note: str, unexplained: Sequence[int]) -> None:
-        """Send SUBACK once the subscriptions are durable. The note explains all codes but the ``unexplained`` ones."""
-        link, codes = self._link, suback.reason_codes
-        if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
-            told = explain_refusals(unexplained, self._limits)
+    def _answer(self, asked: _Asked, codes: bytes, properties: Properties, ticket: CommitTicket, note: str) -> None:
+        """Send SUBACK once the subscriptions are durable. The note explains all codes but the unexplained ones.
+
+        There may be 250,000 codes, so no loop looks at them one by one.
+        """
+        link = self._link
+        suback = Suback(asked.packet_identifier, codes, properties)
+        if self._v5 and not codes.isascii():  # some are failures: 0x80 or more
+            if ReasonCode.NOT_AUTHORIZED in codes:
+                asked.unexplained.add(ReasonCode.NOT_AUTHORIZED)
+            told = explain_refusals(asked.unexplained, self._limits)
             answer = link.explanations.encode_within(suback, "; ".join(filter(None, (told, note))))
         elif note or suback.properties is not NO_PROPERTIES:
             answer = link.explanations.encode_within(suback, note)
@@ -525,7 +536,8 @@ class Subscribing:
             if not self._v5:
                 link.close_after_failure(failure)
                 return None
-            refused = tuple(max(code, failure_reason(failure)) for code in codes)
+            least = failure_reason(failure)
+            refused = codes.translate(bytes(max(code, least) for code in range(256)))
             return link.explanations.encode(
                 Suback(suback.packet_identifier, refused), "the broker cannot store this now"
             )
@@ -534,7 +546,8 @@ class Subscribing:
 
     def _send_own_topics(self, ticket: CommitTicket, own: list[str]) -> None:
         """Send the present values of the broker's own topics, after the SUBACK that grants these subscriptions."""
-        for key in own:
-            subscription = self._session.subscriptions.get(key)
-            if subscription is not None and ticket.failure is None:
-                self._parts.sys_topics.tell(self._session, subscription)
+        if ticket.failure is None:
+            told = self._parts.sys_topics.tell(self._session, self._link, own)
+            done = self._parts.long_work.do(self._session.client_id, told)
+            if done is not None:
+                done.addErrback(self._link.close_after_error)

@@ -25,7 +25,7 @@ class _Removed:
 
     packet_identifier: int
     count: int = 0
-    codes: list[int] = field(factory=list)
+    codes: bytearray = field(factory=bytearray)
     tickets: TicketsTogether = field(factory=TicketsTogether)
 
 
@@ -60,7 +60,7 @@ class Unsubscribing:
             removed.count += 1
 
     def _unsubscribe(self, packet: Unsubscribe, removed: _Removed) -> None:
-        if self._long.can_answer(Unsuback(packet.packet_identifier, (0,) * removed.count)):
+        if self._long.can_answer(Unsuback(packet.packet_identifier, bytes(removed.count))):
             self._long.in_portions(self._remove_all(packet, removed), lambda: self._unsubscribed(removed))
 
     def _remove_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
@@ -77,7 +77,7 @@ class Unsubscribing:
     def _unsubscribed(self, removed: _Removed) -> None:
         """Answer with UNSUBACK."""
         self._replays.share_window()
-        answer = Unsuback(removed.packet_identifier, tuple(removed.codes) if self._v5 else ())
+        answer = Unsuback(removed.packet_identifier, bytes(removed.codes) if self._v5 else ())
         self._link.acknowledgements.send_when_committed(
             removed.tickets.ticket(), encode(answer, self._link.protocol_version), self._link.close_after_failure
         )

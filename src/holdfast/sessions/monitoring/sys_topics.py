@@ -6,7 +6,7 @@ that watching the broker changes neither its state nor its counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 
 from twisted.application.service import Service
@@ -14,17 +14,19 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.messages import ApplicationMessage
-from holdfast.scheduling.long_work import LongWork
+from holdfast.scheduling.long_work import LongWork, Meter
 from holdfast.scheduling.periodic import PeriodicJob
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.subscription import Subscription
-from holdfast.topics import SYS_PREFIX, matches
+from holdfast.topics import SYS_PREFIX, has_wildcard, matches
 
 _ROOT = f"{SYS_PREFIX}broker/"
 #: values that are sent in one step of long work: each takes some microseconds
 _DELIVERIES_PER_STEP = 20
+#: comparisons with a Topic Filter that take as long as a delivery
+_COMPARED_FOR_A_DELIVERY = 10
 
 
 class SysTopics(Service):
@@ -77,14 +79,29 @@ class SysTopics(Service):
         if interval and self.running:
             self._publishing.start(interval)
 
-    def tell(self, session: Session, subscription: Subscription) -> None:
-        """Send a new subscription the present values that it matches, with RETAIN 1 as retained messages have."""
-        identifiers = () if subscription.identifier is None else (subscription.identifier,)
-        options = DeliveryOptions(0, True, identifiers)
-        checked = self._router.table.is_checked(session, subscription)
-        for topic, value in self._values.items():
-            if matches(subscription.topic_filter, topic):
-                self._deliver(session, value, options, checked)
+    def tell(self, session: Session, link: IClientLink, keys: Iterable[str]) -> Iterator[int]:
+        """Send new subscriptions the present values that they match, in steps, as long as the connection lasts.
+
+        The values have RETAIN 1, as retained messages have.
+        """
+        meter = Meter(_DELIVERIES_PER_STEP)
+        for key in keys:
+            named = self._values.get(key)
+            values = tuple(self._values.items()) if has_wildcard(key) else () if named is None else ((key, named),)
+            due = meter.add(1 + len(values) // _COMPARED_FOR_A_DELIVERY)
+            if due:
+                yield due
+            for topic, value in values:
+                subscription = session.subscriptions.get(key)
+                if link.is_closed or subscription is None:
+                    break
+                if matches(subscription.topic_filter, topic):
+                    due = meter.add(1)
+                    if due:
+                        yield due
+                    identifiers = () if subscription.identifier is None else (subscription.identifier,)
+                    checked = self._router.table.is_checked(session, subscription)
+                    self._deliver(session, value, DeliveryOptions(0, True, identifiers), checked)
 
     def announce(self, topic: str, payload: bytes) -> None:
         """Send an event to the present subscribers of a topic below ``$SYS/``. It is no value: nobody gets it later."""
