@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.callers.caller import ANYONE, Caller
 from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import unauthorized
 from holdfast.admin.http.early import LINGER
 from holdfast.admin.http.request import STRANGERS_TARGET
 from tests.admin.test_site import HTTPClient
@@ -70,13 +71,49 @@ def test_the_longest_topic_fits_into_a_query() -> None:
     assert (status, json.loads(body)["arguments"]["topic"]) == (200, "A" * 65_535)
 
 
+def stranger(_channel: Any, _head: object) -> Caller:
+    return ANYONE
+
+
 def test_a_stranger_sends_short_requests() -> None:
     """Long ones take time to decode."""
-
-    def stranger(_channel: Any, _head: object) -> Caller:
-        return ANYONE
-
     line = HTTPClient(shown)
     line.site.identify = stranger
     assert line.ask(f"GET /?topic={'x' * 8000} HTTP/1.1")[0] == 200
     assert line.ask(f"GET /?topic={'x' * STRANGERS_TARGET} HTTP/1.1")[0] == 414
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_the_long_target_of_a_stranger_is_not_decoded(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """It is refused when its head has arrived, before its body. A refused login is refused as ever: no sooner."""
+    decoded: list[int] = []
+
+    def decode(text: bytes | str, *_rest: object, **_more: object) -> Any:
+        decoded.append(len(text))
+        return {} if isinstance(text, bytes) else []
+
+    monkeypatch.setattr("twisted.web.http.parse_qs", decode)
+    monkeypatch.setattr("holdfast.admin.http.request.parse_qsl", decode)
+
+    def unknown(_channel: Any, _head: object) -> Caller:
+        raise unauthorized("this key is unknown")
+
+    line = HTTPClient(shown)
+    line.site.identify = unknown if refused else stranger
+    target = f"/?topic={'%41' * 80_000}"
+    status, _, _ = line.ask(f"GET {target} HTTP/1.1")
+    assert status == (401 if refused else 414)
+    assert line.transport.disconnecting is not refused
+    line = HTTPClient(shown)
+    line.site.identify = unknown if refused else stranger
+    line.send(f"POST {target} HTTP/1.1", "Content-Length: 10")
+    assert bool(line.transport.value()) is not refused
+    assert decoded == []
+
+
+def test_the_query_string_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    monkeypatch.setattr("twisted.web.http.parse_qs", lambda text, *_: decoded.append(text) or {})
+    status, _, body = HTTPClient(shown).ask("GET /a%2Fb?topic=x%2By HTTP/1.1")
+    assert (status, json.loads(body)) == (200, {"path": "/a%2Fb", "arguments": {"topic": "x+y"}})
+    assert decoded == []

@@ -24,8 +24,8 @@ _MOST_ARGUMENTS = 20
 class LimitedRequest(Request):
     """A request whose caller is known before its body arrives, and whose body has a limit.
 
-    A longer body than ``most_bytes`` is refused while it arrives; then ``is_too_long``. ``refused`` is the refusal of a
-    caller.
+    A longer body than ``most_bytes`` is refused while it arrives, and the long target of a stranger when its head has
+    arrived; then ``is_too_long``. ``refused`` is the refusal of a caller.
     """
 
     caller: Caller = ANYONE
@@ -33,6 +33,7 @@ class LimitedRequest(Request):
     refused: RefusedCall | None = None
     most_bytes = STRANGERS_BODY
     _received = 0
+    _target = b""
     is_too_long = False
 
     def gotLength(self, length: int | None) -> None:
@@ -45,8 +46,10 @@ class LimitedRequest(Request):
             self.refused = refused
         if self._may_change:
             self.most_bytes = channel.site.most_bytes(channel.method.decode("ascii", "replace"), channel.path)
+        if self.refused is None and self.caller.via is Via.NOTHING and len(channel.target) > STRANGERS_TARGET:
+            self._refuse(long_target(STRANGERS_TARGET))
         if length is not None and length > self.most_bytes:
-            self._refuse()
+            self._refuse(self._long_body())
             length = 0
         Request.gotLength(self, length)
 
@@ -54,30 +57,39 @@ class LimitedRequest(Request):
         """Receive a piece of the body."""
         self._received += len(data)
         if self._received > self.most_bytes:
-            self._refuse()
+            self._refuse(self._long_body())
         if not self.is_too_long:
             Request.handleContentChunk(self, data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Process the request, unless its body is too long. Then its client has been told, and is ready to read it."""
+        """Process the request, unless it is too long. Then its client has been told, and is ready to read it."""
         if self.is_too_long:
             self.channel.loseConnection()
         else:
-            Request.requestReceived(self, command, path, version)
+            # Twisted would decode the query string before anybody is asked: call_of decodes it, within limits.
+            self._target = path
+            Request.requestReceived(self, command, path.partition(b"?")[0], version)
+
+    def process(self) -> None:
+        """Process the request with its whole target."""
+        self.uri = self._target
+        Request.process(self)
 
     @property
     def _may_change(self) -> bool:
         return bool(self.caller.scopes - {Scope.OPEN, Scope.READ})
 
-    def _refuse(self) -> None:
-        if self.is_too_long:
-            return
-        self.is_too_long = True
+    def _refuse(self, refused: RefusedCall) -> None:
+        if not self.is_too_long:
+            self.is_too_long = True
+            channel: Any = self.channel
+            channel.refuse_early(refused)
+
+    def _long_body(self) -> RefusedCall:
         who = "" if self._may_change else " of a caller who may only read, or without an API key or a login,"
         most = f"{self.most_bytes} bytes"
         message = f"the body of this call{who} has at most {most}"
-        channel: Any = self.channel
-        channel.refuse_early(RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message, allowed=most))
+        return RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message, allowed=most)
 
 
 def call_of(request: Any) -> Call:
@@ -86,8 +98,6 @@ def call_of(request: Any) -> Call:
         raise request.refused
     if not request.uri.startswith(b"/"):
         raise bad_request("the target of a request to this API is a path, without a scheme and a host")
-    if request.caller.via is Via.NOTHING and len(request.uri) > STRANGERS_TARGET:
-        raise long_target(STRANGERS_TARGET)
     try:
         path, _, query = request.uri.decode("ascii").partition("?")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_ARGUMENTS)

@@ -131,6 +131,11 @@ class CountedChannel(http.HTTPChannel):
         return method
 
     @property
+    def target(self) -> bytes:
+        """The path and the query string of the request whose headers have arrived."""
+        return self._path
+
+    @property
     def path(self) -> str:
         """The path of the request whose headers have arrived, still percent-encoded."""
         return self._path.partition(b"?")[0].decode("ascii", "replace")
