@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.auth.interfaces import Principal
 from holdfast.extensions.participation import ANSWER
-from holdfast.messages import ChangeKind
+from holdfast.messages import ApplicationMessage, ChangeKind
 from holdfast.retained.quota.limits import OnLimit, RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
+from tests.authorizers import Permissions
 from tests.doubles import Client, MemoryBroker
 from tests.retained.store.delayed_store import DelayedStore
 
@@ -397,3 +400,36 @@ def test_repetition_whose_change_is_gone() -> None:
     client.packets()
     conditional(client, b"1", ABSENT, dup=True)
     assert answers(client) == [(0x83, revision_of(broker))]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_client_that_may_only_write_learns_nothing_about_the_present_message(late: bool) -> None:
+    """Neither its revision nor, by guessing, its payload. It may still write only what is absent, or its own."""
+    permissions = LatePermissions() if late else Permissions()
+    broker = MemoryBroker(authorizer=permissions)
+    other, client = broker.client("other", 5), participant(broker)
+    other.publish("t", b"secret", 1, True)
+    before = revision_of(broker)
+    permissions.deny("receive", "t")
+    wrong, right = (sha256(guess).hexdigest() for guess in (b"guess", b"secret"))
+    for digest in (wrong, right):
+        conditional(client, b"1", ("holdfast-if-payload-sha256", digest))
+        conditional(client, b"1", ("holdfast-if-payload-sha256", digest), ("holdfast-if-revision", "1"), qos=2)
+    assert answers(client) == [(0x87, None)] * 4
+    conditional(client, b"1", ABSENT)
+    conditional(client, b"1", ("holdfast-if-revision", "1"))
+    assert answers(client) == [(0x83, None)] * 2
+    assert revision_of(broker) == before
+    other.publish("t", b"", 1, True)
+    conditional(client, b"1", ABSENT)
+    ((code, own),) = answers(client)
+    assert (code, own) == (0x10, revision_of(broker))
+    conditional(client, b"2", ("holdfast-if-revision", str(own)))
+    assert answers(client) == [(0x10, revision_of(broker))]
+
+
+class LatePermissions(Permissions):
+    """Answers about deliveries later."""
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> Any:
+        return succeed(super().may_receive(principal, message))

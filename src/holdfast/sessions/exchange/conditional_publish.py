@@ -2,7 +2,8 @@
 
 How it works. The Client's later packets are held until the decision, so nothing that it publishes afterwards can
 overtake this message. If the conditions hold, the message is routed then, and its PUBACK or PUBREC tells the revision
-of the change. Otherwise the answer is 0x83, and tells the present revision.
+of the change. Otherwise the answer is 0x83, and tells the present revision. It tells none to a Client that may not
+receive the message. Such a Client may have no condition about the payload either: each answer would confirm a guess.
 
 With QoS 2 the Packet Identifier is stored with the deliveries, after the decision. If the broker is killed between the
 two commits, the Client repeats the PUBLISH, and the store recognizes the change: it is routed then, for the first time.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from holdfast.auth.answer_in_time import in_time
 from holdfast.extensions.conditions import Conditions
 from holdfast.extensions.names import REVISION
 from holdfast.messages import ApplicationMessage, RetainedMessage
@@ -98,6 +100,7 @@ class ConditionalPublish:
         self._conditions = conditions
         self._silent_clears = silent_clears
         self._lease = lease
+        self._tells = False  # whether the present revision is told
 
     def begin(self) -> None:
         """Ask the store for the decision, and hold the Client's later packets until it is known."""
@@ -113,11 +116,29 @@ class ConditionalPublish:
         self._link.hold(pings=True)
         undecided = parts.retained.undecided(self._message)
         asked = succeed(None) if undecided is None else undecided
-        asked.addCallback(self._ask).addErrback(self._failed).addErrback(self._link.close_after_error)
+        asked.addCallback(self._may_receive).addCallback(self._ask).addErrback(self._failed).addErrback(
+            self._link.close_after_error
+        )
         asked.addCallback(lambda _: self._link.release())
 
-    def _ask(self, _: None) -> Deferred[None] | None:
+    def _may_receive(self, _: None) -> bool | Deferred[bool]:
+        answer: bool | Deferred[bool] = self._parts.authorizer.may_receive(self._session.principal, self._message)
+        if isinstance(answer, Deferred):
+            in_time(answer, self._parts.clock).addErrback(self._denied_by_error)
+        return answer
+
+    def _denied_by_error(self, failure: Failure) -> bool:
+        self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
+        return False
+
+    def _ask(self, may_receive: bool) -> Deferred[None] | None:
         if self._link.is_closed:  # it has waited for a quota; the Client sends the message again
+            return None
+        self._tells = may_receive
+        if self._conditions.payload_sha256 is not None and not may_receive:
+            self._parts.counters.messages_dropped_not_authorized += 1
+            self._parts.denied(self._session.principal, "subscribe", self._message.topic)
+            self._refuse(ReasonCode.NOT_AUTHORIZED, "a condition about the payload is for clients that may receive it")
             return None
         decided = self._parts.retained.retain_if(self._message, self._conditions, self._repeated, self._lease)
         self._parts.pressure.charge(self._link)
@@ -152,7 +173,8 @@ class ConditionalPublish:
         counters = self._parts.counters
         if not decision.succeeded:
             counters.conditions_failed += 1
-            self._refuse(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "the condition does not hold", decision.revision)
+            present = decision.revision if self._tells else None
+            self._refuse(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "the condition does not hold", present)
             return
         counters.conditions_held += 1
         message, session = self._message, self._session
