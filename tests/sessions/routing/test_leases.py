@@ -11,6 +11,7 @@ import pytest
 from holdfast.extensions.participation import ANSWER
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
+from holdfast.sessions.registry.ownership import owners_only
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -361,3 +362,32 @@ def test_a_client_that_moves_to_another_node_and_sends_its_message_again_keeps_i
     assert retained(nodes.one) == [("t", b"on")]
     assert nodes.rows == [(2, "t")]
     assert len(nodes.one.retained.leases) == 0
+
+
+@pytest.mark.parametrize("expiry", [0, 600])
+def test_another_user_with_the_freed_client_identifier_keeps_no_lease_alive(expiry: int) -> None:
+    """It ends when the other one connects. The client of the same user keeps it, also without a name."""
+    broker = MemoryBroker(ownership=owners_only)
+
+    def connect(username: str | None) -> Client:
+        asked = Properties(user_properties=(("holdfast", "?"),), session_expiry_interval=expiry)
+        return broker.client("c", 5, clean=False, properties=asked, username=username)
+
+    for username in (None, "alice"):
+        client = connect(username)
+        lend(client, CONNECTED)
+        client.drop()
+        connect(username).drop()
+        broker.advance(20)
+        connect(username)
+        broker.advance(40)
+        assert retained(broker) == [("t", b"on")]
+        broker.registry.kick("c")
+        broker.advance(1)
+        assert retained(broker) == [("t", b"on")]
+        connect("bob")
+        broker.settle()
+        assert retained(broker) == []
+        assert len(broker.retained.leases) == 0
+        broker.registry.kick("c")
+        broker.advance(60)

@@ -7,6 +7,7 @@ Interval is 0. :mod:`~holdfast.sessions.registry.endings` takes ended Sessions a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
@@ -305,7 +306,7 @@ class SessionRegistry:
             self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
-        self._leases.client_back(client_id)
+        self._leases.client_back(client_id, partial(self._is_owner, principal))
         session.attendance.came_or_went(self._now())
         self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
@@ -407,6 +408,10 @@ class SessionRegistry:
             self._wills.supersede(client_id)
         if will is not None:
             self._wills.returned(principal, will)
+
+    def _is_owner(self, principal: Principal, username: str | None) -> bool:
+        """Tell whether a Client may resume what belongs to a User Name under its Client Identifier."""
+        return self.ownership(Principal(principal.client_id, username), principal) is Access.RESUMES
 
     def _expired(self, client_id: str) -> Iterator[int]:
         session = self._sessions.pop(client_id)

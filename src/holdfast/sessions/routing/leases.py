@@ -5,7 +5,7 @@ The states of a lease, by the call that ends each:
     given    the retainer stores it with its message
     over     the next message of its topic is stored
     pending  ``client_lost``: with ``connected``, the time of grace runs
-    given    ``client_back``: its client has connected again in time
+    given    ``client_back``: its client has connected again in time; another user ends it
     due      the time of grace is over, or ``session_ended`` with ``session``
     over     its message is cleared, if it is still the present one
 
@@ -115,11 +115,17 @@ class Leases:
         if not self._stopped and any(lease.term is LeaseTerm.CONNECTED for lease in self._book.of(client_id)):
             self._wait(client_id, self._grace)
 
-    def client_back(self, client_id: str) -> None:
-        """Keep the leases of a client that has connected in time."""
+    def client_back(self, client_id: str, is_owner: Callable[[str | None], bool]) -> None:
+        """Keep the leases of a client that has connected in time.
+
+        Another user may have its Client Identifier by now. ``is_owner`` tells whether it may resume what belongs to a
+        User Name. Other leases end now: whoever has them cannot come back under this Client Identifier.
+        """
         if client_id in self._away:
             self._away.remove(client_id)
             self._deadlines.discard(client_id)
+            left = [each for each in self._book.of(client_id) if each.term is LeaseTerm.CONNECTED]
+            self._end([each for each in left if not is_owner(each.username)])
 
     def session_ended(self, client_id: str) -> None:
         """End the leases that a client has for its Session, which has ended. Later ones belong to its next Session."""
