@@ -121,11 +121,11 @@ class ConditionalPublish:
         )
         asked.addCallback(lambda _: self._link.release())
 
-    def _may_receive(self, _: None) -> bool | Deferred[bool]:
+    def _may_receive(self, _: None) -> Deferred[bool]:
         answer: bool | Deferred[bool] = self._parts.authorizer.may_receive(self._session.principal, self._message)
-        if isinstance(answer, Deferred):
-            in_time(answer, self._parts.clock).addErrback(self._denied_by_error)
-        return answer
+        if not isinstance(answer, Deferred):
+            return succeed(answer)
+        return in_time(answer, self._parts.clock).addErrback(self._denied_by_error)
 
     def _denied_by_error(self, failure: Failure) -> bool:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
