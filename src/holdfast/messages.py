@@ -30,11 +30,11 @@ class ApplicationMessage:
 
 
 def seconds_left(expires_at: int, now: int) -> int:
-    """Return the rest of a Message Expiry Interval, in seconds, at least 1 [MQTT5-3.3.2-6].
+    """Return the rest of a Message Expiry Interval, in seconds, from 1 to the most of its field [MQTT5-3.3.2-6].
 
     Only whole seconds of waiting count, so the interval of a message that is forwarded at once does not change.
     """
-    return max(1, -((now - expires_at) // 1000))
+    return min(max(1, -((now - expires_at) // 1000)), 0xFFFFFFFF)
 
 
 @hot_frozen

@@ -37,7 +37,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     config = default()
     assert (config.node.id, config.node.data_dir) == (1, "data")
     assert config.mqtt == MQTTConfig(
-        max_packet_size=1048576,
+        max_packet_size=2112 << 10,
         max_clientid_len=1024,
         max_topic_levels=128,
         max_qos_allowed=2,
@@ -74,7 +74,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.force_shutdown) == (True, "disconnect", 100000, 32 * 1048576)
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
-        *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, 1048576, 0, 0, None, "reject", 2600),
+        *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject", 2600),
         *("wait", 86400.0, 30.0, 5000),
         *(None, None, None, (0, 0), {}, ()),
         *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),

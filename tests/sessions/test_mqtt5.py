@@ -166,7 +166,8 @@ FAILURES: list[tuple[Callable[[], MemoryBroker], p.Packet, p.Packet, str]] = [
         limited,
         p.Subscribe(1, tuple(map(p.SubscriptionRequest, ("a", "b", "a/b/c/d")))),
         p.Suback(1, (0, 0x97, 0x8F)),
-        "a Topic Filter has at most 3 levels here; a Session has at most 1 Subscriptions and 32 patterns of + here",
+        "a Topic Filter has at most 3 levels here (mqtt.max_topic_levels); a Session has at most"
+        " 1 Subscriptions (mqtt.max_subscriptions) and 32 patterns of + (mqtt.max_wildcard_patterns) here",
     ),
     (limited, p.Pubrel(1), p.Pubcomp(1, 0x92), "no QoS 2 message has this identifier"),
     (limited, p.Pubrec(1), p.Pubrel(1, 0x92), "no QoS 2 message has this identifier"),
@@ -231,7 +232,7 @@ def test_connack_and_disconnect_are_explained_to_everyone() -> None:
     """Request Problem Information does not concern these two packets [MQTT5-3.1.2-29]."""
     broker = MemoryBroker(limits=Limits(max_clientid_len=23))
     refused = connack(broker.client("c" * 24, 5, properties=TERSE))
-    assert refused.properties.reason_string == "a Client Identifier has at most 23 bytes here"
+    assert refused.properties.reason_string == "a Client Identifier has at most 23 bytes here (mqtt.max_clientid_len)"
     client = broker.client("c", 5, properties=TERSE)
     client.send(p.Pingreq(), p.Connect("c", 5))
     (_, disconnect) = client.packets()

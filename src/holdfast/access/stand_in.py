@@ -162,6 +162,7 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         keeps_history=False,
         control_characters=config.mqtt.control_characters == "accept",
         payers=payer_limits_of(config),
+        max_packet_size=config.max_packet_size,
     )
     nobody = SilentPublisher(parts.retained)  # there are no subscribers here
     return compose_api(

@@ -148,13 +148,15 @@ def compose_retainer(
     judges_guests: bool = False,
     bans: Bans | None = None,
     payers: PayerLimits | None = None,
+    max_packet_size: int,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
     With a ``keep_rule``, and while ``judges_sources``, replays withhold messages whose publishers may no longer retain
     them, and with ``judges_guests`` also messages without a User Name; always those of users in ``bans``. ``payers``
-    has the quotas of users and guests.
+    has the quotas of users and guests. ``max_packet_size`` is the largest
+    of all zones.
     """
 
     def flushed() -> CommitTicket:
@@ -169,7 +171,7 @@ def compose_retainer(
     recorder, changes = recorder_of(config, durable, gathers=keeps_history)
     epochs = Epochs(durable, now, recorded=changes is not None)
     store = store_of(config, durable, recorder, payers)
-    limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
+    limits = evolve(retainer_limits_of(config, max_packet_size), control_characters=control_characters, payers=payers)
     sources = None
     if keep_rule is not None:
         sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources, bans=bans)
@@ -264,7 +266,7 @@ def compose_broker(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
         keep_rule=authorizer, judges_sources=judges_sources(config), judges_guests=judges_guests(config),
-        bans=bans, payers=payer_limits_of(config),
+        bans=bans, payers=payer_limits_of(config), max_packet_size=config.max_packet_size,
     )  # fmt: skip
     audit = compose_audit(config, clock=reactor, now=now)
     overheard = OverheardAudit(audit)
@@ -382,7 +384,7 @@ def compose_broker(
             reactor=reactor, now=now,
         ),
     ]  # fmt: skip
-    longest = longest_body(config.retainer.max_payload_size)
+    longest = longest_body(parts.retained.limits.max_payload_size)
     table = RoutingTable(
         [*routes, OpenAPI(routes, version(), longest).route],
         witness_of(audit),

@@ -194,6 +194,11 @@ class Config(Section):
             attrs.evolve(self.limits, **overrides.limits),
         )
 
+    @property
+    def max_packet_size(self) -> int:
+        """The largest ``mqtt.max_packet_size`` of all zones, in bytes."""
+        return max(self.zone(name).mqtt.max_packet_size for name in ("", *self.zones))
+
     def override(
         self,
         listen: Sequence[str],

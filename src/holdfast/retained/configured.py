@@ -73,14 +73,18 @@ def _payer_quotas(limits: LimitsOfClients) -> PayerQuotas:
     )
 
 
-def limits_of(retainer: RetainerConfig) -> RetainerLimits:
-    """Return the limits."""
+def limits_of(retainer: RetainerConfig, max_packet_size: int) -> RetainerLimits:
+    """Return the limits; ``max_packet_size`` is the largest of all zones."""
+    size, option = retainer.max_payload_size, "retainer.max_payload_size"
+    if size is None:
+        size, option = max_packet_size, "mqtt.max_packet_size"
     return RetainerLimits(
         enable=retainer.enable,
         msg_expiry_interval=retainer.msg_expiry_interval,
         msg_clear_interval=retainer.msg_clear_interval,
         msg_clear_limit=retainer.msg_clear_limit,
-        max_payload_size=retainer.max_payload_size,
+        max_payload_size=size,
+        payload_option=option,
         max_retained_messages=retainer.max_retained_messages,
         max_topic_length=retainer.max_topic_length,
         tombstone_ttl=retainer.tombstone_ttl,
@@ -132,11 +136,10 @@ def _depth_of(policy: PolicyConfig) -> Depth:
 
 def apply_settings(retained: RetainedMessages, history: RetainedHistory, retainer: RetainerConfig) -> None:
     """Use the configured flow control, publish rate and policies from now on."""
-    limits = limits_of(retainer)
-    retained.change_policies(limits.policies)
+    retained.change_policies(policies_of(retainer))
     history.change_rules(history_rules_of(retainer))
     retained.replays.flow.change(flow_of(retainer))
-    retained.change_publish_rate(limits.max_publish_rate)
+    retained.change_publish_rate(retainer.max_publish_rate)
 
 
 def flow_of(retainer: RetainerConfig) -> FlowSettings:

@@ -6,6 +6,10 @@ from holdfast.config.document import Config, Zone
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
 
+#: The largest Maximum Packet Size that usual clients take, in bytes: the largest Remaining Length. With a larger one,
+#: paho refuses CONNACK.
+MOST_TOLD = 268_435_455
+
 
 def accounts_of(config: Config) -> Accounts | None:
     """Return the accounts of payers, None if no zone limits them, be it used by a listener or not."""
@@ -20,7 +24,7 @@ def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
     mqtt, shutdown, limits = zone.mqtt, zone.force_shutdown, zone.limits
     return Limits(
-        max_packet_size=mqtt.max_packet_size,
+        max_packet_size=min(mqtt.max_packet_size, MOST_TOLD),
         max_clientid_len=mqtt.max_clientid_len,
         max_topic_levels=mqtt.max_topic_levels,
         max_qos_allowed=mqtt.max_qos_allowed,

@@ -31,7 +31,7 @@ class RetainMode(Enum):
 class Limits:
     """The limits of the Clients of one zone. None means unlimited. Sizes are in bytes, times in seconds."""
 
-    max_packet_size: int = 1 << 20
+    max_packet_size: int = 2112 << 10
     max_clientid_len: int = 1024
     max_topic_levels: int = 128
     max_qos_allowed: int = 2

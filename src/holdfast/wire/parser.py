@@ -55,7 +55,8 @@ class PacketParser:
 
     ``max_packet_size`` is the size of the largest accepted packet, in bytes with its fixed header. A larger packet is
     refused when its fixed header has arrived, a wrong type or wrong flags with the first byte: before the body is
-    buffered. The first CONNECT sets ``protocol_version``. After an error, every further call raises the same error.
+    buffered. ``limit`` tells in messages where that size comes from. The first CONNECT sets ``protocol_version``. After
+    an error, every further call raises the same error.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class PacketParser:
         "_single_until",
         "_waiting",
         "known",
+        "limit",
         "max_packet_size",
         "packets",
         "protocol_version",
@@ -80,6 +82,7 @@ class PacketParser:
     ) -> None:
         self._reception = reception
         self.max_packet_size = max_packet_size
+        self.limit = ""
         self.protocol_version = protocol_version
         self._data = b""
         self._position = 0
@@ -176,7 +179,7 @@ class PacketParser:
             if end - position > self.max_packet_size:
                 self._check(first)
                 raise ProtocolError(
-                    f"the packet has {end - position} bytes, the most accepted is {self.max_packet_size}",
+                    f"the packet has {end - position} bytes, the most accepted is {self.max_packet_size}{self.limit}",
                     ReasonCode.PACKET_TOO_LARGE,
                 )
             if end > size:

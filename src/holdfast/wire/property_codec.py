@@ -169,7 +169,9 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         identifier = block.variable_byte_integer()
         if identifier == _USER_PROPERTY:  # every packet may carry it, any number of times
             if len(pairs) == reception.max_user_properties:
-                raise ExcessiveProperties(f"a packet has at most {len(pairs)} User Properties here")
+                raise ExcessiveProperties(
+                    f"a packet has at most {len(pairs)} User Properties here (mqtt.max_user_properties)"
+                )
             pairs.append((block.string(), block.string()))
             continue
         definition = _BY_IDENTIFIER.get(identifier)
@@ -210,7 +212,10 @@ def _check_length(length: int, packet_type: int, reception: Reception) -> None:
 
 
 def _too_long(reception: Reception) -> ExcessiveProperties:
-    return ExcessiveProperties(f"the properties of a packet have at most {reception.max_properties_bytes} bytes here")
+    return ExcessiveProperties(
+        f"the properties of a packet have at most {reception.max_properties_bytes} bytes here"
+        " (mqtt.max_properties_bytes)"
+    )
 
 
 def _check_response_topic(value: str, reception: Reception) -> None:

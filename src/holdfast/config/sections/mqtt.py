@@ -63,8 +63,10 @@ class MQTTConfig(Section):
 
     max_packet_size: int = option(
         Size("1KB", "256MB"),
-        "1MB",
-        help="Longest Control Packet from a client, in bytes; sent to v5 clients as Maximum Packet Size.",
+        "2112KB",
+        help="Longest Control Packet from an admitted client, in bytes; sent to v5 clients as Maximum Packet Size. The"
+        " default is 2 MB for the payload, and 64 KB for the rest. 256MB means 268435455 bytes, the most that MQTT and"
+        " usual clients take.",
         effect="A longer packet ends the Network Connection (v5: DISCONNECT with Packet too large, 0x95).",
         example="256KB",
     )

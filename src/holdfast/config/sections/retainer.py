@@ -375,10 +375,11 @@ class RetainerConfig(RetainModes):
         effect="Higher: space becomes free sooner, and other work has fewer pauses.",
         example=10000,
     )
-    max_payload_size: int = option(
-        Size("1B", "256MB", zero="no limit"),
-        "1MB",
-        help="Longest payload that is retained, in bytes. 0 = only mqtt.max_packet_size limits it.",
+    max_payload_size: int | None = option(
+        Size("1B", "256MB", zero="no limit", words={"max_packet_size": None}),
+        "max_packet_size",
+        help="Longest payload that is retained, in bytes. max_packet_size = that of mqtt, the largest of all zones, so"
+        " that no client meets a second limit. 0 = no limit, also for operators.",
         effect="A longer message is not retained: on_limit decides about it, and about the earlier message.",
         example="64KB",
     )

@@ -159,7 +159,8 @@ class RetainerLimits:
     msg_expiry_interval: float = 0
     msg_clear_interval: float = 60
     msg_clear_limit: int = 50_000
-    max_payload_size: int = 1 << 20
+    max_payload_size: int = 2112 << 10
+    payload_option: str = "retainer.max_payload_size"  #: the option that sets it
     max_retained_messages: int = 0
     max_topic_length: int = 2600
     tombstone_ttl: float = 86_400
@@ -196,11 +197,11 @@ def size_refusal(limits: RetainerLimits, topic: str, size: int, policy: Policy |
 
     The limit of a ``policy`` replaces the general one.
     """
-    most, key = limits.max_payload_size, "retainer."
+    most, option = limits.max_payload_size, limits.payload_option
     if policy is not None and policy.max_payload_size is not None:
-        most, key = policy.max_payload_size, policy.name
+        most, option = policy.max_payload_size, f"{policy.name}max_payload_size"
     if most and size > most:
-        return RetainRefused(Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, {key}max_payload_size is {most}")
+        return RetainRefused(Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, {option} is {most}")
     if 4 * len(topic) > limits.max_topic_length:  # a character has at most 4 bytes: short topics are not encoded
         length = len(topic.encode())
         if length > limits.max_topic_length:

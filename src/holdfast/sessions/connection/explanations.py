@@ -99,11 +99,16 @@ def explanations_for(protocol_version: int, connect: Properties = NO_PROPERTIES)
 
 def explain_refusals(codes: Container[int], limits: Limits) -> str:
     """Explain the refusals among the Reason Codes of a SUBACK."""
-    bounds = {"Subscriptions": limits.max_subscriptions, "patterns of +": limits.max_wildcard_patterns}
+    bounds = {
+        "Subscriptions (mqtt.max_subscriptions)": limits.max_subscriptions,
+        "patterns of + (mqtt.max_wildcard_patterns)": limits.max_wildcard_patterns,
+    }
     most = " and ".join(f"{most} {what}" for what, most in bounds.items() if most is not None)
     explanations = {
         ReasonCode.NOT_AUTHORIZED: "this subscription is not allowed",
-        ReasonCode.TOPIC_FILTER_INVALID: f"a Topic Filter has at most {limits.max_topic_levels} levels here",
+        ReasonCode.TOPIC_FILTER_INVALID: (
+            f"a Topic Filter has at most {limits.max_topic_levels} levels here (mqtt.max_topic_levels)"
+        ),
         ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "retained messages cannot be read now",
         ReasonCode.QUOTA_EXCEEDED: f"a Session has at most {most} here",
     }

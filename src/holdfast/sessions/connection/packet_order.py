@@ -50,6 +50,8 @@ from holdfast.wire.packets import Packet, Pingreq, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
+#: The option that sets the largest packet of an admitted Client, in messages.
+_OPTION = " (mqtt.max_packet_size)"
 
 
 #: The packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With a smaller portion, fewer
@@ -132,6 +134,7 @@ class PacketOrder:
     ) -> None:
         self.actions = actions
         self._parser = PacketParser(min(READ_AHEAD, max_packet_size), reception=reception)
+        self._parser.limit = _OPTION if max_packet_size <= READ_AHEAD else " before a client is admitted"
         self._network = network
         self._clock = clock
         self._flushes = flushes
@@ -234,6 +237,7 @@ class PacketOrder:
     def accept_packets_up_to(self, size: int) -> None:
         """Accept larger packets from now on, since the Client is admitted."""
         self._parser.max_packet_size = size
+        self._parser.limit = _OPTION
 
     @property
     def is_paused(self) -> bool:

@@ -58,12 +58,13 @@ class Handshake:
         elif len(packet.client_id.encode()) > limits.max_clientid_len:
             raise ConnectRefused(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
+                f"a Client Identifier has at most {limits.max_clientid_len} bytes here (mqtt.max_clientid_len)",
             )
         if not self.v5 and self.keep_alive != packet.keep_alive:  # these versions cannot tell the Client another one
             raise ConnectRefused(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a Keep Alive is from 1 to {limits.max_keepalive} seconds here, not {packet.keep_alive}",
+                f"a Keep Alive is from 1 to {limits.max_keepalive} seconds here, not {packet.keep_alive}"
+                " (mqtt.max_keepalive)",
             )
         #: whether the Client takes part in what the broker offers beyond MQTT
         self.participates = False
@@ -81,14 +82,17 @@ class Handshake:
             self.packet = attrs.evolve(packet, will=None)
         elif will is not None:
             if will.qos > limits.max_qos_allowed:
-                raise ConnectRefused(ReasonCode.QOS_NOT_SUPPORTED, "the Will QoS is not supported")  # [MQTT5-3.2.2-12]
+                raise ConnectRefused(
+                    ReasonCode.QOS_NOT_SUPPORTED, "the Will QoS is not supported (mqtt.max_qos_allowed)"
+                )  # [MQTT5-3.2.2-12]
             if will.retain and not limits.retain_available:
                 raise ConnectRefused(
-                    ReasonCode.RETAIN_NOT_SUPPORTED, "Will Retain is not supported"
+                    ReasonCode.RETAIN_NOT_SUPPORTED, "Will Retain is not supported (mqtt.retain_available)"
                 )  # [MQTT5-3.2.2-13]
             if will.topic.count("/") >= limits.max_topic_levels or "\0" in will.topic:
                 raise ConnectRefused(
-                    ReasonCode.TOPIC_NAME_INVALID, f"the Will Topic has more than {limits.max_topic_levels} levels"
+                    ReasonCode.TOPIC_NAME_INVALID,
+                    f"the Will Topic has more than {limits.max_topic_levels} levels (mqtt.max_topic_levels)",
                 )
             if will.retain and limits.retained_messages_mode is not RetainMode.ENABLED:
                 dropped = limits.retained_messages_mode is RetainMode.DROP

@@ -249,7 +249,8 @@ class Publishing:
 
     def _qos_not_supported(self, qos: int) -> ProtocolError:
         return ProtocolError(  # [MQTT5-3.2.2-11]
-            f"QoS {qos} is not supported, at most {self._limits.max_qos_allowed} is", ReasonCode.QOS_NOT_SUPPORTED
+            f"QoS {qos} is not supported, at most {self._limits.max_qos_allowed} is (mqtt.max_qos_allowed)",
+            ReasonCode.QOS_NOT_SUPPORTED,
         )
 
     def _is_repeated(self, qos: int, identifier: int, packet: Publish | None = None, topic: str = "") -> bool:
@@ -286,9 +287,12 @@ class Publishing:
         if packet.qos > limits.max_qos_allowed:
             raise self._qos_not_supported(packet.qos)
         if packet.retain and not limits.retain_available:
-            raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
+            raise ProtocolError(
+                "retained messages are not supported (mqtt.retain_available)", ReasonCode.RETAIN_NOT_SUPPORTED
+            )
         raise ProtocolError(
-            f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
+            f"a Topic Name has at most {limits.max_topic_levels} levels here (mqtt.max_topic_levels)",
+            ReasonCode.TOPIC_NAME_INVALID,
         )
 
     def _check_receive_maximum(self) -> None:
@@ -298,7 +302,7 @@ class Publishing:
         """
         if self._v5 and self._outstanding() >= self._limits.max_awaiting_rel:
             raise ProtocolError(
-                f"more than {self._limits.max_awaiting_rel} messages are unacknowledged",
+                f"more than {self._limits.max_awaiting_rel} messages are unacknowledged (mqtt.max_awaiting_rel)",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
 

@@ -273,7 +273,7 @@ class Router:
         for match in self.table.find(message.topic).matches:
             session = match.session
             if match.options.qos and session.limits.mqueue_full is WhenFull.REJECT and session.is_full():
-                raise QueueFull(f"the queue of a subscriber of {message.topic!r} is full")
+                raise QueueFull(f"the queue of a subscriber of {message.topic!r} is full (mqtt.mqueue_full is reject)")
 
     def _deliver(
         self,

@@ -255,7 +255,7 @@ class ReceivedFrames(WebSocketServerProtocol):
     def _onMessageFrameBegin(self, length: int) -> None:
         self._message_size += length
         if self._message_size > self._longest:
-            self._stop(Violation(_TOO_BIG, f"a message of more than {self._longest} bytes"))
+            self._stop(Violation(_TOO_BIG, f"a message of more than {self._longest} bytes (mqtt.max_packet_size)"))
 
     def _onMessageFrameData(self, payload: bytes) -> None:
         if payload and self.end is None:
