@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 TWISTD = (str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "holdfast")
@@ -154,6 +155,31 @@ class BrokerProcess:
             self._process.kill()
         if self._process is not None:
             self.wait()
+
+
+@contextlib.contextmanager
+def notified() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the address of a service manager, and the function that waits for the next state that it is told.
+
+    It reads at once, as systemd does: the kernel keeps ten datagrams, and a broker does not wait to tell one more.
+    """
+    told: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        while state := manager.recv(4096):
+            told.put(state.decode())
+
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        address = f"{folder}/notify"  # a short path: a socket's path has at most 107 bytes
+        manager.bind(address)
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            yield address, lambda: told.get(timeout=PATIENCE)
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.sendto(b"", address)
+            reader.join()
 
 
 def lasting_port() -> int:

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests.postgres import drop, empty_database
-from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
+from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess, notified
 
 pytestmark = pytest.mark.e2e
 
@@ -47,16 +46,13 @@ def test_it_waits_for_its_database_and_tells_everybody(
     tmp_path: Path, late_postgres: tuple[str, Callable[[], None]]
 ) -> None:
     url, come_up = late_postgres
-    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        address = f"{short}/notify"
-        manager.bind(address)
-        manager.settimeout(PATIENCE)
+    with notified() as (address, tell):
         broker = BrokerProcess(
             tmp_path, "--storage", url, program=HOLDFAST_RUN, environment={**os.environ, "NOTIFY_SOCKET": address}
         )
         broker.launch()
         try:
-            told = [manager.recv(4096).decode() for _ in range(2)]  # again and again: systemd gives it more time
+            told = [tell() for _ in range(2)]  # again and again: systemd gives it more time
             assert all(each.startswith("EXTEND_TIMEOUT_USEC=") for each in told), told
             assert all("\nSTATUS=waiting: postgresql" in each for each in told), told
             options = ("--data-dir", tmp_path / "data", "--storage", url)
@@ -68,7 +64,7 @@ def test_it_waits_for_its_database_and_tells_everybody(
             come_up()
             broker.wait_for("^ready$")
             while not told[-1].startswith("READY=1"):
-                told.append(manager.recv(4096).decode())
+                told.append(tell())
             assert ask("ping", *options).stdout == "the broker answers\n"
             assert sum(WAITS in line for line in broker.lines) == 1  # said once
             assert broker.stop() == (0, "")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, notified
 
 UNIT = Path(__file__).parents[2] / "etc" / "systemd" / "holdfast.service"
 
@@ -22,8 +20,6 @@ BIN = Path(sys.executable).parent
 #: and no memory that is both writable and executable. Kernels before 6.3 refuse the latter; the test is weaker there.
 CONFINED = """
 import ctypes, os, sys
-from tests.processes import PATIENCE
-from tests.processes import PATIENCE
 os.umask(0o077)
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
@@ -49,13 +45,10 @@ def test_the_unit_is_right_and_tight(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_broker_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        address = f"{folder}/notify"
-        manager.bind(address)
-        manager.settimeout(PATIENCE)
+    with notified() as (address, tell):
 
         def told() -> str:
-            return manager.recv(4096).decode().split("\n")[0]
+            return tell().split("\n")[0]
 
         broker = subprocess.Popen(
             [
