@@ -13,6 +13,8 @@ from twisted.internet.protocol import Factory
 from twisted.internet.tcp import Port
 from twisted.internet.testing import MemoryReactor
 
+from holdfast.compose.admin import AdminListener
+from holdfast.config.sections.admin import AdminConfig
 from holdfast.listening import (
     BACKLOG,
     MOST_ACCEPTS,
@@ -164,3 +166,17 @@ def test_a_late_listener_that_is_removed_is_not_opened() -> None:
     listening.remove(["late"])
     machine.here.add("192.0.2.1")
     assert (listening.open_late(), listening.late) == ([], [])
+
+
+def test_the_listener_of_the_api_waits_for_its_address_too() -> None:
+    machine = Machine()
+    config = AdminConfig(endpoint="tcp:18083:interface=192.0.2.1", allow_plaintext=True)
+    made: Any = Factory()  # it makes no protocol here
+    admin = AdminListener(config, machine, made, made)
+    assert (admin.open(wait=True), admin.url) == ([], None)
+    assert [reason.partition(":")[0] for reason in admin.late] == ["listener admin"]
+    assert admin.open_late() == []
+    machine.here.add("192.0.2.1")
+    [url] = admin.open_late()
+    assert url.startswith("http://")
+    assert (admin.url, admin.late) == (url, [])

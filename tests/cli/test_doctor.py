@@ -50,9 +50,16 @@ def test_a_running_broker_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(BrokerClient, "call", lambda _, __, path: (
         {"damage": "a page is malformed"} if path == "/info" else [{"name": "lan", "running": False}]
     ))  # fmt: skip
-    monkeypatch.setattr(start, "_try_port", lambda *_: pytest.fail("its ports are its own"))
-    result = doctor("--data-dir", tmp_path / "data")
+    tried: list[str] = []
+    monkeypatch.setattr(start, "_try_port", lambda host, _: tried.append(host))
+    file = tmp_path / "holdfast.toml"
+    file.write_text(
+        '[listeners.open]\nendpoint = "tcp:1883:interface=127.0.0.1"\n'
+        '[listeners.lan]\nendpoint = "tcp:1883:interface=127.0.0.2"\n'
+    )
+    result = doctor("--config", file)
     assert result.exit_code == 3
+    assert tried == ["127.0.0.2"]  # the other one is in use by the broker itself
     assert "problem: broker: it stores nothing any more: a page is malformed" in result.stdout
     assert "problem: listeners.lan: it does not listen yet" in result.stdout
 

@@ -362,3 +362,10 @@ def test_a_certificate_that_cannot_be_used(config: Config, tmp_path: Path) -> No
     (tmp_path / "broker.key").unlink()
     [finding] = certificates.certificates(spoiled)
     assert finding.subject == "listeners.default.tls.key"
+
+
+def test_a_listener_that_a_running_broker_has_not_opened_has_its_reason(config: Config) -> None:
+    late = listening(config, "tcp:1883:interface=192.0.2.1", "tcp:0:interface=127.0.0.1")
+    missing, unknown = start.late_listeners(late, ["l0", "l1"])
+    assert "the listener waits for its address" in missing.message
+    assert (unknown.subject, unknown.message) == ("listeners.l1", "it does not listen yet")

@@ -66,6 +66,7 @@ def _ask(settings: Config) -> tuple[bool, list[Finding]]:
     from holdfast.access.client import BrokerClient
     from holdfast.access.interfaces import Inaccessible
     from holdfast.doctor.finding import problem
+    from holdfast.doctor.start import late_listeners
 
     broker = BrokerClient(settings)
     try:
@@ -75,7 +76,7 @@ def _ask(settings: Config) -> tuple[bool, list[Finding]]:
         closed = broker.closed_listeners()
     except Inaccessible as error:
         return True, [problem("broker", str(error), "look at its log")]
-    found = [problem(f"listeners.{name}", "it does not listen yet", "look at the broker's log") for name in closed]
+    found = list(late_listeners(settings, closed))
     if damage is not None:
         found.append(problem("broker", f"it stores nothing any more: {damage}", "see docs/operator/faults.md"))
     return True, found

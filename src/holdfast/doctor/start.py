@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from errno import EADDRINUSE, EADDRNOTAVAIL
 from pathlib import Path
@@ -68,6 +68,18 @@ def ports(config: Config) -> Iterator[Finding]:
         for finding in _endpoint("admin", config.admin.endpoint, admin):
             yield advice(finding.subject, f"{finding.message.partition(';')[0]}; the broker runs without the API",
                          finding.remedy) if config.admin.is_default_endpoint else finding  # fmt: skip
+
+
+def late_listeners(config: Config, names: Iterable[str]) -> Iterator[Finding]:
+    """Yield a finding for each of these listeners, which a running broker has not opened: the reason, if it lasts."""
+    for name in names:
+        listener = config.listeners.get(name)
+        found = (
+            []
+            if listener is None
+            else list(_endpoint(f"listeners.{name}", listener.endpoint, listener.server_endpoint))
+        )
+        yield from found or [problem(f"listeners.{name}", "it does not listen yet", "look at the broker's log")]
 
 
 def _endpoint(key: str, text: str, endpoint: ServerEndpoint) -> Iterator[Finding]:
