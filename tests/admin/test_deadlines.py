@@ -51,7 +51,9 @@ class Counter:
         routes: list[Route] = [
             route("GET", "/read", handler=self._later),
             route("GET", "/long", handler=lambda _: succeed(Answer(more=self._piece))),
-            route("GET", "/events", handler=self._later, has_deadline=False),
+            route("GET", "/events", handler=lambda _: succeed(Answer(more=self._piece)), has_deadline=False),
+            route("GET", "/events/later", handler=self._later, has_deadline=False),
+            route("POST", "/merge", handler=self._later, stores=True, has_deadline=False),
             route("POST", "/memory", handler=self._later),
             route("POST", "/store", handler=self._later, stores=True, refusals={LookupError: self._refused}),
             route("POST", "/finished", handler=self._later, stores=True, finishes=True),
@@ -148,11 +150,27 @@ def test_a_first_piece_that_fails_is_a_refusal(counter: Counter) -> None:
     assert refusal(result_of(asked)) == (503, "5", "damaged")
 
 
-def test_a_stream_of_events_may_begin_late(counter: Counter) -> None:
-    asked = counter.ask("GET", "/events")
+def test_the_events_of_a_stream_may_come_late_but_not_its_beginning(counter: Counter) -> None:
+    more = result_of(counter.ask("GET", "/events")).more
+    assert more is not None
+    for _ in range(2):
+        event = more()
+        counter.clock.advance(1000)
+        counter.pieces[-1].callback(b"event")
+        assert result_of(event) == b"event"
+    asked = counter.ask("GET", "/events/later")
+    counter.clock.advance(PATIENCE)
+    assert refusal(result_of(asked))[:2] == (503, "5")
+
+
+def test_a_merge_may_take_any_time_once_it_has_begun(counter: Counter) -> None:
+    """It is a stream, too: its caller waits for each part, and goes on with the job's name after a failure."""
+    asked = counter.ask("POST", "/merge")
     counter.clock.advance(1000)
     counter.work[0].callback(DONE)
     assert result_of(asked) is DONE
+    counter.away = True
+    assert result_of(counter.ask("POST", "/merge")).status == 503
 
 
 def test_a_late_change_goes_on_as_a_job_that_tells_the_outcome(counter: Counter) -> None:

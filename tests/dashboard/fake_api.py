@@ -51,6 +51,7 @@ class FakeAPI:
 
     def __init__(self) -> None:
         self.origin = ""
+        self.late = False  # whether changes wait for the database
         self.files_last = 600  # seconds that a browser keeps the dashboard's files
         self.stopping = Event()
         self.reset()
@@ -160,6 +161,8 @@ class FakeAPI:
         if found is None:
             raise Refusal(404, "there is no such path")
         answered = found(given, body, *names[1:])
+        if self.late and method != "GET":
+            return 202, {"id": "5e", "kind": "call", "state": "running", "result": None}
         if prefers_job and "dry_run=true" not in [f"{name}={value}" for name, value in given.items()]:
             return 202, self.begin_job(answered)
         return (204, None) if answered is None else (200, answered)

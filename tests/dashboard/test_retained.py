@@ -350,6 +350,17 @@ def test_a_message_is_set_with_its_properties(dashboard: Dashboard, api: FakeAPI
     }  # fmt: skip
 
 
+def test_a_change_that_waits_for_the_database_is_not_shown_as_made(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The broker has accepted it, and a job will tell its outcome."""
+    api.late = True
+    dashboard.go("retained/tree")
+    dashboard.click("New message…")
+    dashboard.fill("Topic", "a/b")
+    dashboard.fill("Payload", "1")
+    dashboard.click("Set")
+    dashboard.sees("The broker makes this change when the database is back: see the job 5e.")
+
+
 def test_a_topic_is_followed_without_a_gap(dashboard: Dashboard, api: FakeAPI) -> None:
     """The list gives the token, the events begin after it, and a change is shown without a click."""
     dashboard.go("retained/tree", topic="building/temperature")

@@ -45,7 +45,7 @@ class Place:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             data = None if body is None else json.dumps(body)
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            named = {"Prefer": "wait=60", **{name.replace("_", "-"): value for name, value in headers.items()}}
             connection.request(method, path, data, named)
             response = connection.getresponse()
             found = response.read()

@@ -43,7 +43,9 @@ class Tool:
     async def _call(self, method: str, path: str, body: bytes = b"") -> Any:
         reader, writer = await asyncio.open_unix_connection(self._path)
         try:
-            head = f"{method} {API_PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            head = (
+                f"{method} {API_PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nPrefer: wait=60\r\n"
+            )
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await reader.read()
         finally:

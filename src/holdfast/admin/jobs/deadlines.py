@@ -53,11 +53,9 @@ class Deadlines:
                 raise database_away()
             if self.jobs.is_full:
                 raise unavailable("too many changes wait for the database already; try it again later")
-        if not route.has_deadline:
-            return work()
         if changes:
-            return self._change(route, call, work)
-        reading = work().addCallback(self._begun, call)
+            return self._change(route, call, work) if route.has_deadline else work()
+        reading = work().addCallback(self._begun, call) if route.has_deadline else work()
         return reading.addTimeout(call.patience, self.clock, lambda _failure, _seconds: self._late(call))
 
     def _late(self, call: Call) -> Failure:

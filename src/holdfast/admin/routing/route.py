@@ -77,8 +77,8 @@ class Route:
     the arguments. ``refusals`` says how to refuse when the handler fails with one of these exceptions. A call that
     ``finishes`` goes on if its caller leaves: a change that has begun is not left half done. One that is
     ``open_on_loopback`` needs no scope from this machine. One that is ``control_only`` cannot be made over HTTP. One
-    that ``stores`` changes the database, and is refused while it is away. Without ``has_deadline``, its answer may take
-    any time: a stream of events.
+    that ``stores`` changes the database, and is refused while it is away. Without ``has_deadline``, a change may take
+    any time, and so may the pieces of an answer: a stream of events.
     """
 
     method: str
