@@ -12,6 +12,7 @@ import pytest
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.routing.operator_messages import OperatorMessages
 from holdfast.sessions.routing.operator_publisher import DELIVERIES, PATIENCE, OperatorPublisher
 from holdfast.sizes import HELD_ENTRY
 from holdfast.wire import Properties
@@ -49,7 +50,7 @@ def back(broker: MemoryBroker, client_id: str) -> list[tuple[str, bytes, int, bo
     client = Client(broker, 5)
     client.connect(client_id, clean=False, properties=Properties(session_expiry_interval=3600))
     came = [packet for packet in client.backlog if isinstance(packet, p.Publish)]
-    client.send(*(p.Puback(packet.packet_identifier) for packet in came))
+    client.send(*(p.Puback(packet.packet_identifier) for packet in came if packet.qos))
     return [(packet.topic, packet.payload, packet.qos, packet.retain) for packet in came] + client.messages()
 
 
@@ -236,10 +237,48 @@ def test_a_clear_replaces_the_queued_message_of_its_topic() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("publish", [False, True], ids=["set", "POST /publish"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("keeps_qos_0", [False, True])
+def test_a_set_is_queued_with_qos_1_in_the_place_of_the_older_message(
+    publish: bool, qos: int, keeps_qos_0: bool
+) -> None:
+    """As far as the Subscription grants it. Present subscribers get it with QoS 0, as it was set."""
+    desk = filled(0, limits=Limits(mqueue_store_qos0=keeps_qos_0))
+    here = desk.broker.client("here", 5)
+    here.subscribe("t/#", qos=2)
+    away = kept(desk.broker, "away")
+    away.subscribe(SubscriptionRequest("t/#", qos, retain_handling=2))
+    away.drop()
+    publisher = desk.broker.client("p", 5)
+    for topic in ("t/1", "t/2"):
+        publisher.publish(topic, b"old", qos=1, retain=True)
+    here.messages()
+    message = ApplicationMessage("t/1", b"new", 0, True)
+    if publish:
+        operator = OperatorPublisher(desk.broker.router, desk.broker.clock)
+        sent: object = OperatorMessages(operator, desk.broker.retained).publish(message)
+    else:
+        sent = desk.administration.set(message)
+    desk.broker.settle()
+    assert sent is not None
+    assert here.messages() == [("t/1", b"new", 0, False)]
+    expected = [("t/2", b"old", min(qos, 1), False), ("t/1", b"new", min(qos, 1), False)]
+    assert back(desk.broker, "away") == (expected if qos or keeps_qos_0 else [])
+
+
 def test_a_replaced_message_stays_replaced_after_a_kill(tmp_path: Path) -> None:
     broker = RestartableBroker(fresh_file(tmp_path))
     kept(broker, "away").drop()
     broker.client("p", 5).publish("t/1", b"old", qos=1, retain=True)
+    publisher = OperatorPublisher(broker.router, broker.clock)
+    publisher.publish(ApplicationMessage("t/1", b"new", 0, True), ChangeOrigin.API)
+    broker.settle()
+    assert broker.rows("session_messages") == 1
+    broker = broker.restart()
+    assert [(topic, data, qos) for topic, data, qos, _ in back(broker, "away")] == [("t/1", b"new", 1)]
+    kept(broker, "away").drop()
+    broker.client("p", 5).publish("t/1", b"newer", qos=1, retain=True)
     publisher = OperatorPublisher(broker.router, broker.clock)
     publisher.publish(ApplicationMessage("t/1", b"", 1, True), ChangeOrigin.API)
     broker.settle()

@@ -48,7 +48,8 @@ class OutgoingMessage:
 
     All Sessions that outlive the process share one stored copy. ``after`` is settled when the message may be sent with
     QoS 2. A message that ``replaces`` takes the place of the queued retained messages of its topic, in the Sessions of
-    Clients that are away, and displaces no other message.
+    Clients that are away: with QoS 1 at least, as far as the Subscription grants it. A clear displaces no other
+    message.
     """
 
     __slots__ = ("_forms", "_kept", "_properties", "_size", "_topic", "after", "message", "replaces", "restored")

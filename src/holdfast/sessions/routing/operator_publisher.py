@@ -10,9 +10,9 @@ How it works. A command may change a million topics, so it asks for room before 
 - A subscriber that takes nothing for ``PATIENCE`` seconds is not waited for any longer: one client cannot stop an
   operator. It gets further changes like any live message, until ``force_shutdown`` acts.
 
-A clear replaces the queued retained messages of its topic in the Sessions of clients that are away, so a client that
-comes back does not take an outdated value for the present one. It displaces no other message: if it does not fit into
-the queue, it is dropped and counted.
+A change replaces the queued retained messages of its topic in the Sessions of clients that are away, and is queued with
+QoS 1 where it has QoS 0. So a client that comes back does not take an outdated value for the present one. A clear
+displaces no other message: if it does not fit into the queue, it is dropped and counted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class OperatorPublisher:
         """Retain the message, or clear its topic, and send it to all matching Sessions. May raise RetainRefused."""
         self._used += 1 + self._router.reach(message.topic)
         self._schedule()
-        return self._router.publish(message, origin, replaces=not message.payload)[0]
+        return self._router.publish(message, origin, replaces=True)[0]
 
     def tell(self, message: ApplicationMessage) -> None:
         """Send a message to present subscribers only, in place of queued retained messages of its topic."""
@@ -82,7 +82,7 @@ class OperatorPublisher:
         """Publish any message. Returns what :meth:`Router.publish` returns. May raise RetainRefused."""
         self._used += 1 + self._router.reach(message.topic)
         self._schedule()
-        return self._router.publish(message, ChangeOrigin.API)
+        return self._router.publish(message, ChangeOrigin.API, replaces=message.retain)
 
     def room(self, topic: str, patience: Patience | None = None) -> Deferred[None] | None:
         """Return None if a message may be published to this topic now; else wait. Look again when this fires.

@@ -75,8 +75,8 @@ class Router:
 
         With ``silent_clear``, a message that clears a retained one is not routed. ``after`` is settled when the
         message may be sent with QoS 2. A message that ``replaces`` is queued in place of older retained messages of its
-        topic, or not at all. A ``lease`` is for a message with RETAIN 1. Returns the ticket for the acknowledgement,
-        and whether there was a subscriber.
+        topic (see :class:`OutgoingMessage`). A ``lease`` is for a message with RETAIN 1. Returns the ticket for the
+        acknowledgement, and whether there was a subscriber.
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.

@@ -335,12 +335,13 @@ class Session:
             return
         message = outgoing.message
         qos = message.qos
-        if qos != options.qos:
-            qos = max(qos, options.qos) if self.limits.upgrade_qos else min(qos, options.qos)
-        retain = message.retain and options.retain_as_published
         link = self.link
         if outgoing.replaces and link is None:
             self.queue.drop_retained(message.topic)
+            qos = qos or 1
+        if qos != options.qos:
+            qos = max(qos, options.qos) if self.limits.upgrade_qos else min(qos, options.qos)
+        retain = message.retain and options.retain_as_published
         conflation = self.queue.conflation
         if conflation is not None and conflates and shared_filter is None:
             if conflation.takes(outgoing, qos, retain, options):

@@ -202,7 +202,7 @@ class SessionQueue(MessageQueue):
 
     def _has_no_place(self, queued: Queued) -> bool:
         """Tell whether the queue is full, and no older message may be dropped in favour of this one."""
-        if queued.outgoing.replaces:
+        if queued.outgoing.replaces and not queued.outgoing.message.payload:
             most = self.limits.max_mqueue_len
             size = queued.outgoing.size()
             return self.exceeds(
