@@ -19,11 +19,16 @@ class FailureKind(Enum):
 
 
 class StorageFailure(Exception):
-    """A change could not be made durable; ``kind`` is the reason."""
+    """A change could not be made durable; ``kind`` is the reason.
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
-        super().__init__(message)
+    The text begins with the ``location`` of the database, for the log and the local operator. ``detail`` is the text
+    without it, for callers of the API.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, location: str = "") -> None:
+        super().__init__(f"{location}: {message}" if location else message)
         self.kind = kind
+        self.detail = message
 
 
 class CommitTicket:

@@ -83,7 +83,7 @@ def test_a_connected_client_and_one_that_is_away_are_shown(desk: Desk) -> None:
     assert "keepalive" not in there
     assert there["disconnected_at"] >= there["created_at"]
     assert desk.call("GET", f"{CLIENTS_PREFIX}/here") == (200, here)
-    assert content["meta"] == {"limit": 100, "hasnext": False}
+    assert content["meta"] == {"page": 1, "limit": 100, "count": 2, "hasnext": False}
 
 
 @pytest.mark.parametrize(
@@ -311,3 +311,23 @@ def test_messages_in_flight_are_shown(desk: Desk) -> None:
     _, content = desk.call("GET", f"{CLIENTS_PREFIX}/b/inflight_messages")
     assert content["data"] == []
     assert content["meta"]["unlisted"] == 3
+
+
+@pytest.mark.parametrize("path", [CLIENTS_PREFIX, SUBSCRIPTIONS_PREFIX])
+def test_pages_have_numbers_as_in_emqx(path: str) -> None:
+    """A page by its number is the one that the cursors lead to, and only a list without conditions tells its length."""
+    desk = Desk(most_looks=3)
+    for number in range(11):
+        desk.broker.client(f"client-{number:02}").subscribe("a/#")
+    whole = [each["clientid"] for page in desk.pages(path, limit="4") for each in page]
+    found = []
+    for page in ("1", "2", "3"):
+        _, content = desk.call("GET", path, limit="4", page=page)
+        assert (content["meta"]["page"], content["meta"]["count"]) == (int(page), 11)
+        assert content["meta"]["hasnext"] or page == "3"
+        found += content["data"]
+    assert [each["clientid"] for each in found] == whole
+    status, content = desk.call("GET", path, limit="4", page="9")
+    assert (status, content["data"], content["meta"]["hasnext"]) == (200, [], False)
+    assert "count" not in desk.call("GET", path, clientid="client-01")[1]["meta"]
+    assert desk.call("GET", path, page="2", cursor="WyJhIl0")[0] == 400

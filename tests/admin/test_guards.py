@@ -112,3 +112,10 @@ def test_what_a_proxy_on_this_machine_forwards_is_not_from_this_machine() -> Non
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_no_host_or_origin_causes_an_internal_error(host: str, origin: str) -> None:
     assert status(head(host, "POST", origin=origin)) in (200, 400, 403, 421)
+
+
+def test_a_health_check_of_http_1_0_needs_no_host() -> None:
+    """No browser leaves it out. Such a request does not count as one of this machine."""
+    asked = head(None, is_without_host=True)
+    assert status(asked) == 200
+    assert not is_on_loopback(asked)

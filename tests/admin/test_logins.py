@@ -251,6 +251,13 @@ def test_a_change_with_a_cookie_needs_the_token_of_its_session(door: Door) -> No
     assert door.ask("PUT", "/change", **session, origin="http://192.0.2.1")[0] == 200
 
 
+def test_a_caller_without_a_session_learns_whether_a_password_can_log_in(door: Door) -> None:
+    """The dashboard then shows the form, or only how to get a link."""
+    assert door.ask("GET", SESSION_PATH)[1]["password_login"] is False
+    door.verify = lambda *_: succeed(True)
+    assert door.ask("GET", SESSION_PATH)[1]["password_login"] is True
+
+
 def test_logging_out_ends_the_session(door: Door) -> None:
     session = door.log_in()
     status, _, found = door.ask("POST", LOGOUT_PATH, **session)

@@ -104,6 +104,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("PUT", "/api/v5/rules/{number}"): ADMIN,
     ("GET", "/api/v5/session"): OPEN,
     ("GET", "/api/v5/stats"): READ,
+    ("GET", "/api/v5/status"): OPEN,
     ("GET", "/api/v5/subscriptions"): READ,
     ("GET", "/api/v5/trace"): ADMIN,
     ("GET", "/api/v5/users"): READ,
@@ -116,6 +117,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/metrics"): LOOPBACK,
     ("GET", "/openapi.json"): LOOPBACK,
     ("GET", "/readyz"): OPEN,
+    ("GET", "/status"): OPEN,
 }
 
 #: the calls that change the database: they are refused while it is away

@@ -279,8 +279,9 @@ def test_a_refusal_names_the_allowed_methods() -> None:
 
 
 def test_an_unavailable_database_is_reported() -> None:
+    """Not where it is: that is for the log."""
     desk = Desk()
-    failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")
+    failure = StorageFailure(FailureKind.UNAVAILABLE, "gone", "postgresql://holdfast@db.example/holdfast")
     desk.broker.store.listing = lambda *_: fail(failure)
     assert desk.refused("GET", "/messages") == (503, "SERVICE_UNAVAILABLE", "gone")
     assert desk.ask("GET", "/info")["available"] is True

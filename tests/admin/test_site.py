@@ -18,6 +18,7 @@ from twisted.web.server import Site
 from holdfast.admin.callers.caller import ANYONE, Caller, Scope
 from holdfast.admin.callers.operators import UNKNOWN
 from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
+from holdfast.admin.calls.head import Head
 from holdfast.admin.calls.problems import unauthorized
 from holdfast.admin.http.producer import STALLED
 from holdfast.admin.http.site import APISite, longest_body
@@ -390,3 +391,26 @@ def test_callers_who_may_only_read_send_short_bodies_only() -> None:
     line.site.identify = lambda _channel, _head: Caller(scopes=frozenset({Scope.READ}))
     line.send("POST / HTTP/1.1", f"Content-Length: {(1 << 16) + 1}")
     assert line.answered()[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("lines", "without"),
+    [
+        (("GET /readyz HTTP/1.0",), True),
+        (("GET /readyz HTTP/1.0", "Host: x"), False),
+        (("GET /readyz HTTP/1.0", "Host: x", "Host: y"), False),
+        (("GET /readyz HTTP/1.1",), False),
+    ],
+)
+def test_only_http_1_0_needs_no_host(lines: tuple[str, ...], without: bool) -> None:
+    """The check of a load balancer leaves it out. With HTTP/1.1, each request has one (RFC 9112, 3.2)."""
+    heads: list[Head] = []
+
+    def identify(_channel: Any, head: Head) -> Caller:
+        heads.append(head)
+        return ANYONE
+
+    client = HTTPClient(lambda _: succeed(Answer()))
+    client.site.identify = identify
+    client.channel.dataReceived("".join(f"{each}\r\n" for each in (*lines, "")).encode())
+    assert [head.is_without_host for head in heads] == [without]

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tests.dashboard import data
 from tests.dashboard.hostile import HOSTILE
@@ -31,6 +31,7 @@ TYPES = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css",
     ".svg": "image/svg+xml",
 }  # fmt: skip
+PROXIED = "/proxied/holdfast"
 CSRF = "the-csrf-token"
 SCOPES = ["read", "publish", "retained:write", "admin"]
 
@@ -65,6 +66,7 @@ class FakeAPI:
         self.jobs_last = False
         self.scopes = list(SCOPES)
         self.signed_in = True
+        self.password_login = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
         self.retained: dict[str, dict[str, Any]] = {}
         self.bans: list[dict[str, Any]] = [
@@ -187,7 +189,7 @@ class FakeAPI:
             "scopes": self.scopes,
             "csrf_token": CSRF,
             "expires_at": self.ago(-28_800),
-            "password_login": True,
+            "password_login": self.password_login,
         }
 
     def post_login(self, _given: Arguments, body: Any) -> Any:
@@ -478,13 +480,16 @@ def paged(rows: list[Any], given: Arguments) -> Any:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of a browser."""
+    """One connection of a browser. The same is served below a path, as by a proxy that takes it away."""
 
     protocol_version = "HTTP/1.1"
     api: FakeAPI
 
+    def _place(self) -> SplitResult:
+        return urlsplit(self.path.removeprefix(PROXIED))
+
     def do_GET(self) -> None:
-        place = urlsplit(self.path)
+        place = self._place()
         if place.path.startswith("/api/v5"):
             self._call("GET", place.path.removeprefix("/api/v5"), dict(parse_qsl(place.query, keep_blank_values=True)))
         elif place.path == "/events":
@@ -505,7 +510,7 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _change(self, method: str) -> None:
-        place = urlsplit(self.path)
+        place = self._place()
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = place.path.removeprefix("/api/v5")
         if path != "/login" and self.headers.get("X-CSRF-Token") != CSRF:
@@ -515,7 +520,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _call(self, method: str, path: str, given: Arguments, body: Any = None) -> None:
         if not self.api.signed_in and path != "/login":
-            self._respond(401, {"title": "Unauthorized", "detail": "there is no session"})
+            refusal = {"title": "Unauthorized", "detail": "there is no session"}
+            more = {"password_login": self.api.password_login} if path == "/session" else {}
+            self._respond(401, {**refusal, **more})
             return
         try:
             status, content = self.api.answer(

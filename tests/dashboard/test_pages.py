@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.dashboard.dashboard import AXE, Dashboard
-from tests.dashboard.fake_api import FakeAPI
+from tests.dashboard.fake_api import PROXIED, FakeAPI
 from tests.dashboard.hostile import HOSTILE
 from tests.hostile_strings import obeyed
 
@@ -159,3 +159,26 @@ def test_the_list_of_pages_opens_on_a_phone(browser: Any, api: FakeAPI) -> None:
         dashboard.page.wait_for_url("**/#/clients")
         clients.wait_for(state="hidden")
         dashboard.check()
+
+
+def test_the_dashboard_works_below_a_path_of_a_proxy(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Everything that it asks for is below the path: files, calls, events, downloads, and the console's WebSocket."""
+    asked: list[str] = []
+    sockets: list[str] = []
+    dashboard.page.on("request", lambda request: asked.append(request.url))
+    dashboard.page.route_web_socket("**/mqtt", lambda socket: sockets.append(socket.url))
+    dashboard.page.goto(f"{api.origin}{PROXIED}/#/retained/search?q=building%2F%23")
+    dashboard.live()
+    dashboard.page.locator("summary", has_text="Export").click()
+    with dashboard.page.expect_download() as download:
+        dashboard.page.get_by_role("link", name="as NDJSON").click()
+    asked.append(download.value.url)
+    dashboard.click("Console", "link")
+    dashboard.sees("connecting")
+    dashboard.page.wait_for_function("() => document.querySelector('h1').textContent === 'Console'")
+    dashboard.settle()
+    assert {"events", "api/v5/session", "api/v5/mqtt/retainer/export"} <= {
+        url.partition("?")[0].removeprefix(f"{api.origin}{PROXIED}/") for url in asked
+    }
+    assert all(url.startswith(f"{api.origin}{PROXIED}/") for url in asked)
+    assert sockets == [f"ws{api.origin.removeprefix('http')}{PROXIED}/mqtt"]

@@ -59,6 +59,18 @@ def test_name_and_password_sign_in(dashboard: Dashboard, api: FakeAPI) -> None:
     dashboard.sees("sensor-0000")
 
 
+def test_there_is_a_form_only_where_somebody_can_sign_in(dashboard: Dashboard, api: FakeAPI) -> None:
+    """Without a group of users who may, a link is the only way; also after a sign-out."""
+    dashboard.expected.append("status of 401")
+    api.password_login = False
+    dashboard.go("overview")
+    dashboard.click("Sign out")
+    for _ in range(2):
+        dashboard.sees("Sign in by a link")
+        assert dashboard.page.get_by_label("Password").count() == 0
+        dashboard.page.reload()
+
+
 def test_an_ended_session_leads_to_the_sign_in_and_back(dashboard: Dashboard, api: FakeAPI) -> None:
     """The place that was asked for is shown after the user has signed in again."""
     dashboard.go("listeners")

@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def test_a_key_of_a_running_broker_counts_at_once_until_it_is_revoked(place: Place) -> None:
     made = place.command("api-key", "add", "tool", "--scope", "read", "--scope", "retained:write")
-    header = {"Authorization": f"Bearer {made['key']}:{made['secret']}"}
+    header = {"Authorization": f"Bearer {made['api_key']}:{made['api_secret']}"}
     path = "/api/v5/mqtt/retainer/messages"
     assert place.ask("POST", path, {"topic": "a/b", "payload": "x"}, **header)[0] == 204
     status, page, _ = place.ask("GET", path, **header)
@@ -88,7 +88,7 @@ def test_a_key_of_a_running_broker_counts_at_once_until_it_is_revoked(place: Pla
 
 def test_a_real_broker_shows_itself_publishes_and_backs_its_database_up(place: Place) -> None:
     made = place.command("api-key", "add", "looker", "--scope", "admin")
-    header = {"Authorization": f"Bearer {made['key']}:{made['secret']}"}
+    header = {"Authorization": f"Bearer {made['api_key']}:{made['api_secret']}"}
     (listener,) = place.ask("GET", "/api/v5/listeners", **header)[1]
     assert (listener["type"], listener["running"], listener["status"]["current_connections"]) == ("tcp", True, 0)
     (node,) = place.ask("GET", "/api/v5/nodes", **header)[1]

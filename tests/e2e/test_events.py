@@ -74,7 +74,7 @@ def test_a_page_lists_then_watches_and_goes_on_after_each_loss(tmp_path: Path) -
     place.broker.start()
     try:
         made = place.command("api-key", "add", "page", "--scope", "read", "--scope", "retained:write")
-        key = {"Authorization": f"Bearer {made['key']}:{made['secret']}"}
+        key = {"Authorization": f"Bearer {made['api_key']}:{made['api_secret']}"}
 
         def put(topic: str, payload: str) -> None:
             assert place.ask("POST", f"{RETAINER}/messages", {"topic": topic, "payload": payload}, **key)[0] == 204

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from holdfast.admin.callers.caller import ANYONE
+from holdfast.admin.calls.call import Call
+from holdfast.admin.watching.health import HealthAPI
 from holdfast.monitoring.surroundings import SurroundingsWatch
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.monitoring.watched import WatchedBroker
+from tests.storage.doubles import result_of
 
 
 def failing(broker: WatchedBroker) -> list[str]:
@@ -65,3 +69,14 @@ def test_a_heartbeat_that_is_late_is_told(broker: WatchedBroker) -> None:
     assert not broker.monitoring.health.alive().is_good
     broker.advance(1)
     assert broker.monitoring.health.alive().is_good
+
+
+def test_the_status_of_emqx_tells_readiness_in_a_line(broker: WatchedBroker) -> None:
+    broker.watch()
+    broker.advance(1)
+    calls = HealthAPI(broker.monitoring.health, "1")
+    call = Call("GET", "/status", {}, b"", ANYONE)
+    found = result_of(calls.status(call))
+    assert (found.status, found.body) == (200, b"Node 1 is started\nholdfast is running")
+    broker.around.stopping = True
+    assert result_of(calls.status(call)).status == 503

@@ -199,7 +199,7 @@ def _time_of(durable: DurableStore) -> Deferred[int | None]:
 def monitoring_routes(parts: MonitoringParts, now: Callable[[], int], node: int) -> list[Route]:
     """Return the calls about the broker itself."""
     return [
-        *HealthAPI(parts.health).routes,
+        *HealthAPI(parts.health, str(node)).routes,
         *MetricsAPI(parts.metrics, parts.run).routes,
         *AlarmAPI(parts.alarms, now, str(node)).routes,
         *RecentAPI(parts.recent.ring).routes,

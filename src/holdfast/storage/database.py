@@ -145,7 +145,7 @@ class Database(ABC):
             kind = FailureKind.UNAVAILABLE
         else:  # also errors of Python itself: a value that the driver cannot convert
             kind = FailureKind.REFUSED
-        return StorageFailure(kind, f"{self.location}: {type(error).__name__}: {first_line(error)}")
+        return StorageFailure(kind, f"{type(error).__name__}: {first_line(error)}", self.location)
 
     @abstractmethod
     def is_away(self, error: BaseException) -> bool:

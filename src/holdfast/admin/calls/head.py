@@ -31,6 +31,8 @@ class Head:
     forwarded_for: str | None = None
     forwarded_proto: str | None = None
     host: str | None = None
+    #: whether the request has no Host and needs none: one of HTTP/1.0
+    is_without_host: bool = False
     origin: str | None = None
     authorization: str | None = None
     cookie: str | None = None
@@ -93,6 +95,7 @@ def head_of(request: Any, method: bytes) -> Head:
         forwarded_for=forwarded_for.decode("ascii", "replace") or None,
         forwarded_proto=header(b"x-forwarded-proto"),
         host=host,
+        is_without_host=not headers.hasHeader(b"host") and request.channel.version == b"HTTP/1.0",
         origin=header(b"origin"),
         authorization=header(b"authorization"),
         cookie=None if cookie is None else cookie.decode("utf-8", "replace"),

@@ -97,11 +97,11 @@ def not_found(message: str) -> RefusedCall:
     return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
 
 
-def unauthorized(message: str, delay: float = 0.0) -> RefusedCall:
+def unauthorized(message: str, delay: float = 0.0, more: Mapping[str, Any] | None = None) -> RefusedCall:
     """Return the refusal of a caller without a proven identity."""
     # Basic is not named here: a browser would ask for a name and a password by itself.
     challenge = (("WWW-Authenticate", 'Bearer realm="Holdfast"'),)
-    return RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge, delay=delay)
+    return RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge, more=more, delay=delay)
 
 
 def conflict(message: str) -> RefusedCall:
@@ -140,8 +140,10 @@ def refusal_of(failure: Failure, refusals: Refusals, log: Logger) -> Answer:
         if isinstance(error, kind):
             return refused(error).answer()
     if isinstance(error, StorageFailure) and error.kind is FailureKind.REFUSED:
-        return bad_request(str(error)).answer()
-    if isinstance(error, StorageFailure | StoreUnusable | ConfigError):
+        return bad_request(error.detail).answer()
+    if isinstance(error, StorageFailure):
+        return unavailable(error.detail).answer()
+    if isinstance(error, StoreUnusable | ConfigError):
         return unavailable(str(error)).answer()
     failure.trap(Exception)  # let SystemExit and KeyboardInterrupt pass
     if failure.check(CancelledError):

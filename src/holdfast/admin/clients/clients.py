@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 
@@ -24,7 +25,10 @@ from holdfast.admin.clients.shown import (
 )
 from holdfast.admin.routing.route import NOTHING, Content, Route, in_path, query
 from holdfast.admin.routing.schemas import CURSOR, STRING, TOPIC_FILTER, array, one_of, page, whole
-from holdfast.client_views import ClientSearch, ConnState, SubscriptionSearch, Waiting
+from holdfast.client_views import ClientSearch, ConnState, Found, SubscriptionSearch, Waiting
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 CLIENTS_PREFIX = "/api/v5/clients"
 SUBSCRIPTIONS_PREFIX = "/api/v5/subscriptions"
@@ -35,7 +39,10 @@ MOST_BYTES = 1 << 20
 #: the limit of a list of subscriptions without pages
 MOST_OF_CLIENT = 2000
 _USUAL = 100
+#: the most reads, each of at most MOST_LISTED entries, that lead to a page by its number
+MOST_READS = 200
 
+_PAGE = query("page", whole(1, 2**53, 1), "the number of the page, instead of a cursor; the entries before it are read")
 _CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
 _LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the highest number of entries in a page")
 _CURSOR = query("cursor", CURSOR, "meta.cursor of the previous page")
@@ -62,6 +69,7 @@ class ClientCalls:
                 scope=Scope.READ,
                 summary="List the clients with a Session, connected or not, sorted by Client Identifier",
                 parameters=(
+                    _PAGE,
                     _LIMIT,
                     _CURSOR,
                     query("clientid", STRING, "the whole Client Identifier"),
@@ -127,6 +135,7 @@ class ClientCalls:
                 scope=Scope.READ,
                 summary="List subscriptions, sorted by Client Identifier and Topic Filter",
                 parameters=(
+                    _PAGE,
                     _LIMIT,
                     _CURSOR,
                     query("clientid", STRING, "subscriptions of this client"),
@@ -157,12 +166,12 @@ class ClientCalls:
             state=None if state is None else ConnState(state),
             listener=arguments.get("listener"),
         )
-        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
         parts = parts_of(arguments, 1)
         after = "" if parts is None else str(parts[0])
-        found = yield self._clients.clients(search, after, limit)
+        found = yield from _found(arguments, partial(self._clients.clients, search), after)
         shown = [shown_client(each, self._node, self._zone_of(each.listener)) for each in found.items]
-        return _page(shown, limit, None if found.after is None else cursor_for(found.after))
+        more = _place_of(arguments, self._clients.client_count if search == ClientSearch() else None)
+        return _page(shown, _limit_of(arguments), None if found.after is None else cursor_for(found.after), more)
 
     def one(self, call: Call) -> Deferred[Answer]:
         """Show a client."""
@@ -214,12 +223,12 @@ class ClientCalls:
             share=arguments.get("share_group"),
             qos=None if qos is None else int(qos),
         )
-        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
         parts = parts_of(arguments, 2)
         after = ("", "") if parts is None else (str(parts[0]), parts[1])
-        found = yield self._clients.subscriptions(search, after, limit)
+        found = yield from _found(arguments, partial(self._clients.subscriptions, search), after)
         shown = [shown_subscription(each, self._node) for each in found.items]
-        return _page(shown, limit, None if found.after is None else cursor_for(*found.after))
+        more = _place_of(arguments, self._clients.subscription_count if search == SubscriptionSearch() else None)
+        return _page(shown, _limit_of(arguments), None if found.after is None else cursor_for(*found.after), more)
 
     def _waiting(self, call: Call, read: Callable[[str, int, int, int], Waiting | None]) -> Answer:
         arguments = call.arguments
@@ -227,13 +236,46 @@ class ClientCalls:
         position = digits_of(arguments.get("cursor", "0"))
         if position is None:
             raise bad_cursor()
-        limit = number_of(arguments, "limit", _USUAL, MOST_LISTED)
+        limit = _limit_of(arguments)
         found = read(arguments["clientid"], position, limit, MOST_BYTES)
         if found is None:
             raise _unknown(call)
         shown = [shown_message(each, payload == "base64") for each in found.messages]
         cursor = None if found.next_position is None else str(found.next_position)
         return _page(shown, limit, cursor, {"unlisted": found.unlisted} if found.unlisted else {})
+
+
+def _limit_of(arguments: Mapping[str, str]) -> int:
+    return number_of(arguments, "limit", _USUAL, MOST_LISTED)
+
+
+def _found(
+    arguments: Mapping[str, str], read: Callable[[K, int], Deferred[Found[T, K]]], after: K
+) -> Generator[Deferred[Any], Any, Found[T, K]]:
+    """Read the page behind a key, or the page of a number: the entries before it are skipped, and it is not short."""
+    limit = _limit_of(arguments)
+    number = number_of(arguments, "page", 1, 2**53)
+    if "page" in arguments and arguments.get("cursor"):
+        raise bad_request("page is not allowed together with cursor", "page", "nothing")
+    skipped = (number - 1) * limit
+    page: list[T] = []
+    for _ in range(MOST_READS):
+        found: Found[T, K] = yield read(after, min(skipped, MOST_LISTED) if skipped else limit - len(page))
+        if skipped:
+            skipped -= len(found.items)
+        else:
+            page += found.items
+        if found.after is None or len(page) == limit or "page" not in arguments:
+            return Found(page, found.after)
+        after = found.after
+    allowed = f"a page among the first {MOST_READS * MOST_LISTED} entries; use cursor instead"
+    raise bad_request(f"page is {allowed}", "page", allowed)
+
+
+def _place_of(arguments: Mapping[str, str], count: int | None) -> dict[str, Any]:
+    """Return the number of a page, unless a cursor led to it, and the number of all entries, if it is known."""
+    page = {} if arguments.get("cursor") else {"page": number_of(arguments, "page", 1, 2**53)}
+    return page if count is None else {**page, "count": count}
 
 
 def _page(data: list[dict[str, Any]], limit: int, cursor: str | None, more: Mapping[str, Any] | None = None) -> Answer:

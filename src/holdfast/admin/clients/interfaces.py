@@ -16,6 +16,14 @@ Place = tuple[str, str | None]
 class IClients(Protocol):
     """Shows clients, and kicks them."""
 
+    @property
+    def client_count(self) -> int:
+        """How many clients have a Session."""
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions they have, shared ones too."""
+
     def client(self, client_id: str) -> ClientView | None:
         """Return a client, None if it has no Session."""
 

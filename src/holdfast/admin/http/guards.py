@@ -26,7 +26,8 @@ class Guards:
 
     def check(self, head: Head) -> None:
         """Refuse a request for another host, or from a page of another origin. Raises RefusedCall."""
-        if head.peer.ip is not None or head.peer.proxied:  # no browser reaches a UNIX domain socket by itself
+        by_browser = not head.is_without_host  # each browser names the host; a health check with HTTP/1.0 need not
+        if by_browser and (head.peer.ip is not None or head.peer.proxied):  # no browser reaches a UNIX domain socket
             self._check_host(head)
         if head.origin is not None and (head.changes or head.cookie is not None):
             _check_origin(head)
@@ -58,7 +59,9 @@ def is_on_loopback(head: Head) -> bool:
     The requests of a reverse proxy on this machine are not from this machine. They have its headers, such as
     X-Forwarded-For, or another name.
     """
-    return head.peer.is_local and (head.peer.ip is None or is_loopback_name(_host_of(head)))
+    if head.is_without_host or not head.peer.is_local:
+        return False
+    return head.peer.ip is None or is_loopback_name(_host_of(head))
 
 
 def _host_of(head: Head) -> str:

@@ -136,6 +136,12 @@ class CountedChannel(http.HTTPChannel):
         return self._path
 
     @property
+    def version(self) -> bytes:
+        """The version of HTTP of the request whose headers have arrived."""
+        version: bytes = self._version
+        return version
+
+    @property
     def path(self) -> str:
         """The path of the request whose headers have arrived, still percent-encoded."""
         return self._path.partition(b"?")[0].decode("ascii", "replace")

@@ -180,7 +180,9 @@ class Jobs:
             return
         error = failure.value
         refused = next((make(error) for kind, make in refusals.items() if isinstance(error, kind)), error)
-        if isinstance(refused, RefusedCall | StorageFailure | StoreUnusable):
+        if isinstance(refused, StorageFailure):
+            job.problem = refused.detail
+        elif isinstance(refused, RefusedCall | StoreUnusable):
             job.problem = str(refused)
         else:
             job.problem = "this is a fault of the broker; see its log"

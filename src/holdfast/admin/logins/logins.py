@@ -176,7 +176,8 @@ class LoginAPI:
     def session(self, call: Call) -> Deferred[Answer]:
         """Describe the caller."""
         if call.caller.via is Via.NOTHING:
-            raise unauthorized("nobody is logged in here; holdfast dashboard prints a link")
+            more = {"password_login": self._verify() is not None}
+            raise unauthorized("nobody is logged in here; holdfast dashboard prints a link", more=more)
         cookie = None if call.head is None else call.head.cookie
         session = self._sessions.find(cookie) if cookie is not None and call.caller.via is Via.SESSION else None
         return succeed(answer(self._shown(call.caller, session)))

@@ -122,7 +122,8 @@ class MergeCalls:
                 if progress is None:
                     progress = yield self._merger.step(job)
             except (StorageFailure, NotStaged, OtherJob) as error:
-                return _line({"state": "failed", "message": str(error)})
+                message = error.detail if isinstance(error, StorageFailure) else str(error)
+                return _line({"state": "failed", "message": message})
             finally:
                 if progress is None or progress.job.is_done:
                     staging.close()

@@ -58,8 +58,7 @@ def add(
         made = access.call("POST", _PATH, body=json.dumps(body).encode())
     key, secret = made["api_key"], made["api_secret"]
     if as_json:
-        told = {"name": name, "key": key, "secret": secret, "scopes": made["scopes"], "expires": made["expired_at"]}
-        show_json({**told, "bearer": f"{key}:{secret}"})
+        show_json({**made, "bearer": f"{key}:{secret}"})
         return
     show(f"key    {key}")
     show(f"secret {secret}")

@@ -1,7 +1,10 @@
 // The admin API: one function per method, problems as errors, long jobs followed to their end.
 import { visible } from "./text.js";
 
-const BASE = "/api/v5";
+/** The address of a path of the broker. The dashboard may be below a path of a proxy: it is where its page is. */
+export const below = (path) => new URL(path, document.baseURI).href;
+
+const BASE = below("api/v5");
 const PATIENCE = 30_000;
 const FIRST_LOOK = 150;
 const LAST_LOOK = 2000;
@@ -24,6 +27,7 @@ export class Problem extends Error {
     this.detail = detail;
     this.status = status;
     this.fields = fields;
+    this.passwordLogin = true;
   }
 }
 
@@ -103,7 +107,9 @@ function problemIn(response, text) {
   const detail = content.detail ?? content.message ?? `The answer has the status ${response.status} ${response.statusText}.`;
   const errors = Array.isArray(content.problems) ? content.problems.map(located) : content.field ? [content] : [];
   const fields = errors.map((each) => ({ field: visible(each.field ?? ""), detail: visible(each.allowed ? `allowed: ${each.allowed}` : each.detail ?? "") }));
-  return new Problem(visible(content.title ?? "The call was refused"), visible(detail), response.status, fields);
+  const problem = new Problem(visible(content.title ?? "The call was refused"), visible(detail), response.status, fields);
+  problem.passwordLogin = content.password_login ?? true;
+  return problem;
 }
 
 /** A problem of a configuration file as a field and what is wrong with it. */

@@ -3,7 +3,7 @@
 // The parts say what they want; the connection is opened again when that changes. It ends while the page is hidden, and
 // goes on from the last token when the page is visible again. A connection that fails is tried again, later each time.
 import { useEffect, useRef, useState } from "./html.js";
-import { get } from "./api.js";
+import { below, get } from "./api.js";
 
 const NAMES = ["retained", "client", "replay", "alarm", "monitor", "reset"];
 const FIRST_WAIT = 1000;
@@ -44,7 +44,7 @@ function wanted() {
   } else {
     watched = null;
   }
-  return params.size ? `/events?${params}` : "";
+  return params.size ? `${below("events")}?${params}` : "";
 }
 
 function shape(address) {

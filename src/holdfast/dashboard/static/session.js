@@ -19,13 +19,17 @@ export function takeToken() {
   return decode(found[1]);
 }
 
+/** Whether somebody can sign in by a name and a password, as far as the broker has told. */
+export let passwordLogin = true;
+
 /** Return the present session, or null without one. */
 export async function present(signedOut) {
   try {
     return begun(await get("/session"), signedOut);
   } catch (error) {
-    if (error.status === 401 || error.status === 403) return null;
-    throw error;
+    if (error.status !== 401 && error.status !== 403) throw error;
+    passwordLogin = error.passwordLogin;
+    return null;
   }
 }
 
@@ -41,5 +45,6 @@ export async function signOut() {
 
 function begun(session, signedOut) {
   useSession(session.csrf_token, signedOut);
+  passwordLogin = session.password_login;
   return session;
 }

@@ -53,6 +53,16 @@ class Directory:
         self._work = work
         self._most_looks = most_looks
 
+    @property
+    def client_count(self) -> int:
+        """How many Clients have a Session."""
+        return self._registry.session_count
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions they have, shared ones too."""
+        return self._registry.subscription_count
+
     def client(self, client_id: str) -> ClientView | None:
         """Return a Client, None if it has no Session."""
         session = self._registry.session_of(client_id)

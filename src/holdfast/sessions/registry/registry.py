@@ -108,6 +108,11 @@ class SessionRegistry:
         self._stopping = False
 
     @property
+    def subscription_count(self) -> int:
+        """The number of subscriptions of all Sessions, shared ones too."""
+        return self._counters.holdings.subscriptions
+
+    @property
     def session_count(self) -> int:
         """The number of Sessions, connected or not."""
         return len(self._sessions)

@@ -124,8 +124,8 @@ class PostgresDatabase(Database):
             if self._node and not self._lock(connection):
                 raise StorageFailure(
                     FailureKind.UNAVAILABLE,
-                    f"{self.location}: another broker with node.id = {self._node} uses this database; "
-                    "give each broker an id of its own",
+                    f"another broker with node.id = {self._node} uses this database; give each broker an id of its own",
+                    self.location,
                 )
         except BaseException:
             connection.close()

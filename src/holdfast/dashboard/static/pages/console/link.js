@@ -1,5 +1,5 @@
 // The connection of the console: MQTT 5 over a WebSocket to the broker that serves this page, as the signed-in user.
-import { get } from "../../api.js";
+import { below, get } from "../../api.js";
 
 export const MOST = 500;
 const CALM = 200;
@@ -42,8 +42,7 @@ class Link {
   }
 
   open(mqtt) {
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const client = mqtt.connect(`${scheme}://${location.host}/mqtt`, {
+    const client = mqtt.connect(below("mqtt").replace(/^http/, "ws"), {
       protocolVersion: 5, clientId: "", clean: true, reconnectPeriod: RETRY, connectTimeout: 10_000, keepalive: 30, timerVariant: "native", resubscribe: false, queueQoSZero: false,
     });
     this.client = client;
