@@ -115,7 +115,7 @@ def test_three_days_forward(tmp_path: Path, make: str) -> None:
         sleeper.drop()
         publisher.publish("new", b"3", 1, True, Properties(message_expiry_interval=60))
         publisher.publish("live", b"4", 1, False, Properties(message_expiry_interval=60))
-        will = p.Will("will/50", b"gone", 1, False, Properties(will_delay_interval=50))
+        will = p.Will("will/300", b"gone", 1, False, Properties(will_delay_interval=300))
         broker.client("dying", 5, will=will, properties=Properties(session_expiry_interval=DAY)).drop()
         broker.bans.ban_peer(PEER, 60, "a test")
         broker.advance(10)
@@ -146,10 +146,11 @@ def test_three_days_forward(tmp_path: Path, make: str) -> None:
         broker.advance(20)
         assert set(retained_by(broker, "#")) == {"old/long"}
         assert broker.registry.session_of("sleeper") is not None
-        broker.advance(60)  # the grace of Wills that a process finds at its start
-        assert watcher.messages() == [("will/50", b"gone", 0, False)]
-        broker.advance(30)
+        broker.advance(90)  # longer than the grace of Wills that a process finds at its start
+        assert watcher.messages() == []
         assert broker.registry.session_of("sleeper") is None
+        broker.advance(150)
+        assert watcher.messages() == [("will/300", b"gone", 0, False)]
         broker.advance(2 * DAY)
         assert watcher.messages() == [(f"will/{5 * DAY}", b"gone", 0, False)]
 
@@ -179,6 +180,25 @@ def test_without_a_restart_deadlines_of_this_process_come_as_before(tmp_path: Pa
     assert broker.registry.session_of("dying") is not None
     broker.advance(40)
     assert broker.registry.session_of("dying") is None
+
+
+@pytest.mark.parametrize(("step", "waits"), [(DAY, DAY - 20), (3 * DAY, 40)])
+def test_a_will_of_an_earlier_process_comes_at_its_time(tmp_path: Path, step: int, waits: int) -> None:
+    """Its delay has passed while the machine was off, but for the grace in which its Client may come back."""
+    broker = SteppedBroker(tmp_path / "db", limits=Limits(session_expiry_interval=None))
+    lasting = Properties(session_expiry_interval=9 * DAY)
+    will = p.Will("will", b"gone", 1, False, Properties(will_delay_interval=2 * DAY))
+    broker.client("dying", 5, will=will, properties=lasting).drop()
+    broker.commit()
+    broker = broker.restart()
+    broker.advance(19)
+    broker.set_clock(step)
+    watcher = broker.client("watcher", 5)
+    watcher.subscribe("will")
+    broker.advance(waits - 1)
+    assert watcher.messages() == []
+    broker.advance(2)
+    assert watcher.messages() == [("will", b"gone", 0, False)]
 
 
 @implementer(IAuthenticator)
