@@ -70,6 +70,8 @@ def test_the_broker_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: 
             assert [told(), told()] == ["WATCHDOG=1", "WATCHDOG=1"]
             pinged = run(BIN / "holdfast", "ping", "--data-dir", tmp_path / "data")
             assert (pinged.returncode, pinged.stdout) == (0, "the broker answers\n")
+            files = {os.readlink(file) for file in Path(f"/proc/{broker.pid}/fd").iterdir()}
+            assert "anon_inode:[timerfd]" in files, "the broker follows the machine's clock"
             broker.send_signal(signal.SIGTERM)
             states = [told()]
             while states[-1] != "STOPPING=1":

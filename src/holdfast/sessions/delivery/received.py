@@ -56,9 +56,10 @@ class ReceivedIdentifiers:
             self.forget(packet_identifier)
         return len(old)
 
-    def clock_moved(self, step: int) -> None:
-        """Let the messages have come later by ``step`` (milliseconds): the clock has jumped."""
-        self._times = {packet_identifier: at + step for packet_identifier, at in self._times.items()}
+    def clock_moved(self, step: int, now: int) -> None:
+        """Let the messages have come later by ``step`` (milliseconds), but not after ``now``: the clock has jumped."""
+        if self._times:
+            self._times = {packet_identifier: min(at + step, now) for packet_identifier, at in self._times.items()}
 
     def restore(self, times: Mapping[int, int]) -> None:
         """Take over the messages that an earlier process has stored."""

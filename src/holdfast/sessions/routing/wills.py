@@ -213,12 +213,12 @@ class Wills:
         self._waiting.append(admitted)
         return admitted
 
-    def clock_moved(self) -> None:
+    def clock_moved(self) -> Iterator[int]:
         """Keep the delays that have begun in this process, and end earlier ones at their time: the clock has jumped."""
-        now = self._now()
-        for client_id, pending in list(self._pending.items()):
-            left = self._deadlines.left(client_id)
-            if left is None:
+        for client_id in list(self._pending):
+            yield 1
+            now, left, pending = self._now(), self._deadlines.left(client_id), self._pending.get(client_id)
+            if left is None or pending is None:
                 continue
             if pending.due_at is None:
                 lost = pending.returns_as is None

@@ -23,10 +23,13 @@ class Attendance:
         self.since = now
         self._begun_here = True
 
-    def clock_moved(self, step: int) -> bool:
-        """Move the times of this process by ``step`` (milliseconds). Tell whether ``since`` is one of them."""
-        if self.created_at is not None:
+    def clock_moved(self, step: int, now: int) -> bool:
+        """Move times of this process by ``step`` (milliseconds): the clock has jumped. Later ones stay.
+
+        Tells whether ``since`` is a time of this process.
+        """
+        if self.created_at is not None and self.created_at + step <= now:
             self.created_at += step
-        if self.since is not None and self._begun_here:
+        if self.since is not None and self._begun_here and self.since + step <= now:
             self.since += step
         return self._begun_here

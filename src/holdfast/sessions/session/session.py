@@ -147,23 +147,25 @@ class Session:
         self.granted_in = RESTORED
         self.permissions.allowed_in = RESTORED
 
-    def clock_moved(self, step: int) -> Iterator[OutgoingMessage]:
-        """Keep the rest of what runs since the start: the clock has jumped by ``step`` (milliseconds).
+    def expire_later(self, step: int, moved: set[OutgoingMessage], states: ISessionStates) -> None:
+        """Let the messages that wait expire later by ``step`` (milliseconds): the clock has jumped.
 
-        Yields the messages that wait. Sessions share them, so the caller moves the expiry of each once.
+        Sessions share messages: ``moved`` has those that expire later already.
         """
-        self.received.clock_moved(step)
-        for queued in self.queue:
-            yield queued.outgoing
+        waiting = [queued.outgoing for queued in self.queue if queued.outgoing.message.expires_at is not None]
         if self.queue.conflation is not None:
-            yield from self.queue.conflation.held()
+            waiting += self.queue.conflation.held()
         for entry in self.inflight.entries.values():
             if entry.expires_at:
                 entry.expires_at += step
             if entry.outgoing is not None:
-                yield entry.outgoing
+                waiting.append(entry.outgoing)
             if entry.delivery is not None and entry.delivery.outgoing is not None:
-                yield entry.delivery.outgoing
+                waiting.append(entry.delivery.outgoing)
+        for outgoing in waiting:
+            if outgoing not in moved:
+                moved.add(outgoing)
+                outgoing.expire_later(step, states)
 
     def attach(self, link: IClientLink, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
