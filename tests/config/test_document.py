@@ -16,7 +16,7 @@ from holdfast.scheduling.rates import Rate
 
 def test_without_a_file_it_listens_on_this_machine_only_and_stores_in_the_folder(tmp_path: Path) -> None:
     config = default(tmp_path)
-    assert config.listeners == {"default": ListenerConfig("tcp:1883:interface=127.0.0.1", "mqtt", "/mqtt", (), "")}
+    assert config.listeners == {"default": ListenerConfig("tcp:1883:interface=127.0.0.1", "mqtt", "", (), "")}
     assert config.data_dir == tmp_path / "data"
     assert config.storage.url == f"sqlite:///{tmp_path}/data/holdfast.db"
     assert exposed_without_authentication(config) == []

@@ -69,6 +69,15 @@ def test_compression_is_not_agreed() -> None:
     assert b"Extensions" not in answer
 
 
+@pytest.mark.parametrize("target", ["/", "/ws", "/mqtt", "/mqtt/", "/mqtt?token=x", "//"])
+def test_any_path_is_accepted_unless_the_listener_has_one(target: str) -> None:
+    """MQTT.js without a path in its URL connects to /, others to /ws or /mqtt/: as with mosquitto, all may."""
+    for path, accepted in (("", True), ("/mqtt", target.partition("?")[0] == "/mqtt")):
+        door = WebSocketDoor(path=path)
+        answer = door.send(door.accept(), request(f"GET {target} HTTP/1.1"))
+        assert answer.startswith(b"HTTP/1.1 101 " if accepted else b"HTTP/1.1 404 ")
+
+
 @pytest.mark.parametrize(
     ("data", "status"),
     [

@@ -53,12 +53,13 @@ class PathText:
     """The kind of the option with the path of a WebSocket."""
 
     allowed: str = field(
-        default='a path that begins with "/", of letters, digits and the characters / . _ ~ - %', init=False
+        default='a path that begins with "/", of letters, digits and the characters / . _ ~ - %; "" for any path',
+        init=False,
     )
 
     def read(self, value: object) -> str:
-        """Return the path; raises InvalidValue."""
-        if not isinstance(value, str) or not _PATH.fullmatch(value):
+        """Return the path, "" for any; raises InvalidValue."""
+        if not isinstance(value, str) or (value and not _PATH.fullmatch(value)):
             raise invalid_value(value, self.allowed)
         return value
 
@@ -84,15 +85,16 @@ class ListenerConfig(Section):
         "mqtt",
         help="Protocol of the Network Connections: mqtt is MQTT on a plain byte stream; websocket is MQTT in"
         " WebSockets, for web pages, and for networks that only let HTTP pass.",
-        effect="websocket: clients connect with ws://HOST:PORT/mqtt, or wss:// with TLS, and plain MQTT is refused.",
+        effect="websocket: clients connect with ws://HOST:PORT, or wss:// with TLS, and plain MQTT is refused.",
         example=WEBSOCKET,
     )
     path: str = option(
         PathText(),
-        "/mqtt",
-        help='Path of the WebSocket, with transport = "websocket". A query after it is ignored.',
+        "",
+        help='Only path of the WebSocket, with transport = "websocket"; empty for any path: some clients use /, others'
+        " /mqtt or /ws. A query after it is ignored.",
         effect="Requests for other paths are refused (HTTP 404).",
-        example="/",
+        example="/mqtt",
     )
     origins: tuple[str, ...] = option(
         Origins(),

@@ -74,7 +74,7 @@ class RequestHead:
 
 @frozen
 class Opening:
-    """The rules for the requests of one listener."""
+    """The rules for the requests of one listener. An empty ``path`` stands for any."""
 
     path: str
     origins: AllowedOrigins
@@ -84,7 +84,7 @@ class Opening:
 
         ``target`` is the path with its query, and ``headers`` have names in lower case. The query is ignored.
         """
-        if target.partition("?")[0] != self.path:
+        if self.path and target.partition("?")[0] != self.path:
             raise Refused(404, f"MQTT is not at this path; it is at {self.path}")
         if not self.origins.allow(headers.get("origin"), headers.get("host", "")):
             raise Refused(
