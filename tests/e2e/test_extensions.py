@@ -148,6 +148,24 @@ def test_the_snippet_of_changes_in_javascript(port: int) -> None:
     assert output_of("node", "-", str(port), "-0s", program=snippet("js", SINCE)) == "delta\n"
 
 
+@pytest.mark.parametrize("language", ["python", pytest.param("js", marks=needs_mqttjs)])
+def test_the_snippets_of_changes_say_why_they_are_refused(port: int, tmp_path: Path, language: str) -> None:
+    """They end, and show the Reason String of SUBACK."""
+    token = "nonsense"
+    if language == "python":
+        (tmp_path / "token").write_text(token)
+        command = [sys.executable, "-", str(port), str(tmp_path / "token")]
+    else:
+        command = ["node", "-", str(port), token]
+    program = snippet(language, SINCE)
+    done = subprocess.run(
+        command, input=program, check=False, capture_output=True, text=True, timeout=PATIENCE,
+        cwd=Path(__file__).parent,
+    )  # fmt: skip
+    assert done.stdout == ""
+    assert done.stderr.startswith("refused: User Property holdfast-replay-since: "), done.stderr
+
+
 def test_the_command_of_mosquitto(port: int) -> None:
     """mosquitto_sub with MQTT 3.1.1 sees the marker behind the last retained message."""
     (command,) = [block.text.strip() for block in blocks(PAGE) if block.text.startswith("mosquitto_sub")]
