@@ -108,9 +108,16 @@ class Mosquitto:
         assert PROGRAM is not None
         with subprocess.Popen([str(PROGRAM), "-c", str(self._config)], stderr=subprocess.DEVNULL) as process:
             try:
-                return process.wait(timeout=1) != 0
-            except subprocess.TimeoutExpired:
-                return False
+                until = time.monotonic() + PATIENCE
+                while process.poll() is None:
+                    with (
+                        contextlib.suppress(ConnectionRefusedError),
+                        socket.create_connection(("127.0.0.1", self.port)),
+                    ):
+                        return False
+                    assert time.monotonic() < until, "mosquitto neither starts nor ends"
+                    time.sleep(0.02)
+                return process.returncode != 0
             finally:
                 process.kill()
 

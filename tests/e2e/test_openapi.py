@@ -53,7 +53,7 @@ def test_every_call_keeps_to_its_description(tmp_path: Path, seconds: str) -> No
                 "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1", "--no-shrink", "--no-color",
                 "--continue-on-failure", "--max-time", seconds, "--warnings", "off",
             ],
-            cwd=tmp_path, capture_output=True, text=True, timeout=100 + int(seconds), check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=10 * PATIENCE + int(seconds), check=False,
             env=unmeasured() | hooks,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout
