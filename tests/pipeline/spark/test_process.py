@@ -22,13 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java
 _LEAN = ("SPARK_LOCAL_IP", "PYSPARK_SUBMIT_ARGS")
 ARGUMENTS = "--master local[3] --conf spark.ui.enabled=false pyspark-shell"
 
-#: Starts a session in the way of a command. Prints its master, where its Java listens, in hexadecimal, and whether it
-#: shows its jobs on a page.
+#: Starts a session in the way of a command. Prints its master, whether it shows its jobs on a page, whether its port
+#: reads the objects of strangers, and where its Java listens, in hexadecimal.
 SCRIPT = """
 import os, subprocess
 from pathlib import Path
 from pyspark import SparkContext
 from holdfast.pipeline.spark import SparkProcess
+from tests.pipeline.spark.rpc import reads_objects
 
 def listening(pid):
     links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
@@ -42,7 +43,8 @@ with SparkProcess("test") as process:
     assert spark.range(10).count() == 10
     (java,) = subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True).stdout.split()
     page = None if "SPARK_REMOTE" in os.environ else SparkContext._active_spark_context.uiWebUrl
-    print(spark.conf.get("spark.master"), page is not None, *sorted(listening(java)))
+    trusting = reads_objects(int(spark.conf.get("spark.driver.port")))
+    print(spark.conf.get("spark.master"), page is not None, trusting, *sorted(listening(java)))
 """
 #: 127.0.0.1 as a socket for IPv4 and one for IPv6 have it.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -65,18 +67,23 @@ def defaults(folder: Path) -> dict[str, str]:
     ids=["MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "spark-defaults.conf"],
 )
 def test_spark_s_settings_are_used(said: Callable[[Path], Mapping[str, str]], reachable: bool, tmp_path: Path) -> None:
-    """Each way to set the master. The console is quiet. Other hosts cannot reach Spark unless its settings allow it."""
+    """Each way to set the master. The console is quiet. Other hosts cannot reach Spark unless its settings allow it.
+
+    Other users of this host cannot have it read their objects, unless the user starts Spark Connect.
+    """
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     bare = {name: value for name, value in environment().items() if name not in _LEAN}
+    bare["PYTHONPATH"] = str(Path(__file__).parents[3])
     arguments = f"--driver-java-options '{java_options()}' pyspark-shell"
     done = subprocess.run(
         [sys.executable, script], env={**bare, "PYSPARK_SUBMIT_ARGS": arguments, **said(tmp_path)}, capture_output=True,
         text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    master, page, *addresses = done.stdout.split()
+    master, page, trusting, *addresses = done.stdout.split()
     assert (master, page) == ("local[3]", str(said is defaults))
+    assert trusting == str("SPARK_REMOTE" in said(tmp_path))
     assert addresses
     assert (set(addresses) <= LOOPBACK) is not reachable
 

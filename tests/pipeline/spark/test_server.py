@@ -21,6 +21,7 @@ from holdfast.pipeline.server_files import server_folder
 from holdfast.pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
 from holdfast.pipeline.spark.shared_storage import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, environment
+from tests.pipeline.spark.rpc import reads_objects
 from tests.pipeline.stores import Filled, message
 
 
@@ -212,6 +213,7 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
     run("server", "start", "--no-warm-up")
     try:
         told = json.loads(run("server", "status", "--json"))
+        assert not any(reads_objects(port, 5.0) for port in ports_of_java(told["pid"]))
         assert "runs already" in run("server", "start")
         (tmp_path / "elsewhere").mkdir()
         for command in (("tree",), ("shapes",), ("filters", "--filter", "a/#")):
@@ -229,6 +231,19 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
         run("server", "status", status=3)
     finally:
         run("server", "stop")
+
+
+def ports_of_java(server: int) -> set[int]:
+    """Return the ports at which the Java of a server listens."""
+    children = [Path("/proc", each) for each in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+    (java,) = [child for child in children if b"SparkSubmit" in child.joinpath("cmdline").read_bytes()]
+    links = [os.readlink(each) for each in java.joinpath("fd").iterdir() if each.is_symlink()]
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    found = {
+        int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in links
+    }
+    assert found
+    return found
 
 
 def timeless(line: str) -> str:

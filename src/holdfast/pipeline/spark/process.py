@@ -3,7 +3,7 @@
 How it works. PySpark starts a Java process on the first use of ``SparkContext``; that process starts Python workers.
 All of them inherit standard output and standard error, which are a pipe to this process (``console``).
 Spark's own settings choose the master, so it is known only after the start. If the master is local, the session gets
-two more settings that keep other hosts out.
+more settings that keep other hosts out, and other users of this host.
 
 A signal raises an exception at any point. If it interrupts a call to Java, the answer to that call is still on its
 connection, so another thread, which has a connection of its own, stops the session. If it interrupts the start, only
@@ -36,8 +36,9 @@ from holdfast.pipeline.spark.session import is_local, prepare
 from holdfast.pipeline.spark.tasks import tasks_of
 from holdfast.pipeline.spark.worker_python import choose_worker_python, let_workers_find
 
-#: Without these, Spark shows its jobs to every host at port 4040, and its driver listens at the host's own address.
-_LOCAL_SETTINGS = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+#: Without these, Spark shows its jobs to every host at port 4040, its driver listens at the host's own address, and it
+#: reads the Java objects that any local user sends to its port. Spark makes the secret of a local master itself.
+_LOCAL_SETTINGS = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.authenticate": "true"}
 #: Seconds to wait until the session has stopped, and until the process has ended.
 _STOP_TIMEOUT, _END_TIMEOUT = 5.0, 5.0
 

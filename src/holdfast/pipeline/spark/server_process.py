@@ -20,8 +20,10 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-#: Nothing listens for other hosts. All commands load the same classes.
+#: Nothing listens for other hosts, and Java's own port reads no object of other users. All commands load the same
+#: classes.
 _OWN_SETTINGS = {
+    "spark.authenticate": "true",
     "spark.master": "local[*]",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",  # any free one
