@@ -74,7 +74,8 @@ class BrokerClock:
 
     def now(self) -> int:
         """Return the time of day in milliseconds since the epoch. It never goes back."""
-        return max(self._least, (self._offset + self._monotonic()) // 1_000_000)
+        now = (self._offset + self._monotonic()) // 1_000_000
+        return now if now > self._least else self._least  # asked for each message: "max" costs half as much again
 
     def seconds(self) -> float:
         """Return steady seconds, which setting the machine's clock does not change. They begin at the time of day."""
