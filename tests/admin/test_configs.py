@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from holdfast.admin.broker.configs import CONFIGS_PATH, ConfigCalls
-from holdfast.admin.callers.caller import Caller, Scope
+from holdfast.admin.callers.caller import Caller, Scope, Via
 from holdfast.admin.calls.call import Answer, Call
 from holdfast.admin.routing.table import RoutingTable
 from holdfast.compose.configs import Configs
@@ -22,6 +23,7 @@ from holdfast.reloading.reloads import Reloads
 from tests.storage.doubles import result_of
 
 ALICE = Caller("alice", 1000, frozenset({Scope.ADMIN}))
+OVER_HTTP, IN_CONTROL = (evolve(ALICE, via=via) for via in (Via.KEY, Via.CONTROL))
 OLD = "[mqtt]\nmax_inflight = 10\n"
 NEW = "[mqtt]\nmax_inflight = 20\n"
 
@@ -65,9 +67,9 @@ class Desk:
 
         return Change(begin=begin, commit=_nothing, abandon=_nothing)
 
-    def call(self, method: str, path: str = "", body: object = None) -> tuple[int, Any]:
+    def call(self, method: str, path: str = "", body: object = None, caller: Caller = ALICE) -> tuple[int, Any]:
         data = b"" if body is None else json.dumps(body).encode()
-        found: Answer = result_of(self.table.answer(Call(method, CONFIGS_PATH + path, {}, data, ALICE)))
+        found: Answer = result_of(self.table.answer(Call(method, CONFIGS_PATH + path, {}, data, caller)))
         return found.status, json.loads(found.body)
 
     def names(self) -> set[str]:
@@ -152,7 +154,8 @@ def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "links" / "holdfast.toml").symlink_to(real)
     desk = Desk(tmp_path / "links", text=None)
     desk = Desk(tmp_path / "links")
-    assert desk.call("PUT", body={"toml": NEW})[0] == 200
+    # Beside the file itself, relative paths are others.
+    assert desk.call("PUT", body={"toml": NEW}, caller=IN_CONTROL)[0] == 200
     assert desk.file.is_symlink()
     assert real.read_text() == NEW
 
@@ -182,3 +185,59 @@ def test_without_a_file_there_is_nothing_to_replace(tmp_path: Path) -> None:
 def test_a_bad_body_is_refused(desk: Desk, body: Any) -> None:
     assert desk.call("PUT", body=body)[0] == 400
     assert desk.file.read_text() == OLD
+
+
+STEALS = """
+[authentication.mine]
+type = "http"
+url = "https://192.0.2.1/login"
+secret_headers = { X-File = "file:secret" }
+"""
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        (OLD, OLD + STEALS, ["authentication.mine.type"]),
+        (STEALS, STEALS.replace("192.0.2.1", "192.0.2.2"), ["authentication.mine.url"]),
+        (STEALS, STEALS.replace("file:secret", "file:other"), ["authentication.mine.secret_headers"]),
+        (OLD, OLD + '[audit]\nfile = "here"\n', ["audit.file"]),
+        (OLD, OLD + '[storage]\nurl = "sqlite:///other.db"\n', ["storage.url"]),
+        (OLD, OLD + '[listeners.more]\nendpoint = "tcp:18888"\n', ["listeners.more", "listeners.default"]),
+        (OLD, OLD + '[[authorization.sources]]\ntype = "file"\npath = "rules.toml"\n', None),
+    ],
+)
+def test_over_http_no_option_changes_that_may_name_a_file_a_server_or_a_secret(
+    tmp_path: Path, old: str, new: str, keys: list[str] | None, dry_run: bool
+) -> None:
+    """Else the scope admin could have the broker send any of its files anywhere. The control socket may."""
+    for name in ("secret", "other"):
+        (tmp_path / name).write_text("secret")
+        (tmp_path / name).chmod(0o600)
+    desk = Desk(tmp_path, old)
+    status, content = desk.call("PUT", body={"toml": new, "dry_run": dry_run}, caller=OVER_HTTP)
+    if keys is None:
+        assert status >= 400
+    else:
+        assert (status, content["keys"]) == (403, keys)
+        assert desk.call("PUT", body={"toml": new, "dry_run": dry_run}, caller=IN_CONTROL)[0] == 200
+    assert (desk.file.read_text() == old) is (keys is None or dry_run)
+
+
+def test_over_http_plain_options_change(desk: Desk) -> None:
+    new = (
+        NEW
+        + """
+        [retainer]
+        msg_expiry_interval = "1d"
+        [retainer.topic_quotas.one]
+        topic_filter = "a/#"
+        max_retained_messages = 5
+        [[retainer.policies]]
+        filter = "b/#"
+    """
+    )
+    status, content = desk.call("PUT", body={"toml": new}, caller=OVER_HTTP)
+    assert (status, content.get("problems")) == (200, [])
+    assert desk.file.read_text() == new

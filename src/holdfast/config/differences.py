@@ -10,12 +10,18 @@ from attrs import frozen
 
 from holdfast.config.effects import TakesEffect, takes_effect
 from holdfast.config.fields import Form, Option, Section, Subsection, described, variants_of
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Number, Rate, Size
+from holdfast.config.sections.limits import Memory
+from holdfast.config.sections.mqtt import Information, KeepAlive
+from holdfast.config.sections.retainer import FilterString
 from holdfast.config.shown_values import shown_value
 from holdfast.config.toml.text import dotted
 
 Path = tuple[str, ...]
 SectionT = TypeVar("SectionT", bound=Section)
 
+#: the kinds of plain values: see :class:`Difference`
+_PLAIN = (Choice, Duration, FilterString, Flag, Information, Integer, KeepAlive, Memory, Number, Rate, Size)
 #: the ends of the keys whose values may have secrets
 _SECRET = (("storage", "url"), ("headers",), ("checker",))
 
@@ -24,12 +30,15 @@ _SECRET = (("storage", "url"), ("headers",), ("checker",))
 class Difference:
     """An option with another value, or a table that only one configuration has.
 
-    ``old`` and ``new`` are values for JSON; None if there is none, or if the values may be secret.
+    ``old`` and ``new`` are values for JSON; None if there is none, or if the values may be secret. ``is_plain``: both
+    values are only numbers, times, sizes, switches, words or Topic Filters. They cannot name a file, a server or a
+    secret.
     """
 
     path: Path
     old: object
     new: object
+    is_plain: bool = False
 
     @property
     def key(self) -> str:
@@ -50,6 +59,10 @@ class _Value:
     kind: object = None
     below: Path | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        return isinstance(self.kind, _PLAIN)
+
 
 def differences(old: Section, new: Section) -> list[Difference]:
     """Return the options that differ, in the order of the reference. Of a table that is new or gone, only its name."""
@@ -64,7 +77,8 @@ def differences(old: Section, new: Section) -> list[Difference]:
             if value is not None and value.below is not None:
                 covered.append(value.below)
         secret = any(path[-len(end) :] == end for end in _SECRET)
-        found.append(Difference(path, None if secret else _shown(one), None if secret else _shown(other)))
+        is_plain = not secret and all(value is None or value.is_plain for value in (one, other))
+        found.append(Difference(path, None if secret else _shown(one), None if secret else _shown(other), is_plain))
     return found
 
 
@@ -92,12 +106,19 @@ def _values(section: Section, path: Path) -> Iterator[tuple[Path, _Value]]:
         elif entry.form is Form.NAMED:
             yield from _named(value, here)
         elif entry.form is Form.LISTED:  # as a whole: the order counts, and tables have no names
-            yield here, _Value([_table(each) for each in value])
+            yield here, _Value([_table(each) for each in value], _kind_of_all(entry.section))
     named = variants_of(type(section))
     for name, variant in (getattr(section, named[0]) if named is not None else {}).items():
         types = {each: type_name for type_name, each in named[1].types.items()} if named is not None else {}
         yield (*path, name, "type"), _Value(types[type(variant)], below=(*path, name))
         yield from _values(variant, (*path, name))
+
+
+def _kind_of_all(section: type[Section]) -> object:
+    """Return a kind of plain values if all options of a section have one, else None."""
+    options = described(section).values()
+    kinds = [each.kind for each in options if isinstance(each, Option) and isinstance(each.kind, _PLAIN)]
+    return kinds[0] if len(kinds) == len(options) else None
 
 
 def _table(section: Section) -> dict[str, object]:

@@ -31,6 +31,11 @@ class Outcome:
     revoked: Mapping[str, int] = field(factory=dict)
     warnings: Sequence[str] = ()
 
+    @property
+    def not_plain(self) -> list[str]:
+        """The keys of options that may name a file, a server or a secret."""
+        return [each.key for each in (*self.changed, *self.restart) if not each.is_plain]
+
     def as_json(self) -> dict[str, Any]:
         """Return the outcome for the API."""
         return {

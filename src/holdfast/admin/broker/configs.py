@@ -9,7 +9,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.web import http
 
-from holdfast.admin.callers.caller import Scope
+from holdfast.admin.callers.caller import Scope, Via
 from holdfast.admin.calls.bodies import check_fields, object_of
 from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import RefusedCall, bad_request
@@ -41,6 +41,10 @@ class Outcome(Protocol):
     @property
     def problems(self) -> Sequence[ConfigProblem]:
         """The problems that prevented every change."""
+
+    @property
+    def not_plain(self) -> list[str]:
+        """The keys of options that may name a file, a server or a secret."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the answer."""
@@ -152,6 +156,8 @@ class ConfigCalls:
             raise bad_request("toml is not Unicode text: it has a lone surrogate", "toml", "text in TOML") from None
         if len(text) > _MOST_BYTES:
             raise bad_request(f"toml has more than {_MOST_BYTES} bytes", "toml", f"at most {_MOST_BYTES} bytes")
+        if call.caller.via is not Via.CONTROL:
+            yield from self._check_plain(text, call)
         outcome: Outcome = yield self._configs.put(text, str(call.caller), dry_run)
         content = {**outcome.as_json(), "dry_run": dry_run, "problems": _shown(outcome.problems)}
         note = {"dry_run": dry_run, "changed": [each["key"] for each in content["changed"]]}
@@ -165,6 +171,19 @@ class ConfigCalls:
             more=content,
         )
         return evolve(refused.answer(), note={"dry_run": dry_run, "problems": len(outcome.problems)})
+
+    def _check_plain(self, text: bytes, call: Call) -> Generator[Deferred[Any], Any, None]:
+        """Refuse options with which a caller from elsewhere could send files of this machine to a server of its own."""
+        tried: Outcome = yield self._configs.put(text, str(call.caller), True)
+        if tried.not_plain:
+            keys = ", ".join(tried.not_plain)
+            raise RefusedCall(
+                http.FORBIDDEN,
+                "FORBIDDEN",
+                f"options that may name files, servers or secrets are changed on the broker's machine only: {keys}",
+                field="toml",
+                more={"keys": tried.not_plain},
+            )
 
     def _check_permitted(self) -> None:
         if not self._configs.writable:

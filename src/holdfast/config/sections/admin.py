@@ -105,7 +105,8 @@ class AdminConfig(Section):
         True,
         help="Whether the API shows and replaces the text of this file (GET /configs/toml, PUT /configs), for keys with"
         " the scope admin and for people at the dashboard.",
-        effect="With false, this file is changed on this machine only.",
+        effect="With false, this file is changed on this machine only. Options that may name files, servers or secrets"
+        " are never changed by HTTP, only here or by the control socket.",
         example=False,
     )
     max_connections: int = option(
