@@ -43,6 +43,12 @@ def test_the_unit_is_right_and_tight(tmp_path: Path) -> None:
     assert rated.returncode == 0, rated.stdout[-200:]
 
 
+def test_the_unit_starts_a_broker_that_failed_again_without_end() -> None:
+    """After a power cut the cause may last for longer than any number of quick starts."""
+    lines = UNIT.read_text().splitlines()
+    assert {"Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0"} <= set(lines)
+
+
 @pytest.mark.e2e
 def test_the_broker_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
     with notified() as (address, tell):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from holdfast.config.problems import ConfigError, ConfigProblem
-from holdfast.config.toml.file import display_name, without_mark
+from holdfast.config.toml.file import display_name, read_regular, without_mark
 from holdfast.terminal_text import hidden_character
 
 T = TypeVar("T")
@@ -52,11 +51,7 @@ def read_users(path: Path, form: UserFormat[T]) -> dict[str, T]:
 def contents(path: Path, name: str, advice: str) -> tuple[bytes, int]:
     """Return the bytes of a file and its mode. Raises ConfigError: with ``advice``, if there is no file."""
     try:
-        with open(path, "rb", opener=_opened) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise problem(name, None, "this is not a regular file")
-            return file.read(), mode
+        return read_regular(path)
     except FileNotFoundError:
         raise problem(name, None, f"there is no such file; {advice}") from None
     except OSError as error:
@@ -112,7 +107,3 @@ def _entry(line: bytes, form: UserFormat[T]) -> tuple[str, T] | None:
     username, _, secret = text.partition(":")
     check_visible(username)
     return form.parse(username, secret)
-
-
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # so that a pipe without a writer is refused, and not waited for

@@ -16,7 +16,7 @@ from typing import ClassVar
 from attrs import field, frozen
 
 from holdfast.config.kinds import InvalidValue, Text
-from holdfast.config.toml.file import without_mark
+from holdfast.config.toml.file import read_regular, without_mark
 from holdfast.terminal_text import hidden_character
 
 #: a secret of more bytes is refused
@@ -112,18 +112,11 @@ class SecretSource:
 def _content(path: Path, secret: Secret, private: bool) -> bytes:
     """Return the bytes of a file. ``private``: nobody else of this machine may have access to it."""
     try:
-        # So that a pipe without a writer is refused, and not waited for.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise UnusableSecret(f"{secret}: this is not a regular file")
-            if private and mode & stat.S_IRWXO:
-                raise UnusableSecret(
-                    f"{secret}: every user of this machine may read or write this file; run: chmod o= {path}"
-                )
-            content = file.read(LONGEST + 1)
+        content, mode = read_regular(path, LONGEST)
     except OSError as error:
         raise UnusableSecret(f"{secret}: the file cannot be read: {error.strerror}") from None
+    if private and mode & stat.S_IRWXO:
+        raise UnusableSecret(f"{secret}: every user of this machine may read or write this file; run: chmod o= {path}")
     if len(content) > LONGEST:
         raise UnusableSecret(f"{secret}: the file has more than {LONGEST} bytes")
     return content

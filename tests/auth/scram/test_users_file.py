@@ -110,7 +110,7 @@ def test_a_folder_or_pipe_is_a_problem(path: Path) -> None:
     assert problems(path) == [(None, "cannot be read: Is a directory")]
     path.rmdir()
     os.mkfifo(path)
-    assert problems(path) == [(None, "this is not a regular file")]
+    assert problems(path) == [(None, "cannot be read: this is not a regular file")]
 
 
 def test_an_unreadable_file_is_a_problem(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

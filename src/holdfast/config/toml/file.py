@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,18 @@ _CLEARER = {
 def display_name(path: Path) -> str:
     """Return the path for messages, with replacements for bytes that are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
+
+
+def read_regular(path: Path, largest: int = -1) -> tuple[bytes, int]:
+    """Return the content of a regular file and its mode. Raises OSError.
+
+    With ``largest``, it is at most one byte more than that. A pipe without a writer is refused, and not waited for.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "this is not a regular file")
+        return file.read(largest + 1 if largest >= 0 else -1), mode
 
 
 def without_mark(content: bytes) -> bytes:
