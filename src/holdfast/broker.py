@@ -262,6 +262,8 @@ class BrokerService(Service):
         except StoreLate as late:
             if not self._waits:
                 raise
+            if not self._store_late:  # what is wrong with the listeners is told at once
+                self._listening.try_out()
             self._store_late = str(late)
             return False
         self._registry.restore(self._limits_of)

@@ -83,6 +83,11 @@ class Listening:
         self._warn_of_short_backlog()
         return lines
 
+    def try_out(self) -> None:
+        """Open all listeners and close them again. Raises :class:`CannotListen`, but not for a missing address."""
+        self.add(self._listeners, wait=True)
+        self.close()
+
     def add(self, listeners: Sequence[Listener], wait: bool = False) -> list[str]:
         """Open more listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then opens none.
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests.postgres import drop, empty_database
-from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess, notified
+from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess, lasting_port, notified
 
 pytestmark = pytest.mark.e2e
 
@@ -90,17 +90,29 @@ def test_a_port_that_is_taken_meanwhile_ends_it_with_status_1(
     broker_in: Brokers, late_postgres: tuple[str, Callable[[], None]]
 ) -> None:
     url, come_up = late_postgres
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        broker = broker_in("--storage", url, "--listen", f"tcp:{port}:interface=127.0.0.1", listen=False)
-        broker.launch()
-        broker.wait_for(WAITS)
+    port = lasting_port()
+    broker = broker_in("--storage", url, "--listen", f"tcp:{port}:interface=127.0.0.1", listen=False)
+    broker.launch()
+    broker.wait_for(WAITS)
+    with socket.create_server(("127.0.0.1", port)):
         come_up()
         status, errors = broker.wait()
     assert status == 1
     assert "in use" in errors
     assert "Traceback" not in errors + "\n".join(broker.lines)
     assert "ready" not in broker.lines
+
+
+def test_a_port_in_use_ends_it_at_once_although_the_database_is_late(broker_in: Brokers, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
+        broker = broker_in(
+            "--storage", f"postgresql+psycopg:///x?host={tmp_path}/none", "--listen", place, listen=False
+        )
+        broker.launch()
+        status, errors = broker.wait()
+    assert status == 1
+    assert "in use" in errors
 
 
 def test_a_signal_ends_the_wait_with_status_0(
