@@ -118,9 +118,9 @@ def test_the_whole_answer_may_be_sent_back() -> None:
         ({"flow_control": 5}, ["retainer.flow_control: found 5"]),
         ({"flow_control": {"batch_deliver_number": 1001}}, ["batch_deliver_number of at most batch_read_number"]),
         ({"flow_control": {"batch_read_number": -1}, "max_publish_rate": ""}, ["read_number: ", "publish_rate: "]),
-        ({"enable": False}, ["retainer.enable: takes effect only at a start"]),
-        ({"history": {"enable": True}}, ["retainer.history.enable: takes effect only at a start"]),
-        ({"topic_quotas": {"a": {"topic_filter": "a"}}}, ["retainer.topic_quotas.a.topic_filter: takes effect"]),
+        ({"enable": False}, ["retainer.enable: cannot be changed by this call"]),
+        ({"history": {"enable": True}}, ["retainer.history.enable: cannot be changed by this call"]),
+        ({"topic_quotas": {"a": {"topic_filter": "a"}}}, ["retainer.topic_quotas.a.topic_filter: cannot be changed"]),
         ({"enable": False, "on_limit": "drop_old"}, ["retainer.enable: ", "retainer.on_limit: "]),
     ],
 )  # fmt: skip

@@ -118,7 +118,7 @@ def test_settings_and_replays_of_a_running_broker(broker: BrokerProcess) -> None
     assert 'retainer.flow_control.client_rate = "1/3600s"  # until the broker ends' in told
     status, out, errors = holdfast(folder, "retainer", "settings", "delivery_rate=5/s", "enable=false")
     assert (status, out) == (1, b"")
-    assert "retainer.enable: takes effect only at a start" in errors
+    assert "retainer.enable: cannot be changed by this call" in errors
     assert b'delivery_rate = "infinity"' in said(folder, "retainer", "settings")
     said(folder, "retainer", "replays", "--cancel", str(replay["id"]))
     assert said(folder, "retainer", "replays") == b""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.quota.limits import OnLimit, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
@@ -287,3 +289,87 @@ def test_a_retained_will_over_the_limit_is_delivered_live() -> None:
     assert watcher.messages() == [("gone", b"too long", 0, False)]
     assert topics(broker) == []
     assert broker.counters.retained_not_stored == 1
+
+
+# --- other limits while the broker runs
+
+
+def test_other_limits_hold_for_the_next_message() -> None:
+    """Sizes, the number of messages, whether messages are stored at all, and their treatment."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    published = 0
+
+    def reason(topic: str, payload: bytes = b"x") -> int:
+        nonlocal published
+        published += 1
+        client.publish(topic, payload, 1, True)
+        broker.settle()
+        return client.got(p.Puback)[-1].reason_code & 0x80
+
+    client.publish("old", b"old", 1, True)
+    for changed, topic, payload in [
+        (RetainerLimits(max_payload_size=3), "t", b"long"),
+        (RetainerLimits(max_topic_length=3), "long", b"x"),
+        (RetainerLimits(max_retained_messages=1), "t", b"x"),
+        (RetainerLimits(max_retained_bytes=204), "t", b"x"),
+    ]:
+        broker.retained.change_limits(changed, False)
+        assert (reason(topic, payload), topics(broker)) == (0x80, ["old"])
+        assert broker.retained.retains_together is (not changed.has_quotas)
+        broker.retained.change_limits(evolve(changed, on_limit=OnLimit.DROP_OLD), False)
+        assert (reason(topic, payload), topics(broker)) == (0, ["old"])
+        broker.retained.change_limits(RetainerLimits(), False)
+        assert (reason(topic, payload), topics(broker)) == (0, sorted(["old", topic]))
+        client.publish(topic, b"", 1, True)
+        client.got(p.Puback)
+    broker.retained.change_limits(RetainerLimits(enable=False), False)
+    assert (reason("t"), topics(broker)) == (0, [])
+    broker.retained.change_limits(RetainerLimits(), False)
+    assert topics(broker) == ["old"]
+
+
+def test_another_quota_counts_what_is_stored_and_what_waits_for_its_commit() -> None:
+    """Raised and lowered while publishers wait, too."""
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=2))
+    client = broker.client("c", 5)
+    for number in range(3):
+        client.publish(f"{number}", b"x", 1, True)
+    broker.retained.change_limits(RetainerLimits(max_retained_messages=3), False)
+    for number in range(3, 5):
+        client.publish(f"{number}", b"x", 1, True)
+    for _ in range(6):
+        broker.settle()
+        broker.store.commit()
+    assert len(topics(broker)) == 3
+    answers = [packet.reason_code & 0x80 for packet in client.got(p.Puback)]
+    assert answers == [0, 0, 0, 0x80, 0x80]
+
+
+def test_other_times_of_expiry_hold_for_stored_messages_too() -> None:
+    """An override shortens their lifetime, as at a start. The sweep has its new interval at once."""
+    broker = MemoryBroker(retainer=RetainerLimits(msg_clear_interval=3600))
+    broker.retained.announce_expiry(OperatorPublisher(broker.router, broker.clock), False)
+    client, watcher = broker.client("c", 5), broker.client("w", 5)
+    client.publish("stored", b"x", 1, True)
+    watcher.subscribe("#")
+    watcher.messages()
+    broker.retained.change_limits(
+        RetainerLimits(msg_clear_interval=10, msg_expiry_interval_override=50, allow_never_expire=False), True
+    )
+    broker.settle()
+    broker.retained.change_limits(
+        RetainerLimits(
+            msg_clear_interval=10, msg_expiry_interval_override=50, allow_never_expire=False, msg_expiry_interval=20
+        ),
+        True,
+    )
+    client.publish("new", b"x", 1, True)
+    assert [message[0] for message in watcher.messages()] == ["new"]
+    for _ in range(4):
+        broker.advance(10)
+    assert topics(broker) == ["stored"]
+    for _ in range(3):
+        broker.advance(10)
+    assert topics(broker) == []
+    assert sorted(message[:2] for message in watcher.messages()) == [("new", b""), ("stored", b"")]

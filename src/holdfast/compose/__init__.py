@@ -343,7 +343,8 @@ def compose_broker(
         files=files,
         reloadable=Reloadable(
             accounts=accounts, authentication=authentication, audit=audit, bans=bans, exempt=exempt,
-            listeners=listeners, retained=parts.retained, sessions=sessions, settings=api.settings, tls=tls,
+            history=parts.history, listeners=listeners, retained=parts.retained, sessions=sessions,
+            settings=api.settings, tls=tls,
         ),
         service_manager=service_manager,
     )  # fmt: skip

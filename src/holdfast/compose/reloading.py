@@ -30,7 +30,9 @@ from holdfast.config.sections.authorization import STRICT
 from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.reloading.part import Change
 from holdfast.reloading.reloads import Reloads
+from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.configured import payer_limits_of
+from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.service_manager import ServiceManager
 from holdfast.sessions.configured import limits_of
@@ -77,6 +79,7 @@ class Reloadable:
     audit: Audit
     bans: Bans
     exempt: Exempt
+    history: RetainedHistory
     listeners: ComposedListeners
     retained: RetainedMessages
     sessions: SessionParts
@@ -191,8 +194,12 @@ class _Changes:
             sessions.leases.silent_clears = config.retainer.stop_publish_clear_msg
             sessions.log.connections = config.log.connections
             sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
+            sessions.leases.change(config.retainer.lease_grace, config.retainer.max_leases_per_client)
             self._reset = self._parts.settings.replace(config.retainer)
+            limits = retainer_limits_of(config.retainer, config.max_packet_size)
+            self._parts.retained.change_limits(limits, config.retainer.announce_expiry)
             self._parts.retained.change_payers(payer_limits_of(config))
+            self._parts.history.change_limits(config.retainer.history.keep, config.retainer.history.max_bytes)
             sources = self._parts.retained.sources
             if sources is not None:
                 sources.change(enabled=judges_sources(config), guests=judges_guests(config))

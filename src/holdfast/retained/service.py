@@ -580,6 +580,27 @@ class RetainedMessages(Service):
             self._publishing.change(rate, now)  # a new bucket would be full again
         self.delayed.change_rate(self._publishing)
 
+    def change_limits(self, limits: RetainerLimits, announce_expiry: bool) -> None:
+        """Use other limits from now on. ``announce_expiry`` holds for topics whose policy says nothing.
+
+        Policies, the publish rate, the quotas of payers, and what the store counts since it was opened stay as they
+        are.
+        """
+        kept = self._limits
+        self._limits = limits = evolve(
+            limits, policies=kept.policies, max_publish_rate=kept.max_publish_rate, payers=kept.payers,
+            client_quota=kept.client_quota, topic_quotas=kept.topic_quotas,
+            control_characters=kept.control_characters,
+        )  # fmt: skip
+        self.on_limit = limits.on_limit
+        self._counts_all = limits.counts_all
+        if self._ledger is not None:
+            self._ledger.change_total(limits.total_quota)
+        self._use_ledger()
+        self._sweep.change_limits(limits)
+        self._announces_expiry = announce_expiry
+        self._sweep.announce(self.policies.announces(announce_expiry))
+
     def change_policies(self, policies: Policies) -> None:
         """Use other policies for new messages."""
         if policies.policies != self.policies.policies:

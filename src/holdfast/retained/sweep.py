@@ -119,7 +119,26 @@ class Sweep:
         """Count stored messages for the quotas of other policies."""
         changed = policies.counted_filters != self._limits.policies.counted_filters
         self._limits = evolve(self._limits, policies=policies)
-        if not (self._started and changed):
+        if changed:
+            self._adapt()
+
+    def change_limits(self, limits: RetainerLimits) -> None:
+        """Sweep with other limits from now on, and adapt stored messages to them."""
+        before, self._limits = self._limits, limits
+        self._sweeping.interval = limits.msg_clear_interval or _PREPARE_AGAIN
+        if self._started and limits.msg_clear_interval != before.msg_clear_interval:
+            self._sweeping.stop()
+            if limits.msg_clear_interval:
+                self._sweeping.start(limits.msg_clear_interval)
+        override = (limits.msg_expiry_interval_override, limits.allow_never_expire)
+        if limits.total_quota != before.total_quota or (
+            override[0] is not None and override != (before.msg_expiry_interval_override, before.allow_never_expire)
+        ):
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """Adapt stored messages to the present limits, once more if that is under way."""
+        if not self._started:
             return
         if self._prepared:
             self._prepared = False

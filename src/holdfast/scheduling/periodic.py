@@ -31,7 +31,8 @@ class PeriodicJob:
         foreseen: tuple[type[Exception], ...] = (),
     ) -> None:
         self._run = run
-        self._interval = interval
+        #: seconds from the beginning of a run to that of the next one
+        self.interval = interval
         self._clock = clock
         self._failure = LastingFailure(name, f"and is tried again every {interval:g} s", foreseen)
         self._running = False
@@ -76,5 +77,5 @@ class PeriodicJob:
         if self._running:
             if delay is None:
                 passed = self._clock.seconds() - begun
-                delay = self._interval - passed % self._interval
+                delay = self.interval - passed % self.interval
             self._next = self._clock.callLater(delay, self._attempt)

@@ -77,8 +77,8 @@ class Settings:
         if fixed:
             raise _refused(
                 [
-                    f"retainer.{name}: takes effect only at a start; change it in the configuration file and "
-                    "restart the broker"
+                    f"retainer.{name}: cannot be changed by this call; change it in the configuration file, then reload"
+                    " or restart the broker"
                     for name in fixed
                 ]
             )

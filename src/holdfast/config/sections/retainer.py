@@ -183,8 +183,8 @@ class PolicyConfig(Section):
         INHERIT,
         help="Longest time for which a message is retained, instead of retainer.msg_expiry_interval_override. disabled"
         " = no limit.",
-        effect="Applies to new messages. At each start, the general override also shortens the expiry of stored"
-        " messages of these topics. With retainer.allow_never_expire, messages that never expire are exempt.",
+        effect="Applies to new messages. At each start and each change, the general override also shortens the expiry"
+        " of stored messages of these topics. With retainer.allow_never_expire, messages that never expire are exempt.",
         example="1d",
     )
     max_payload_size: int | None = option(
@@ -342,7 +342,7 @@ class RetainerConfig(RetainModes):
         help="Longest time for which any message is retained, even with a longer Message Expiry Interval. disabled ="
         " no limit.",
         effect="Stored messages expire too, counted from the time of their storing: the broker shortens their expiry"
-        " after each start. Expired messages are neither delivered nor kept.",
+        " after each start and each change. Expired messages are neither delivered nor kept.",
         example="30d",
     )
     allow_never_expire: bool = option(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
@@ -170,6 +170,10 @@ class RetainedHistory(Service):
         """Stop after the present transaction."""
         Service.stopService(self)
         self._tending.stop()
+
+    def change_limits(self, keep: float | None, max_bytes: int | None) -> None:
+        """Keep the history for other seconds and bytes, from the next round of pruning on. None is no limit."""
+        self.limits = evolve(self.limits, keep=keep, max_bytes=max_bytes)
 
     def change_rules(self, rules: Rules) -> None:
         """Record by other rules from the next transaction on. If the database fails, they are tried again."""

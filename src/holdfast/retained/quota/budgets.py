@@ -110,9 +110,8 @@ class Budgets:
         self._opened = opened
         self._client_quota = limits.client_quota
         self._payer_limits = limits.payers
-        self._total = []
-        if limits.total_quota.is_limited:
-            self._total.append(self._open(Budget(limits.total_quota, Limit.MESSAGES, Limit.BYTES)))
+        self._total: list[Budget] = []
+        self.change_total(limits.total_quota)
         self._topics = [
             (scope, self._open(Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=scope, scope=scope)))
             for scope, quota in limits.topic_quotas
@@ -125,6 +124,13 @@ class Budgets:
         self.clients: dict[str, Budget] = {}
         #: budgets of the payers seen so far in a zone with quotas for them
         self.payers: dict[str, Budget] = {}
+
+    def change_total(self, quota: Quota) -> None:
+        """Use another quota of all messages. What is known of them stays known."""
+        if self._total:
+            self._total[0].quota = quota
+        elif quota.is_limited:
+            self._total.append(self._open(Budget(quota, Limit.MESSAGES, Limit.BYTES)))
 
     def change_policies(self, policies: Policies) -> None:
         """Use the quotas of other policies. What is known of the topics of a policy stays known."""

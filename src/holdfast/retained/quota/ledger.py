@@ -41,7 +41,7 @@ from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.policies import Policies
 from holdfast.retained.quota.budgets import NOBODY, Budget, Budgets, Charge, Growth
-from holdfast.retained.quota.limits import PayerLimits, RetainerLimits, RetainRefused
+from holdfast.retained.quota.limits import PayerLimits, Quota, RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.sizes import stored_size
@@ -98,6 +98,10 @@ class Ledger:
         """Use these quotas of listeners from now on. Who is a payer stays as it was at the start, as do the counts."""
         if self._payers is not None:
             self._payers = evolve(payers, names_proven=self._payers.names_proven)
+
+    def change_total(self, quota: Quota) -> None:
+        """Use this quota of all retained messages together from now on."""
+        self._budgets.change_total(quota)
 
     def change_policies(self, policies: Policies) -> None:
         """Use the quotas of other policies from now on."""

@@ -93,6 +93,10 @@ class Leases:
         self._again: IDelayedCall | None = None
         self._stopped = False
 
+    def change(self, grace: float, most: int) -> None:
+        """Use another time of grace (seconds) and another number of leases of a client, from now on."""
+        self._grace, self.most = grace, most
+
     def has_room(self, client_id: str, topic: str) -> bool:
         """Tell whether a client may have the lease of a topic."""
         return self._book.count(client_id) < self.most or self._book.has(client_id, topic)
