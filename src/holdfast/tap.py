@@ -93,12 +93,15 @@ class Options(usage.Options):
     def read(self, file: Path | None = None) -> Config:
         """Return the configuration that a start with these options would have now. Raises ConfigError.
 
-        ``file`` stands in for the configuration file.
+        ``file`` stands in for the configuration file, and its relative paths begin where those of that file do.
         """
-        return self._configured(file or (self._folder / self["config"] if self["config"] else None))
+        return self._configured(self._folder / self["config"] if self["config"] else None, file)
 
-    def _configured(self, file: Path | None) -> Config:
-        config = load(file, allow_anonymous=True) if file is not None else default(self._folder)
+    def _configured(self, file: Path | None, instead: Path | None = None) -> Config:
+        if file is None:
+            config = default(self._folder)
+        else:
+            config = load(instead or file, allow_anonymous=True, folder=file.parent)
         return config.override(
             listen=self.listen,
             data_dir=self["data-dir"],

@@ -43,7 +43,7 @@ class Desk:
             self.file.chmod(0o640)
 
         def read(file: Path | None = None) -> Config:
-            return default(folder) if text is None else load(file or self.file, allow_anonymous=True)
+            return default(folder) if text is None else load(file or self.file, allow_anonymous=True, folder=folder)
 
         def run(function: Any) -> Deferred[Any]:
             return maybeDeferred(function)
@@ -154,8 +154,10 @@ def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "links" / "holdfast.toml").symlink_to(real)
     desk = Desk(tmp_path / "links", text=None)
     desk = Desk(tmp_path / "links")
-    # Beside the file itself, relative paths are others.
-    assert desk.call("PUT", body={"toml": NEW}, caller=IN_CONTROL)[0] == 200
+    status, content = desk.call("PUT", body={"toml": NEW}, caller=OVER_HTTP)
+    assert status == 200
+    # The relative paths begin at the folder of the link, before and after.
+    assert ([each["key"] for each in content["changed"]], content["restart"]) == (["mqtt.max_inflight"], [])
     assert desk.file.is_symlink()
     assert real.read_text() == NEW
 

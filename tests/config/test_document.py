@@ -9,9 +9,11 @@ import attrs
 import pytest
 
 from holdfast.config import Config, ConfigError, ConfigProblem, default, exposed_without_authentication, load
+from holdfast.config.differences import differences
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.scheduling.rates import Rate
+from holdfast.tap import Options
 
 
 def test_without_a_file_it_listens_on_this_machine_only_and_stores_in_the_folder(tmp_path: Path) -> None:
@@ -333,3 +335,20 @@ def test_problems_are_in_the_order_of_the_file_one_on_a_line() -> None:
         "h.toml:9: b: second",
         "h.toml:10: a: third",
     ]
+
+
+def test_a_file_that_stands_in_for_the_configuration_has_the_same_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is to replace one behind a link is checked beside that, in another folder."""
+    for name in ("real", "links"):
+        (tmp_path / name).mkdir()
+    real = tmp_path / "real" / "holdfast.toml"
+    real.write_text('[node]\ndata_dir = "data"\n')
+    (tmp_path / "links" / "holdfast.toml").symlink_to(real)
+    new = real.with_name("new")
+    new.write_text('[node]\ndata_dir = "data"\n[mqtt]\nmax_inflight = 7\n')
+    monkeypatch.chdir(tmp_path / "links")
+    options = Options()
+    options.parseOptions(["--config", "holdfast.toml"])  # type: ignore[no-untyped-call]
+    assert [each.key for each in differences(options.config, options.read(new))] == ["mqtt.max_inflight"]

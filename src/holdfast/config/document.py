@@ -307,14 +307,16 @@ class _CommandLine:
         self.problems.append(ConfigProblem(_COMMAND_LINE.name, None, key, message))
 
 
-def load(path: Path | str, allow_anonymous: bool = False) -> Config:
+def load(path: Path | str, allow_anonymous: bool = False, folder: Path | None = None) -> Config:
     """Return the configuration in a file. Raises ConfigError with all its problems.
+
+    Relative paths begin at ``folder`` (default: that of the file).
 
     Without authentication, a listener open to other machines is refused unless it has ``allow_anonymous``, or the
     argument ``allow_anonymous`` is true.
     """
     values, source = toml_file.read(Path(path))
-    config = _configured(values, source, Path(path).parent, allow_anonymous)
+    config = _configured(values, source, Path(path).parent if folder is None else folder, allow_anonymous)
     return attrs.evolve(config, file=Path(os.path.abspath(path)))
 
 
