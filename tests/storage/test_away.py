@@ -16,6 +16,7 @@ from holdfast.storage.readers import ThreadedReaders
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
+from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import Faults, InjectedError, fresh_file, result_of
 from tests.storage.writing.test_writer import Desk
 
@@ -162,12 +163,13 @@ def _number(number: int, _connection: Connection) -> int:
     return number
 
 
+@pytest.mark.parametrize("first", [None, 3])
 @pytest.mark.parametrize("patience", [None, 3])
-def test_reads_wait_too(desk: Desk, patience: float | None) -> None:
-    """When the database is back, reads run in order. With limited patience, they fail after it."""
+def test_reads_wait_too(desk: Desk, first: float | None, patience: float | None) -> None:
+    """When the database is back, reads run in order. With limited patience, they fail after it. It may change."""
     database = AwayDatabase(desk.path, desk.database.durability)
     database.faults = Faults(away=True)
-    readers = ThreadedReaders(database, [SynchronousExecutor(), SynchronousExecutor()], desk.clock, patience)
+    readers = ThreadedReaders(database, [SynchronousExecutor(), SynchronousExecutor()], desk.clock, first)
     answers: list[object] = []
     for number in range(5):
         readers.read(partial(_number, number)).addBoth(answers.append)
@@ -177,6 +179,7 @@ def test_reads_wait_too(desk: Desk, patience: float | None) -> None:
     desk.clock.pump([0.5] * 4)
     assert answers == []
     assert not readers.available
+    readers.patience = patience
     if patience is None:
         database.faults.away = False
     desk.clock.pump([0.5] * 4)
@@ -233,3 +236,14 @@ def test_a_connection_that_was_used_is_used_again(desk: Desk) -> None:
     for executor in executors:
         executor.manual = False
     readers.close()
+
+
+def test_another_patience_reaches_the_readers_of_an_open_store(tmp_path: Path) -> None:
+    """A reload of ``retainer.when_unavailable`` changes it."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    for patience in (3.0, None):
+        broker.durable.change_patience(patience)
+        scanners = broker.parts.scanners
+        assert isinstance(scanners, ThreadedReaders)
+        assert scanners.patience == patience
+    broker.stop()

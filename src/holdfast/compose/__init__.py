@@ -61,6 +61,7 @@ from holdfast.compose.reloading import (
     judges_guests,
     judges_sources,
     ownership_of,
+    read_patience,
     rejects_when_full,
     trusted_proxies,
 )
@@ -118,10 +119,6 @@ from holdfast.tickets import CommitTicket
 from holdfast.transports.configured import ComposedTLS
 from holdfast.version import version
 from holdfast.wire.reasons import ReasonCode
-
-#: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
-READ_PATIENCE = 5.0
-
 
 NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
@@ -254,7 +251,7 @@ def compose_broker(
         reactor=reactor,
         now=now,
         on_pressure=pressure.change,
-        patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
+        patience=read_patience(config),
         upgrade_command=config.upgrade_command,
         on_corruption=OnCorruption(config.storage.on_corruption),
     )
@@ -342,7 +339,7 @@ def compose_broker(
         environment=environment,
         files=files,
         reloadable=Reloadable(
-            accounts=accounts, authentication=authentication, audit=audit, bans=bans, exempt=exempt,
+            accounts=accounts, authentication=authentication, audit=audit, bans=bans, durable=durable, exempt=exempt,
             history=parts.history, listeners=listeners, retained=parts.retained, sessions=sessions,
             settings=api.settings, tls=tls,
         ),

@@ -39,8 +39,12 @@ from holdfast.sessions.configured import limits_of
 from holdfast.sessions.limits import WhenFull
 from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
+from holdfast.storage.store import DurableStore
 from holdfast.transports.configured import ComposedTLS
 from holdfast.wire.reasons import ReasonCode
+
+#: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
+READ_PATIENCE = 5.0
 
 
 def judges_sources(config: Config) -> bool:
@@ -64,6 +68,11 @@ def rejects_when_full(config: Config) -> bool:
     return any(zone.mqueue_full is WhenFull.REJECT for zone in zones)
 
 
+def read_patience(config: Config) -> float | None:
+    """Return the seconds for which reads wait for a database that is away; None: without end."""
+    return READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None
+
+
 def trusted_proxies(config: Config) -> list[TrustedProxies]:
     """Return the trusted proxies of all listeners, that of the API among them."""
     lists = [*(listener.trusted_proxies for listener in config.listeners.values()), config.admin.trusted_proxies]
@@ -78,6 +87,7 @@ class Reloadable:
     authentication: Authentication
     audit: Audit
     bans: Bans
+    durable: DurableStore
     exempt: Exempt
     history: RetainedHistory
     listeners: ComposedListeners
@@ -196,6 +206,7 @@ class _Changes:
             sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
             sessions.leases.change(config.retainer.lease_grace, config.retainer.max_leases_per_client)
             self._reset = self._parts.settings.replace(config.retainer)
+            self._parts.durable.change_patience(read_patience(config))
             limits = retainer_limits_of(config.retainer, config.max_packet_size)
             self._parts.retained.change_limits(limits, config.retainer.announce_expiry)
             self._parts.retained.change_payers(payer_limits_of(config))

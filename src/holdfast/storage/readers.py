@@ -133,7 +133,7 @@ class ThreadedReaders:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._patience = patience
+        self.patience = patience
         # A stack: the reader used last is used next, because it is connected and has prepared the usual statements.
         self._idle = [_Reader(database, executor) for executor in executors]
         self._all = tuple(self._idle)
@@ -195,7 +195,7 @@ class ThreadedReaders:
         if not self._retrying:
             self._retrying = True
             self._clock.callLater(_AGAIN, self._again)
-        if self._patience is not None and now - self._since >= self._patience:
+        if self.patience is not None and now - self._since >= self.patience:
             waiting, self._waiting = self._waiting, deque()
             for each in (job, *waiting):
                 if not each.answer.called:

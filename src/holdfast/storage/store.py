@@ -279,6 +279,13 @@ class DurableStore:
         executors = [self._reading_executor() for _ in range(READERS)]
         return ThreadedReaders(database, executors, self._reactor, self._patience)
 
+    def change_patience(self, patience: float | None) -> None:
+        """Let reads wait for so many seconds from now on while the database is away. None: without end."""
+        self._patience = patience
+        for readers in () if self.parts is None else (self.parts.readers, self.parts.scanners):
+            if isinstance(readers, ThreadedReaders):
+                readers.patience = patience
+
     @inlineCallbacks
     def close(self) -> Generator[Deferred[None], None, None]:
         """Commit all pending changes and close; fires when this is done, or at once if the store is not open."""
