@@ -19,6 +19,9 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from holdfast.wire import packets as p
+from holdfast.wire.encoding import encode
+from holdfast.wire.parser import PacketParser
 from tests.dashboard import data
 from tests.dashboard.hostile import HOSTILE
 
@@ -587,6 +590,31 @@ class _Server(ThreadingHTTPServer):
         """A browser that leaves a page breaks off what it was loading; anything else is told."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
+
+
+def answer_mqtt(socket: Any) -> None:
+    """Answer the console as a broker does that has no messages."""
+    parser = PacketParser(1 << 20)
+
+    def take(data: str | bytes) -> None:
+        assert isinstance(data, bytes)
+        parser.receive_data(data)
+        while (packet := parser.next_packet()) is not None:
+            match packet:
+                case p.Connect():
+                    parser.protocol_version = 5
+                    answer: p.Packet = p.Connack(session_present=False)
+                case p.Subscribe():
+                    answer = p.Suback(packet.packet_identifier, tuple(each.qos for each in packet.subscriptions))
+                case p.Unsubscribe():
+                    answer = p.Unsuback(packet.packet_identifier, tuple(0 for _ in packet.topic_filters))
+                case p.Publish():
+                    answer = p.Publish(packet.topic, packet.payload)
+                case _:
+                    continue
+            socket.send(encode(answer, 5))
+
+    socket.on_message(take)
 
 
 @contextmanager

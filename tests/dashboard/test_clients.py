@@ -17,7 +17,7 @@ def test_clients_are_searched_and_paged(dashboard: Dashboard, api: FakeAPI) -> N
     dashboard.page.get_by_label("Search clients").fill("sensor-0012")
     dashboard.page.wait_for_url("**q=sensor-0012**")
     dashboard.settle()
-    dashboard.sees("1 clients on this page")
+    dashboard.sees("1 client on this page")
     cursors = [given.get("cursor") for given, _ in api.called("GET", "/clients")]
     assert cursors == [None, "100", None, None]
     dashboard.page.get_by_label("that are").select_option("connected")
@@ -73,7 +73,7 @@ def test_changes_of_clients_are_announced_and_do_not_move_the_list(dashboard: Da
     dashboard.go("clients", q="sensor")
     dashboard.live()
     api.tell("client", {"clientid": HOSTILE[0], "event": "connected"})
-    dashboard.page.get_by_role("button", name="1 changes since").wait_for()
+    dashboard.page.get_by_role("button", name="1 change since").wait_for()
 
 
 def test_a_search_goes_on_over_pages_without_a_match(dashboard: Dashboard, api: FakeAPI) -> None:

@@ -18,11 +18,8 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.wire import packets as p
-from holdfast.wire.encoding import encode
-from holdfast.wire.parser import PacketParser
 from tests.dashboard.dashboard import Dashboard
-from tests.dashboard.fake_api import FakeAPI
+from tests.dashboard.fake_api import FakeAPI, answer_mqtt
 from tests.dashboard.test_pages import PLACES
 
 PAGES = list(dict.fromkeys(place for place, _ in PLACES))
@@ -264,31 +261,6 @@ class Walk:
         assert not MISTAKES & set(given), name
         told = self.dashboard.page.locator(".notice.error").all_inner_texts()
         assert [each for each in told if not each.startswith("Stopped")] == [], name
-
-
-def answer_mqtt(socket: Any) -> None:
-    """Answer the console as a broker does that has no messages."""
-    parser = PacketParser(1 << 20)
-
-    def take(data: str | bytes) -> None:
-        assert isinstance(data, bytes)
-        parser.receive_data(data)
-        while (packet := parser.next_packet()) is not None:
-            match packet:
-                case p.Connect():
-                    parser.protocol_version = 5
-                    answer: p.Packet = p.Connack(session_present=False)
-                case p.Subscribe():
-                    answer = p.Suback(packet.packet_identifier, tuple(each.qos for each in packet.subscriptions))
-                case p.Unsubscribe():
-                    answer = p.Unsuback(packet.packet_identifier, tuple(0 for _ in packet.topic_filters))
-                case p.Publish():
-                    answer = p.Publish(packet.topic, packet.payload)
-                case _:
-                    continue
-            socket.send(encode(answer, 5))
-
-    socket.on_message(take)
 
 
 @pytest.mark.parametrize("page", [*PAGES, SIGN_IN])

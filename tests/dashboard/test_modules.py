@@ -45,6 +45,18 @@ def test_numbers_are_short(modules: Any, value: float | None, shown: str) -> Non
     assert modules("format.js", "compact", value) == shown
 
 
+@pytest.mark.parametrize("name", ["compact", "rate", "bytes", "byteRate", "milliseconds"])
+@pytest.mark.parametrize(
+    ("first", "step"), [(100_000, 200), (9_900, 50), (0, 0.25), (1_000_132, 2), (1 << 30, 1 << 20)]
+)
+def test_the_labels_of_an_axis_are_different(modules: Any, name: str, first: float, step: float) -> None:
+    """However near to each other the values are."""
+    if name in ("bytes", "byteRate") and step < 1:
+        step = 1
+    labels = [modules("format.js", name, first + at * step, step) for at in range(5)]
+    assert len(set(labels)) == 5, labels
+
+
 def test_long_numbers_keep_their_digits(modules: Any) -> None:
     assert modules("format.js", "count", "90071992547409931") == "90,071,992,547,409,931"
     assert modules("format.js", "bytes", 1536) == "1.50 KiB"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from tests.dashboard.dashboard import AXE, Dashboard
-from tests.dashboard.fake_api import PROXIED, FakeAPI
+from tests.dashboard.fake_api import PROXIED, FakeAPI, answer_mqtt
 from tests.dashboard.hostile import HOSTILE
 from tests.hostile_strings import obeyed
 
@@ -164,9 +165,8 @@ def test_the_list_of_pages_opens_on_a_phone(browser: Any, api: FakeAPI) -> None:
 def test_the_dashboard_works_below_a_path_of_a_proxy(dashboard: Dashboard, api: FakeAPI) -> None:
     """Everything that it asks for is below the path: files, calls, events, downloads, and the console's WebSocket."""
     asked: list[str] = []
-    sockets: list[str] = []
     dashboard.page.on("request", lambda request: asked.append(request.url))
-    dashboard.page.route_web_socket("**/mqtt", lambda socket: sockets.append(socket.url))
+    dashboard.page.route_web_socket(f"ws{api.origin.removeprefix('http')}{PROXIED}/mqtt", answer_mqtt)
     dashboard.page.goto(f"{api.origin}{PROXIED}/#/retained/search?q=building%2F%23")
     dashboard.live()
     dashboard.page.locator("summary", has_text="Export").click()
@@ -174,11 +174,19 @@ def test_the_dashboard_works_below_a_path_of_a_proxy(dashboard: Dashboard, api: 
         dashboard.page.get_by_role("link", name="as NDJSON").click()
     asked.append(download.value.url)
     dashboard.click("Console", "link")
-    dashboard.sees("connecting")
-    dashboard.page.wait_for_function("() => document.querySelector('h1').textContent === 'Console'")
-    dashboard.settle()
+    dashboard.page.get_by_text("connected", exact=True).wait_for()
     assert {"events", "api/v5/session", "api/v5/mqtt/retainer/export"} <= {
         url.partition("?")[0].removeprefix(f"{api.origin}{PROXIED}/") for url in asked
     }
     assert all(url.startswith(f"{api.origin}{PROXIED}/") for url in asked)
-    assert sockets == [f"ws{api.origin.removeprefix('http')}{PROXIED}/mqtt"]
+
+
+def test_one_is_singular(dashboard: Dashboard, api: FakeAPI) -> None:
+    """No page says "1 clients"."""
+    api.clients = ["sensor-0001"]
+    for place, params in (
+        ("clients", {}), ("subscriptions", {}), ("clients", {"id": "sensor-0001"}), ("retained/search", {"q": "a/b"}),
+        ("retained/tree", {"topic": "building/temperature"}),
+    ):  # fmt: skip
+        dashboard.go(place, **params)
+        assert re.findall(r"\b1 [A-Za-z]{2,}s\b", dashboard.text) == [], place

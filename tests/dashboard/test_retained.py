@@ -6,6 +6,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from tests.dashboard.dashboard import Dashboard
 from tests.dashboard.data import MANY, message
 from tests.dashboard.fake_api import FakeAPI, Refusal
@@ -77,6 +79,17 @@ def test_the_question_mark_lists_the_keys(dashboard: Dashboard) -> None:
     dashboard.page.get_by_role("dialog").wait_for(state="detached")
     dashboard.page.get_by_label("Search clients").press("?")
     assert dashboard.page.get_by_role("dialog").count() == 0
+
+
+@pytest.mark.parametrize("topic", ["building/+", "#", "site/#"])
+def test_a_topic_with_wildcards_has_no_message_of_its_own(dashboard: Dashboard, api: FakeAPI, topic: str) -> None:
+    """A link to one leads to the search; it would show the message of a topic that matches, and offer to change it."""
+    dashboard.go("retained/tree", topic=topic)
+    dashboard.sees("This is a Topic Filter.")
+    assert not {"Set…", "Clear…", "Restore…"} & set(dashboard.page.get_by_role("button").all_inner_texts())
+    assert api.called("GET", "/mqtt/retainer/message") == []
+    dashboard.click("Search by it", "link")
+    dashboard.page.wait_for_url("**/retained/search?q=**")
 
 
 def test_a_topic_leads_to_the_levels_above_it(dashboard: Dashboard) -> None:

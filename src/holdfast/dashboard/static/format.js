@@ -10,37 +10,42 @@ export function count(value) {
   return isNumber(value) ? WHOLE.format(value) : "–";
 }
 
-/** 1234567 as 1.23 M, for charts and narrow places. */
-export function compact(value) {
+/** 1234567 as 1.23 M, for charts and narrow places. `step`: the distance to the next value of a scale, which stays visible. */
+export function compact(value, step) {
   if (!isNumber(value)) return "–";
   const size = Math.abs(value);
   for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
-    if (size >= limit) return `${digits(value / (limit === 1e4 ? 1e3 : limit))} ${unit}`;
+    const whole = limit === 1e4 ? 1e3 : limit;
+    if (size >= limit) return `${digits(value / whole, step / whole)} ${unit}`;
   }
-  return digits(value);
+  return digits(value, step);
 }
 
-/** Three digits that matter. */
-function digits(value) {
+/** Three digits that matter, or as many as tell values apart that differ by `step`. */
+function digits(value, step) {
+  if (step > 0) {
+    const places = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
+    return new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places }).format(value);
+  }
   const size = Math.abs(value);
   if (Number.isInteger(value) || size >= 100) return WHOLE.format(value);
   return value.toFixed(size >= 10 ? 1 : 2);
 }
 
-export function bytes(value) {
+export function bytes(value, step) {
   if (!isNumber(value)) return "–";
   let size = value;
   let unit = 0;
   while (Math.abs(size) >= 1024 && unit < UNITS.length - 1) { size /= 1024; unit += 1; }
-  return `${unit === 0 ? WHOLE.format(size) : digits(size)} ${UNITS[unit]}`;
+  return `${unit === 0 ? WHOLE.format(size) : digits(size, step / 1024 ** unit)} ${UNITS[unit]}`;
 }
 
-export const rate = (value) => (isNumber(value) ? `${compact(value)}/s` : "–");
-export const byteRate = (value) => (isNumber(value) ? `${bytes(value)}/s` : "–");
+export const rate = (value, step) => (isNumber(value) ? `${compact(value, step)}/s` : "–");
+export const byteRate = (value, step) => (isNumber(value) ? `${bytes(value, step)}/s` : "–");
 
-export function milliseconds(value) {
+export function milliseconds(value, step) {
   if (!isNumber(value)) return "–";
-  return value >= 1000 ? `${digits(value / 1000)} s` : `${digits(value)} ms`;
+  return value >= 1000 ? `${digits(value / 1000, step / 1000)} s` : `${digits(value, step)} ms`;
 }
 
 /** Seconds as "3 d 4 h": the two largest units. */

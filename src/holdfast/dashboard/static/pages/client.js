@@ -1,7 +1,7 @@
 // One client: what it has said, what it gets, what waits for it; and its end.
 import { html, useState } from "../html.js";
 import { del, get, post } from "../api.js";
-import { bytes, count, duration } from "../format.js";
+import { bytes, count, duration, plural } from "../format.js";
 import { Loaded, useEvery, useLoaded } from "../loaded.js";
 import { go, href } from "../router.js";
 import { Text, shortened, visible } from "../text.js";
@@ -119,7 +119,7 @@ function Kick({ row, onClose }) {
   };
   return html`<${Confirm} title="Kick this client?" action="Kick" work=${work} onClose=${onClose}>
     <p>The connection of <${Text} text=${row.clientid} mono /> ends at once, and its Session with it:
-      ${" "}<b>${count(row.subscriptions_cnt)}</b> subscriptions and <b>${count((row.mqueue_len ?? 0) + (row.inflight_cnt ?? 0))}</b> waiting messages are discarded.</p>
+      ${" "}<b>${plural(row.subscriptions_cnt, "subscription")}</b> and <b>${plural((row.mqueue_len ?? 0) + (row.inflight_cnt ?? 0), "waiting message")}</b> are discarded.</p>
     <p class="quiet">Most clients connect again at once.</p>
     <${Check} label="Ban its Client Identifier, too" value=${ban} onValue=${setBan} /><//>`;
 }

@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { getPage } from "../api.js";
 import { useEvents } from "../events.js";
-import { count } from "../format.js";
+import { count, plural } from "../format.js";
 import { Loaded, useLoaded } from "../loaded.js";
 import { go, href } from "../router.js";
 import { Text } from "../text.js";
@@ -29,7 +29,7 @@ export function Clients({ params }) {
   useEvents({ kinds: ["clients"] }, () => setNews((before) => before + 1));
   const change = (more) => go("clients", { ...params, ...more }, true);
   const refresh = () => { setNews(0); list.reload(); };
-  return html`<${PageHead} title="Clients"><button onClick=${refresh}><${Icon} name="refresh" />${news ? `${count(news)} changes since` : "Refresh"}</button><//>
+  return html`<${PageHead} title="Clients"><button onClick=${refresh}><${Icon} name="refresh" />${news ? `${plural(news, "change")} since` : "Refresh"}</button><//>
     <div class="filters">
       <${Search} main label="Search clients" value=${params.q} onValue=${(q) => change({ q })} placeholder=${by === "ip_address" ? "an address" : "a part of the name"} />
       <${Choice} label="in" value=${by} onValue=${(next) => change({ by: next })} options=${BY} />
@@ -38,7 +38,7 @@ export function Clients({ params }) {
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Clients" columns=${COLUMNS} rows=${answer.data} keyOf=${(row) => row.clientid} open=${(row) => go("clients", { id: row.clientid })}
         empty=${params.q || params.state ? "No client matches this search." : "No client is connected, and no Session is kept."} />
-      <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} clients on this page.<//>`}<//>`;
+      <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "client")} on this page.<//>`}<//>`;
 }
 
 const COLUMNS = [

@@ -63,7 +63,7 @@ function Figures({ samples, node }) {
     ["Messages out", rate(now.sent_msg_rate), byteRate(now.sent_bytes_rate), null],
     ["PUBACK after commit", milliseconds(now.puback_p99_ms), `half within ${milliseconds(now.puback_p50_ms)}`, null],
     ["Reactor lag, 99 %", milliseconds(now.reactor_lag_p99_ms), `writer queue ${bytes(now.writer_queue_bytes)}`, null],
-    ["Connected clients", count(now.live_connections ?? now.connections), `${count(now.sessions)} Sessions, ${count(now.subscriptions)} subscriptions`, href("clients")],
+    ["Connected clients", count(now.live_connections ?? now.connections), `${plural(now.sessions, "Session")}, ${plural(now.subscriptions, "subscription")}`, href("clients")],
     ["Retained messages", count(now.retained_msg_count), `${bytes(now.retained_bytes)}, ${grown < 0 ? "−" : "+"}${count(Math.abs(grown))} in this period`, href("retained")],
     ["Free disk", bytes(now.disk_free_bytes), now.database_bytes === undefined ? "" : `database ${bytes(now.database_bytes)}`, null],
     ["Memory", bytes(now.memory_bytes), node?.uptime === undefined ? "" : `up ${duration(node.uptime / 1000)}`, null],

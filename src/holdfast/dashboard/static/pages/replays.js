@@ -2,7 +2,7 @@
 import { html, useRef, useState } from "../html.js";
 import { del, get } from "../api.js";
 import { useEvents } from "../events.js";
-import { count, duration, rate } from "../format.js";
+import { count, duration, plural, rate } from "../format.js";
 import { Loaded, useEvery, useLoaded } from "../loaded.js";
 import { Text, shortened, visible } from "../text.js";
 import { Confirm } from "../parts/dialog.js";
@@ -37,7 +37,7 @@ export function Replays() {
       ...(may ? [{ title: html`<span class="unseen">Actions</span>`, tight: true, cell: (row) => html`<button onClick=${() => setEnding(row)}>End…</button>` }] : []),
     ]} />` : html`<${Empty} title="No replay runs.">One begins when a client subscribes. This page follows it without a refresh.<//>`)}<//>
     ${ending && html`<${Confirm} title="End this replay?" action="End the replay" onClose=${() => setEnding(null)} work=${async () => { await del("/mqtt/retainer/replay", { id: ending.id }); toast(`Ended the replay to ${visible(shortened(ending.clientid, 60))}`); list.reload(); }}>
-      <p>The replay of <${Text} text=${ending.topic} mono /> to <${Text} text=${ending.clientid} mono empty="(empty)" /> has sent <b>${count(ending.sent)}</b> messages.
+      <p>The replay of <${Text} text=${ending.topic} mono /> to <${Text} text=${ending.clientid} mono empty="(empty)" /> has sent <b>${plural(ending.sent, "message")}</b>.
         It ends, and so does the connection of the client, which would miss the others otherwise.</p><//>`}`;
 }
 

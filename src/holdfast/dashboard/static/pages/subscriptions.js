@@ -1,7 +1,7 @@
 // All subscriptions: who gets what.
 import { html } from "../html.js";
 import { getPage } from "../api.js";
-import { count } from "../format.js";
+import { plural } from "../format.js";
 import { Loaded, useLoaded } from "../loaded.js";
 import { go } from "../router.js";
 import { Text } from "../text.js";
@@ -28,7 +28,7 @@ export function Subscriptions({ params }) {
       <${Choice} label="with" value=${params.qos ?? ""} onValue=${(qos) => change({ qos })} options=${QOS} /></div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
       <${Table} caption="Subscriptions" rows=${answer.data} keyOf=${(row) => `${row.clientid}\n${row.topic}`} columns=${COLUMNS} empty=${params.q || params.qos ? "No subscription matches this search." : "Nobody has subscribed to anything."} />
-      <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} subscriptions on this page.<//>`}<//>`;
+      <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "subscription")} on this page.<//>`}<//>`;
 }
 
 const COLUMNS = [

@@ -46,7 +46,7 @@ export function Chart({ title, times, series, range, height = 150, points = fals
         x: { time: true, range: (_chart, low, high) => input.current.range ?? (low === high ? [low - 30, high + 30] : [low, high]) },
         y: { range: (_chart, low, high) => heights(low, high, zero) },
       },
-      axes: [{ ...axis, space: 60, values: labels }, { ...axis, size: (_chart, values) => 14 + 6.200 * Math.max(2, ...(values ?? []).map((each) => String(each).length)), values: (_chart, splits) => splits.map((each) => input.current.series[0].format(each)), space: 32, incrs: STEPS.get(format) }],
+      axes: [{ ...axis, space: 60, values: labels }, { ...axis, size: (_chart, values) => 14 + 6.200 * Math.max(2, ...(values ?? []).map((each) => String(each).length)), values: (_chart, splits) => splits.map((each) => input.current.series[0].format(each, splits[1] - splits[0])), space: 32, incrs: STEPS.get(format) }],
       series: [{}, ...series.map((each, at) => ({
         label: each.name, stroke: colour(`--series-${at + 1}`), width: 1.500, dash: DASHES[at], points: { show: points, size: 5, fill: colour("--panel") },
         fill: at === 0 && series.length === 1 && !points ? colour("--series-fill") : undefined, spanGaps: bridged,

@@ -1,5 +1,6 @@
 // JSON as a tree that folds. A click on a name copies its path; a click on a value copies the value.
 import { html, useState } from "../html.js";
+import { plural } from "../format.js";
 import { LongNumber, jsonText, pathText } from "../payload.js";
 import { marked, shortened, visible } from "../text.js";
 import { copy } from "./copying.js";
@@ -37,7 +38,7 @@ function Branch({ value, path, name }) {
   const entries = list ? value : Object.entries(value);
   const [open, setOpen] = useState(path.length < OPEN_LEVELS && entries.length <= PORTION);
   const [most, setMost] = useState(PORTION);
-  const summary = `${entries.length} ${list ? (entries.length === 1 ? "item" : "items") : entries.length === 1 ? "member" : "members"}`;
+  const summary = plural(entries.length, list ? "item" : "member");
   return html`<div class="branch"><div class="line"><button class="fold" aria-expanded=${open} aria-label=${open ? "Close" : "Open"} onClick=${() => setOpen(!open)}><${Icon} name="chevron" /></button>
       <${Name} name=${name} path=${path} /><button class="summary" aria-hidden="true" tabindex="-1" onClick=${() => setOpen(!open)}>${list ? "[" : "{"} ${summary} ${list ? "]" : "}"}</button></div>
     ${open && html`<div class="children">

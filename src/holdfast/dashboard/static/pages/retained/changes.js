@@ -1,7 +1,7 @@
 // The changes of all topics that match a filter, the newest first: who has set or cleared what.
 import { html } from "../../html.js";
 import { getPage } from "../../api.js";
-import { bytes, count } from "../../format.js";
+import { bytes, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
 import { Text } from "../../text.js";
 import { Ago } from "../../time.js";
@@ -35,5 +35,5 @@ export function Changes({ params, chosen, onChoose, onChange }) {
         { title: "Change", topic: true, wide: true, cell: (row) => html`<button class="link" onClick=${() => onChoose(row.topic)}><${Text} text=${row.topic} mono /></button><div class="small"><${Op} row=${row} /> <${By} row=${row} /></div>` },
         { title: "Size", number: true, hide: "medium", cell: (row) => (row.op === "set" ? bytes(row.size) : "") },
       ]} />
-      <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} changes on this page.<//>`}<//>`}`;
+      <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "change")} on this page.<//>`}<//>`}`;
 }

@@ -1,7 +1,7 @@
 // The history of a topic: its values over time, its changes, and the difference of two of them.
 import { html, useEffect, useMemo, useRef, useState } from "../../html.js";
 import { get } from "../../api.js";
-import { bytes, count } from "../../format.js";
+import { bytes, count, plural } from "../../format.js";
 import { Placeholder } from "../../loaded.js";
 import { bytesIn, preview } from "../../payload.js";
 import { Text } from "../../text.js";
@@ -48,7 +48,7 @@ export function History({ topic, turn, onChanged }) {
   const pick = (next) => setPicked({ from: from?.seq ?? null, to: to.seq, ...next });
   const show = (row) => { setPicked({ from: null, to: row.seq }); setTimeout(() => panel.current?.scrollIntoView({ block: "nearest" })); };
   return html`${numbers && html`<${Timeline} entries=${entries} numbers=${numbers} onPick=${show} />`}
-    <div class="bar"><span class="quiet">${count(rows.length)}${meta.hasnext ? "+" : ""} changes, the newest first</span><span class="spring"></span><${SaveShown} rows=${rows} name="history" history /></div>
+    <div class="bar"><span class="quiet">${meta.hasnext ? `${count(rows.length)}+ changes` : plural(rows.length, "change")}, the newest first</span><span class="spring"></span><${SaveShown} rows=${rows} name="history" history /></div>
     <div class="table revisions" tabindex="0" role="group" aria-label="Changes of this topic"><table><caption class="unseen">Changes of this topic</caption>
       <thead><tr><th scope="col" class="tight"><span class="unseen">Compare </span>From</th><th scope="col" class="tight">To</th><th scope="col" class="tight">Time</th><th scope="col">Value</th><th scope="col" class="number hide-medium">Size</th></tr></thead>
       <tbody>${entries.map(({ row, bytes: payload }, at) => html`<tr key=${row.seq} class=${row === to ? "selected" : ""} onClick=${(event) => { if (!event.target.closest("input, a, button")) show(row); }}>

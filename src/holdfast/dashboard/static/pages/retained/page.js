@@ -15,6 +15,7 @@ import { SetForm } from "./setting.js";
 
 const MODES = [["tree", "Tree"], ["search", "Search"], ["changes", "Changes"]];
 const CALM = 400;
+const isFilter = (topic) => /[+#]/.test(topic);  // no Topic Name has these [MQTT-3.3.2-2]
 
 export function Retained({ path, params }) {
   const caller = useCaller();
@@ -41,6 +42,7 @@ export function Retained({ path, params }) {
       <section class="right" aria-label="The chosen topic" ref=${heading}>
         ${chosen === undefined
           ? html`<${Empty} title="No topic is chosen.">Open the tree with the arrow keys or by clicks, or search by a Topic Filter such as <code>building/+/temperature</code>.<//>`
+          : isFilter(chosen) ? html`<${Empty} title="This is a Topic Filter.">It has wildcards, so it is no topic with a message. <a href=${href(["retained", "search"], { q: chosen })}>Search by it</a> instead.<//>`
           : html`<a class="back" href=${href(["retained", mode], { ...params, topic: undefined, tab: undefined })}><${Icon} name="back" />Back to the ${mode === "tree" ? "tree" : "list"}</a>
             <${Topic} key=${chosen} topic=${chosen} at=${mode === "search" ? params.at : undefined} tab=${params.tab} onTab=${(tab) => change({ tab })} news=${news} follow=${follow} onFollow=${setFollow} />`}
       </section>

@@ -13,8 +13,8 @@ import { forgetTree } from "./tree.js";
 const PORTION = 1000;
 const RECENT = [["5 min ago", 300], ["1 hour ago", 3600], ["yesterday", 86400], ["a week ago", 604800]];
 const COUNTS = [
-  ["restored", "get their earlier message again"], ["cleared", "had no message then and are cleared"], ["kept", "had no message then and keep theirs"],
-  ["unchanged", "have the same message as then"], ["expired", "had a message that has expired since"], ["changed", "changed meanwhile and stay"], ["refused", "are refused by a limit"],
+  ["restored", "Restored"], ["cleared", "Cleared: no message then"], ["kept", "Kept: no message then"], ["unchanged", "Unchanged: the same message then"],
+  ["expired", "Left: the message of then has expired"], ["changed", "Left: changed meanwhile"], ["refused", "Refused by a limit"],
 ];
 
 /**
@@ -47,11 +47,11 @@ export function Restore({ filter: first, topic = "", narrowed = {}, at, onClose 
         cursor = answer.meta?.hasnext ? answer.meta.cursor : null;
       } while (cursor !== null && !control.signal.aborted);
       if (dryRun) { setState({ step: "tried", counts: sum, error: null }); return; }
-      toast(`Restored ${plural(sum.restored ?? 0, "topic")}`, "done", sum.refused ? `${count(sum.refused)} were refused${sum.reason ? `: ${sum.reason}` : ""}` : "");
+      toast(`Restored ${plural(sum.restored ?? 0, "topic")}`, "done", sum.refused ? `Refused: ${count(sum.refused)}${sum.reason ? `: ${sum.reason}` : ""}` : "");
       forgetTree();
       onClose(true);
     } catch (error) {
-      if (control.signal.aborted) setState({ step: "ask", counts: null, error: { title: "Stopped", detail: `${count(part.restored ?? 0)} topics were restored before.` } });
+      if (control.signal.aborted) setState({ step: "ask", counts: null, error: { title: "Stopped", detail: `Restored before: ${plural(part.restored ?? 0, "topic")}.` } });
       else setState({ step: "ask", counts: null, error });
     }
   };
@@ -67,7 +67,7 @@ export function Restore({ filter: first, topic = "", narrowed = {}, at, onClose 
         <div class="buttons">${RECENT.map(([title, seconds]) => html`<button type="button" class="small" disabled=${busy} onClick=${() => again(setTime)(localInput(Date.now() - seconds * 1000))}>${title}</button>`)}</div>`}
       <${Check} label="Also clear topics that had no message then" value=${clear} onValue=${again(setClear)} />
       <div aria-live="polite" class="counts">
-        ${shown && html`<dl class="facts">${COUNTS.filter(([name]) => shown[name]).map(([name, title]) => html`<div key=${name}><dt>${count(shown[name])}</dt><dd>topics ${title}</dd></div>`)}</dl>`}
+        ${shown && html`<dl class="facts">${COUNTS.filter(([name]) => shown[name]).map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd>${plural(shown[name], "topic")}</dd></div>`)}</dl>`}
         ${shown?.left_out?.length > 0 && html`<p class="quiet">The history does not know some topics then or now, and they stay: <${Text} text=${shown.left_out.join(", ")} mono /></p>`}
         ${step === "tried" && !changes && html`<p>Nothing would change.</p>`}
         ${busy && html`<p class="quiet">${step === "trying" ? "Counting…" : html`<progress max=${changes} value=${state.worked ?? 0} aria-label="Restored topics"></progress> ${count(state.worked ?? 0)} of ${count(changes)} changed`}</p>`}

@@ -1,7 +1,7 @@
 // The search by Topic Filter: the matching messages as a table, now or at an earlier time.
 import { html, useEffect, useState } from "../../html.js";
 import { get, getPage } from "../../api.js";
-import { bytes, count, plural } from "../../format.js";
+import { bytes, plural } from "../../format.js";
 import { Loaded, useLoaded } from "../../loaded.js";
 import { bytesIn, preview } from "../../payload.js";
 import { Text } from "../../text.js";
@@ -49,7 +49,7 @@ export function Results({ params, chosen, onChoose, onChange, news, follow, onFo
       <${Table} caption="Matching messages" rows=${answer.data} keyOf=${(row) => row.topic} columns=${columns(news, onChoose, Boolean(params.at))} open=${(row) => onChoose(row.topic)} selected=${(row) => row.topic === chosen}
         sort=${{ by: sort ?? "topic", order: params.order ?? (sort && sort !== "topic" ? "desc" : "asc") }} onSort=${params.at ? undefined : (by) => onChange(by === "topic" ? { sort: "", order: "" } : { sort: by, order: sort === by && params.order === "desc" ? "asc" : "desc" })}
         empty=${params.q ? "No retained message matches this search." : "No messages are retained."} />
-      <${Pager} pages=${pages} meta=${answer.meta}>${count(answer.data.length)} messages on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
+      <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "message")} on this page.${answer.meta.partial ? " The search has not looked at all messages." : ""}<//>`}<//>
     ${dialog === "restore" && html`<${Restore} filter=${filter} narrowed=${narrowed} at=${params.at} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}
     ${dialog === "clear" && html`<${Clear} filter=${filter} narrowed=${narrowed} onClose=${(done) => { setDialog(null); if (done) { list.reload(); total.reload(); } }} />`}`;
 }

@@ -32,7 +32,7 @@ export function Timeline({ entries, numbers, onPick }) {
     <${Chart} title=${name !== "$" ? visible(shortened(name, 60)) : "Values"} times=${drawn.times} series=${[{ name: "value", values: drawn.values, format: number }]} height=${150} points=${drawn.values.length <= 150} stepped zero=${false} onPick=${(at) => onPick(drawn.rows[at])} /></div>`;
 }
 
-export const number = (value) => (typeof value === "number" && Math.abs(value) < 1e4 ? String(Math.round(value * 1e4) / 1e4) : compact(value));
+export const number = (value, step) => (typeof value === "number" && Math.abs(value) < 1e4 ? String(Math.round(value * 1e4) / 1e4) : compact(value, step));
 
 function pathsIn(texts) {
   const found = new Map();

@@ -54,7 +54,7 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
     <${Tabs} label="Parts of the topic" value=${tab} onValue=${onTab} options=${TABS.map(([each, title]) => [each, each === "below" && others > 0 ? `${title} (${below.data.exact === false ? "≥ " : ""}${count(others)})` : title])} />
     <div role="tabpanel" aria-label=${TABS.find(([each]) => each === tab)[1]}>
       ${tab === "message" && (message.loading && message.data === null && !message.error ? html`<${Loaded} from=${message} lines=${6} />` : message.data === null && !message.error
-        ? html`<${Empty} title=${at ? "This topic had no message then." : "This topic has no message."}>${others > 0 ? `There are ${count(others)} messages below it.` : "Its history tells whether it had one."}<//>`
+        ? html`<${Empty} title=${at ? "This topic had no message then." : "This topic has no message."}>${others > 0 ? `Below it there ${others === 1 ? "is" : "are"} ${plural(others, "message")}.` : "Its history tells whether it had one."}<//>`
         : html`<${Loaded} from=${message}>${(row) => html`<${Message} row=${row} />`}<//>`)}
       ${tab === "history" && html`<${History} topic=${topic} turn=${change} onChanged=${() => done(true)} />`}
       ${tab === "below" && html`<${Below} topic=${topic} below=${below} write=${write} onDialog=${setDialog} />`}
