@@ -22,6 +22,13 @@ _SHAPELESS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _JOINER = "\u200d"
 
 
+def counted(count: int, noun: str, shown: str | None = None) -> str:
+    """Return a count with its noun: 1 message, 2 messages, 2 entries; ``shown`` is the count in another form."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count if shown is None else shown} {noun}"
+
+
 def printable(text: str) -> str:
     """Return the text in one line, with escapes for characters that a terminal obeys or does not show."""
     if text.isprintable():

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from holdfast.terminal_text import counted
 from tests.cli.commands import commands_of
 from tests.processes import unmeasured
 from tests.storage.doubles import fresh_file
@@ -248,3 +249,13 @@ def test_help_and_version_import_almost_nothing() -> None:
             continue
         assert not HEAVY & set(modules), call
         assert len(modules) < MOST_MODULES, call
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(0, "problem", "0 problems"), (1, "problem", "1 problem"), (2, "retained message", "2 retained messages"),
+     (1, "entry", "1 entry"), (3, "entry", "3 entries")],
+)  # fmt: skip
+def test_a_count_has_its_noun(count: int, noun: str, text: str) -> None:
+    """All commands, calls and log lines count with this function."""
+    assert counted(count, noun) == text

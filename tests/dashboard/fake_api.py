@@ -342,7 +342,7 @@ class FakeAPI:
         if "bad" in body["toml"]:
             raise Refusal(
                 400,
-                "nothing was changed: 1 problems",
+                "nothing was changed: 1 problem",
                 problems=[
                     {"file": "holdfast.toml", "line": 2, "key": "retainer.bad", "message": "there is no such key"}
                 ],

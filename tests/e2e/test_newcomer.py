@@ -89,7 +89,7 @@ def test_the_pages_on_commands_and_on_installing(walk: tuple[Newcomer, BrokerPro
     importing, _mending = next(
         block.text for block in blocks(OPERATOR / "commands.md") if "--rejects" in block.text
     ).splitlines()
-    assert "1 lines were refused; see rejects.ndjson" in newcomer.types(importing, status=3)
+    assert "1 line refused; see rejects.ndjson" in newcomer.types(importing, status=3)
     (reject,) = map(json.loads, (newcomer.folder / "rejects.ndjson").read_text().splitlines())
     assert (reject["line"], reject["text"]) == (1, "{}")
     exported = json.loads(newcomer.types("holdfast retainer export 2> /dev/null"))

@@ -53,10 +53,10 @@ def test_a_pair_has_one_line_a_second_and_a_count_of_the_rest(
     log.write("a fault", "192.0.2.2", lambda: "another address")
     assert texts(events) == ["line 0", "another cause", "another address"]
     clock.advance(1)
-    assert texts(events) == ["192.0.2.1: 49 more lines like the last one were left out: a fault"]
+    assert texts(events) == ["192.0.2.1: 49 more lines like the last one left out: a fault"]
     log.write("a fault", "192.0.2.1", lambda: "left out")
     clock.advance(1)
-    assert texts(events) == ["192.0.2.1: 1 more lines like the last one were left out: a fault"]
+    assert texts(events) == ["192.0.2.1: 1 more line like the last one left out: a fault"]
     clock.advance(1)
     log.write("a fault", "192.0.2.1", lambda: "after a pause")
     assert texts(events) == ["after a pause"]
@@ -73,11 +73,11 @@ def test_the_count_names_what_the_lines_would_have_quoted(clock: Clock, log: Cli
         deny(topic)
     assert texts(events) == ["may not publish this: a"]
     clock.advance(1)
-    rest = "more lines like the last one were left out: may not publish this"
-    assert texts(events) == [f"192.0.2.1: 4 {rest}: 'b', 'c'"]
+    rest = "like the last one left out: may not publish this"
+    assert texts(events) == [f"192.0.2.1: 4 more lines {rest}: 'b', 'c'"]
     deny("a")
     clock.advance(1)
-    assert texts(events) == [f"192.0.2.1: 1 {rest}"]
+    assert texts(events) == [f"192.0.2.1: 1 more line {rest}"]
     clock.advance(1)
     for number in range(100):
         deny(f"{number}\n")
@@ -87,7 +87,7 @@ def test_the_count_names_what_the_lines_would_have_quoted(clock: Clock, log: Cli
     assert sum(map(len, pair.named)) <= MOST_NAMED * LONGEST
     clock.advance(1)
     named = ", ".join(f"'{number}\\n'" for number in range(1, 1 + MOST_NAMED))
-    assert texts(events) == [f"192.0.2.1: 100 {rest}: {named} and others"]
+    assert texts(events) == [f"192.0.2.1: 100 more lines {rest}: {named} and others"]
 
 
 def test_all_pairs_together_have_a_hundred_lines_a_second(clock: Clock, log: ClientLog, events: list[LogEvent]) -> None:
@@ -146,7 +146,7 @@ def test_clients_that_come_and_go_are_a_sample_above_a_hundred_a_second(
         log.coming(lambda number=number: f"client {number}")  # type: ignore[misc]
     assert texts(events) == [f"client {number}" for number in range(MOST_LINES)]
     clock.advance(1)
-    assert texts(events) == ["150 more clients came or went, and are not listed"]
+    assert texts(events) == ["not listed: 150 more clients that came or went"]
     log.coming(lambda: "later")
     assert texts(events) == ["later"]
 

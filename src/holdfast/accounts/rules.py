@@ -148,7 +148,7 @@ class Rules:
         known = yield read(self._store, rule_rows.read_all)
         if self.known is None or known.version > self.version:
             yield self._decide_by(known)
-            self._log.info("rules in the database read again: {count} rules", count=len(known.rules))
+            self._log.info("rules in the database read again: {count}", count=len(known.rules))
 
     def _opened(self, parts: OpenStore) -> None:
         """Read the rules, and decide by them. Raises StoreUnusable: a missing rule could deny something."""

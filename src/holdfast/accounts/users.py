@@ -26,6 +26,7 @@ from holdfast.accounts.user_rows import AllUsers, StoredUser, groups_number
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.terminal_text import counted
 
 _NOBODY: frozenset[str] = frozenset()
 _NO_GROUPS: frozenset[str] = frozenset()
@@ -145,8 +146,8 @@ class Users:
             return  # this node has changed users meanwhile; if another one has, too, the next look reads again
         self._take(users)
         self._log.info(
-            "another node has changed users in the database: {count} users, {revoked} of them have to log in again",
-            count=len(users.users), revoked=len(changes.revoked),
+            "another node has changed users in the database: {users}; {revoked} have to log in again",
+            users=counted(len(users.users), "user"), count=len(users.users), revoked=len(changes.revoked),
         )  # fmt: skip
         self._tell(changes)
 

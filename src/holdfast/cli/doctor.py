@@ -10,6 +10,7 @@ import click
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.reporting import json_option, show, show_json
 from holdfast.exit_status import ExitStatus
+from holdfast.terminal_text import counted
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -57,7 +58,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
     else:
         for finding in sorted(findings, key=lambda one: one.weight is not Weight.PROBLEM):
             show(str(finding))
-        show(f"{len(CHECKS)} checks: {_number(problems, 'problem')}, {len(findings) - problems} advice")
+        show(f"{len(CHECKS)} checks: {counted(problems, 'problem')}, {len(findings) - problems} advice")
     raise SystemExit(ExitStatus.FOUND if problems else ExitStatus.DONE)
 
 
@@ -80,7 +81,3 @@ def _ask(settings: Config) -> tuple[bool, list[Finding]]:
     if damage is not None:
         found.append(problem("broker", f"it stores nothing any more: {damage}", "see docs/operator/faults.md"))
     return True, found
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -29,7 +29,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from holdfast.terminal_text import printable
+from holdfast.terminal_text import counted, printable
 
 #: the most characters of a client's text in one line
 LONGEST = 256
@@ -175,8 +175,9 @@ class ClientLog:
                 waiting = True
                 continue
             self._log.info(
-                "{group}: {count} more lines like the last one were left out: {cause}{named}",
+                "{group}: {lines} like the last one left out: {cause}{named}",
                 group=group,
+                lines=counted(pair.left_out, "more line"),
                 count=pair.left_out,
                 cause=cause,
                 named=pair.take_named(),
@@ -184,10 +185,12 @@ class ClientLog:
             pair.left_out = 0
             pair.quiet_until = now + _INTERVAL
         if self._forgotten and self._all.allows(now):
-            self._log.info("{count} more lines about other addresses were left out", count=self._forgotten)
+            lines = counted(self._forgotten, "more line")
+            self._log.info("{lines} about other addresses left out", lines=lines, count=self._forgotten)
             self._forgotten = 0
         if self._comings_left_out:
-            self._log.info("{count} more clients came or went, and are not listed", count=self._comings_left_out)
+            clients = counted(self._comings_left_out, "more client")
+            self._log.info("not listed: {clients} that came or went", clients=clients, count=self._comings_left_out)
             self._comings_left_out = 0
         if waiting or self._forgotten:
             self._tell_later()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.terminal_text import counted
+
 
 class LastingFailure:
     """One thing that may fail many times in a row. The first failure is logged, and the first success after it.
@@ -36,5 +38,8 @@ class LastingFailure:
     def succeeded(self) -> None:
         """Note a success."""
         if self._count:
-            self._log.info("{name} works again, after {count} failures", name=self._name, count=self._count)
+            self._log.info(
+                "{name} works again, after {failures}",
+                name=self._name, failures=counted(self._count, "failure"), count=self._count,
+            )  # fmt: skip
             self._count = 0

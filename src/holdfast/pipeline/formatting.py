@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from holdfast import terminal_text
 from holdfast.terminal_text import printable
 
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -37,7 +38,7 @@ def quantity(value: float) -> str:
 
 def counted(value: int, noun: str) -> str:
     """Return a count with its noun: 1 message, 2,000 messages."""
-    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
+    return terminal_text.counted(value, noun, number(value))
 
 
 def short(value: float) -> str:

@@ -25,6 +25,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.scans.values import FoundPart, Search
 from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
+from holdfast.terminal_text import counted
 from holdfast.tickets import CommitTicket, StorageFailure
 
 #: The messages listed or changed in one turn, and their bytes.
@@ -152,8 +153,8 @@ class Administration:
         each part. The history shows the ``operator`` as the user of the clears. Fails with :class:`StorageFailure`.
         """
         if dry_run and rows is None and not after:
-            counted = yield from self._countable(search or Search(topic_filter, self.now()))
-            return counted
+            found = yield from self._countable(search or Search(topic_filter, self.now()))
+            return found
         ends_at = None if rows is None else self.now() + _MOST_TIME
         stamp = self._store.next_revision()
         silently = quiet or (search is not None and search.expired)
@@ -187,8 +188,9 @@ class Administration:
             self._retained.feed.forget(listening)
         if count and not dry_run:
             self._log.info(
-                "{count} retained messages were cleared: {filter}", count=count, filter=topic_filter or "all"
-            )
+                "cleared {messages}: {filter}",
+                messages=counted(count, "retained message"), count=count, filter=topic_filter or "all",
+            )  # fmt: skip
         return Cleared(count, after, done)
 
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
@@ -224,8 +226,8 @@ class Administration:
     def _countable(self, search: Search) -> Generator[Deferred[Any], Any, Cleared]:
         """Count all messages that a clear would clear now. One such count runs at a time."""
         yield _durable([self._store.flushed()])
-        counted: Count = yield self.searches.count(search, True, _DRY_RUNS)
-        return Cleared(counted.tally.count, "", True)
+        found: Count = yield self.searches.count(search, True, _DRY_RUNS)
+        return Cleared(found.tally.count, "", True)
 
     def _finder(self, topic_filter: str, stamp: int, search: Search | None) -> Callable[[str, int], Deferred[Listing]]:
         """Return the function that lists the next messages to clear: after a topic, and at most so many."""

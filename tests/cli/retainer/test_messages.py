@@ -128,7 +128,7 @@ def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatc
     given = line("a") + b"{\xff\n" + line("b") + b"\n" + line("c" * 300) + line("d") + line("#") + line("e").rstrip()
     result = run("import", "-", "--rejects", "r.ndjson", given=given)
     assert result.exit_code == 3
-    assert "3 lines were refused; see r.ndjson" in result.stderr
+    assert "3 lines refused; see r.ndjson" in result.stderr
     rejects = [json.loads(each) for each in (folder / "r.ndjson").read_text().splitlines()]
     assert [reject["line"] for reject in rejects] == [2, 5, 7]
     assert rejects[0]["text"] == "{\\xff"
@@ -136,7 +136,7 @@ def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert rejects[2]["text"].encode() + b"\n" == line("#")
     assert ok("topics") == b"a\nb\nd\ne\n"
     result = run("import", "-", "--json", given=line("#") * 2 + line("f"))
-    assert "2 lines were refused; --rejects FILE keeps them" in result.stderr
+    assert "2 lines refused; --rejects FILE keeps them" in result.stderr
     told = json.loads(result.stdout)
     assert (result.exit_code, told["imported"], told["rejected"], len(told["reasons"])) == (3, 1, 2, 2)
 

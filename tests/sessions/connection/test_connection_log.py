@@ -102,7 +102,7 @@ def test_many_refused_messages_of_one_client_are_two_lines(events: list[LogEvent
     (line,) = lines(events)
     assert line == f"'a' from 192.0.2.1:5555: may not publish this: to '{'t' * 256}'... (300 characters)"
     broker.clock.advance(1)
-    assert lines(events) == ["192.0.2.1: 99 more lines like the last one were left out: may not publish this"]
+    assert lines(events) == ["192.0.2.1: 99 more lines like the last one left out: may not publish this"]
 
 
 def test_three_denied_topics_are_all_named(events: list[LogEvent]) -> None:
@@ -114,7 +114,7 @@ def test_three_denied_topics_are_all_named(events: list[LogEvent]) -> None:
         client.publish(topic)
     assert lines(events) == ["'a' from 192.0.2.1:5555: may not publish this: to 'x'"]
     broker.clock.advance(1)
-    assert lines(events) == ["192.0.2.1: 2 more lines like the last one were left out: may not publish this: 'y', 'z'"]
+    assert lines(events) == ["192.0.2.1: 2 more lines like the last one left out: may not publish this: 'y', 'z'"]
 
 
 def _refused_connect(broker: MemoryBroker) -> None:

@@ -17,6 +17,7 @@ from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import ANYTHING, BOOLEAN, FLAG, STRING, array, nullable, record, request
 from holdfast.config.effects import TakesEffect
 from holdfast.config.problems import ConfigProblem
+from holdfast.terminal_text import counted
 
 CONFIGS_PATH = "/api/v5/configs"
 
@@ -166,7 +167,7 @@ class ConfigCalls:
         refused = RefusedCall(
             http.BAD_REQUEST,
             "UPDATE_FAILED",
-            f"nothing was changed: {len(outcome.problems)} problems",
+            f"nothing was changed: {counted(len(outcome.problems), 'problem')}",
             field="toml",
             more=content,
         )

@@ -15,6 +15,7 @@ from holdfast.admin.calls.call import Answer, Call, answer
 from holdfast.admin.calls.problems import RefusedCall
 from holdfast.admin.routing.route import Content, Route
 from holdfast.admin.routing.schemas import ANYTHING, array, record
+from holdfast.terminal_text import counted
 
 RELOAD_PATH = "/api/v5/reload"
 _OUTCOME = record(
@@ -63,7 +64,7 @@ def _done(outcome: Outcome) -> Answer:
     if not problems:
         return answer(content, note=note)
     refused = RefusedCall(
-        http.BAD_REQUEST, "UPDATE_FAILED", f"nothing was changed: {problems} problems", more=content
+        http.BAD_REQUEST, "UPDATE_FAILED", f"nothing was changed: {counted(problems, 'problem')}", more=content
     ).answer()
     return evolve(refused, note=note)
 

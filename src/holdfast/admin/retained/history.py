@@ -53,6 +53,7 @@ from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.store.scans.values import Search
+from holdfast.terminal_text import counted
 from holdfast.topics import EVERY_TOPIC
 
 #: The most events of a page.
@@ -224,8 +225,8 @@ class HistoryCalls:
     def _log_restored(self, counts: Restored, topic_filter: str, at: int, dry_run: bool) -> None:
         if counts.topics and not dry_run:
             self._log.info(
-                "{count} retained messages were restored as of {at}: {filter}",
-                count=counts.topics, at=date_of(at), filter=topic_filter,
+                "restored {topics} as of {at}: {filter}",
+                topics=counted(counts.topics, "topic"), count=counts.topics, at=date_of(at), filter=topic_filter,
             )  # fmt: skip
 
 

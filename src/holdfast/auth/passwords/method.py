@@ -31,6 +31,7 @@ from holdfast.auth.passwords.verified import VerifiedCredentials
 from holdfast.auth.user_file import file_state
 from holdfast.config.problems import ConfigError
 from holdfast.scheduling.periodic import PeriodicJob
+from holdfast.terminal_text import counted
 
 #: seconds between two looks at the file while nobody logs in
 LOOK_INTERVAL = 2.0
@@ -163,16 +164,17 @@ class PasswordFile(Service):
             return
         changes = self._take(read)
         self._log.info(
-            "{path}: read again, {count} users ({added} added, {removed} removed, {changed} changed)",
-            path=self._path, count=len(self._users), added=len(changes.added), removed=len(changes.removed),
+            "{path}: read again, {users} ({added} added, {removed} removed, {changed} changed)",
+            path=self._path, users=counted(len(self._users), "user"), count=len(self._users),
+            added=len(changes.added), removed=len(changes.removed),
             changed=len(changes.changed),
         )  # fmt: skip
 
     def _unusable(self, failure: Failure) -> None:
         problems = failure.value.problems if isinstance(failure.value, ConfigError) else [failure.getErrorMessage()]
         self._log.error(
-            "{problem} ({count} problems in all; until they are solved, the users before the change count)",
-            problem=problems[0], count=len(problems),
+            "{problem} ({problems} in all; until they are solved, the users before the change count)",
+            problem=problems[0], problems=counted(len(problems), "problem"), count=len(problems),
         )  # fmt: skip
 
     def _end(self, result: Any) -> Any:

@@ -11,6 +11,7 @@ from holdfast.auth.editing import remove_line, set_line
 from holdfast.auth.scram.verifier import Verifier, parsed, prepared
 from holdfast.auth.user_file import UserFormat, file_state, gone_or_changed, read_users
 from holdfast.config.problems import ConfigError
+from holdfast.terminal_text import counted
 
 
 def _parsed(username: str, verifier: str) -> tuple[str, Verifier]:
@@ -46,11 +47,17 @@ class UsersFile:
             try:
                 before, self.known = self.known, read_users(self._path, _FORMAT)
                 self._gone.update(gone_or_changed(before, self.known))
-                self._log.info("{path}: read again, {count} users", path=self._path, count=len(self.known))
+                self._log.info(
+                    "{path}: read again, {users}",
+                    path=self._path,
+                    users=counted(len(self.known), "user"),
+                    count=len(self.known),
+                )
             except ConfigError as error:
                 self._log.error(
-                    "{problem} ({count} problems in all; until they are solved, the users before the change count)",
+                    "{problem} ({problems} in all; until they are solved, the users before the change count)",
                     problem=error.problems[0],
+                    problems=counted(len(error.problems), "problem"),
                     count=len(error.problems),
                 )
         return self.known

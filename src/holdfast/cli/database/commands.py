@@ -10,6 +10,7 @@ from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.reporting import json_option, say, show, show_json
 from holdfast.exit_status import ExitStatus
 from holdfast.storage.errors import StoreDamaged
+from holdfast.terminal_text import counted
 
 
 @click.command()
@@ -58,7 +59,7 @@ def verify(file: Path, as_json: bool) -> None:
         if found.schema is not None and not found.is_current:
             show(f"its schema is {found.schema}; holdfast db upgrade can upgrade it")
         if found.fault is None:
-            show(f"{name}: good, with {found.messages} retained messages")
+            show(f"{name}: good, with {counted(found.messages or 0, 'retained message')}")
         else:
             say(f"{name}: is not a good backup: {found.fault}")
     raise SystemExit(ExitStatus.DONE if found.fault is None else ExitStatus.FOUND)

@@ -16,6 +16,7 @@ from holdfast.cli.reporting import json_option, say, show_json
 from holdfast.cli.retainer.access_option import with_access_and_config
 from holdfast.exit_status import ExitStatus
 from holdfast.retained.importing.verdicts import Merge
+from holdfast.terminal_text import counted
 
 if TYPE_CHECKING:
     from holdfast.access.interfaces import Access
@@ -56,7 +57,7 @@ def import_lines(access: Access, config: Config, file: Path, merge: str, rejects
         say(reason)
     if one.rejected:
         where = f"; see {click.format_filename(rejects)}" if rejects is not None else "; --rejects FILE keeps them"
-        say(f"{one.rejected} lines were refused{where}")
+        say(f"{counted(one.rejected, 'line')} refused{where}")
         raise SystemExit(ExitStatus.FOUND)
 
 

@@ -50,6 +50,7 @@ from holdfast.sessions.connection.timeouts import Timeouts
 from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, UnreadAnswers
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.terminal_text import counted
 from holdfast.tickets import StorageFailure
 from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, WireError
 from holdfast.wire import packets as p
@@ -430,7 +431,8 @@ class Connection:
         queue = self._client.queue if self._client is not None else None
         messages = self._outbox.messages + (0 if queue is None else len(queue))
         size = self._outbox.bytes + (0 if queue is None else queue.bytes)
-        self.client_log.warn("is shut down", f"{messages} messages, {size} bytes wait for it (force_shutdown)")
+        waiting = f"{counted(messages, 'message')}, {counted(size, 'byte')}"
+        self.client_log.warn("is shut down", f"{waiting} wait for it (force_shutdown)")
         self.close(ReasonCode.QUOTA_EXCEEDED, "too much waits for this client")
 
     def _check_unsent(self) -> None:

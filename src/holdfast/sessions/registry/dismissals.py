@@ -29,6 +29,7 @@ from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.session.session import Session
+from holdfast.terminal_text import counted
 from holdfast.wire import ReasonCode
 
 #: Clients that are looked at in one step, if none of them is dismissed
@@ -136,7 +137,10 @@ class Dismissals:
 
     def _dismissed(self, count: int, explanation: str) -> int:
         if count:
-            self._log.info("{count} clients are disconnected: {explanation}", count=count, explanation=explanation)
+            self._log.info(
+                "disconnected {clients}: {explanation}",
+                clients=counted(count, "client"), count=count, explanation=explanation,
+            )  # fmt: skip
         return count
 
     def _expired(self, client_id: str) -> Iterator[int]:

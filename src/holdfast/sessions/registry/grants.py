@@ -35,6 +35,7 @@ from holdfast.sessions.routing.routing_table import RoutingTable
 from holdfast.sessions.session.permissions import RESTORED, STALE
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
+from holdfast.terminal_text import counted
 from holdfast.topics import behind_time, is_granted_to_all, split_shared
 from holdfast.wire import ReasonCode
 
@@ -120,10 +121,11 @@ class Grants:
     def _walked(self, revoked: Revoked) -> Revoked:
         if revoked.subscriptions:
             self._log.info(
-                "permissions have changed: {subscriptions} subscriptions of {clients} clients revoked",
-                subscriptions=revoked.subscriptions,
-                clients=len(revoked.clients),
-            )
+                "permissions have changed: revoked {told_subscriptions} of {told_clients}",
+                told_subscriptions=counted(revoked.subscriptions, "subscription"),
+                told_clients=counted(len(revoked.clients), "client"),
+                subscriptions=revoked.subscriptions, clients=len(revoked.clients),
+            )  # fmt: skip
         return revoked
 
     def _walk(self, revoked: Revoked) -> Iterator[int]:

@@ -36,6 +36,7 @@ from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import UNRECORDED
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
+from holdfast.terminal_text import counted
 from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
@@ -220,8 +221,10 @@ class SessionRegistry:
         self._wills.restore(wills)
         if sessions or wills:
             self._log.info(
-                "{sessions} Sessions and {wills} Will Messages are restored", sessions=len(sessions), wills=len(wills)
-            )
+                "restored: {told_sessions} and {told_wills}",
+                told_sessions=counted(len(sessions), "Session"), told_wills=counted(len(wills), "Will Message"),
+                sessions=len(sessions), wills=len(wills),
+            )  # fmt: skip
 
     def before_admission(self) -> Deferred[None] | None:
         """Return None if Clients may be admitted; else a Deferred: see :meth:`Wills.before_admission`."""

@@ -54,6 +54,7 @@ from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.sqlite.page_counts import page_size
 from holdfast.storage.sqlite.page_topics import topics_in_pages
 from holdfast.storage.sqlite.quarantine import discard, replacement
+from holdfast.terminal_text import counted
 from holdfast.wire.datatypes import encode_variable_byte_integer
 
 # Built from table definitions alone: values are always bound.
@@ -88,11 +89,11 @@ class Salvaged:
 
     def __str__(self) -> str:
         gaps = "parts of the file could not be read" if self.gaps else "all messages could be read"
-        unsound = f", {self.unsound} inconsistent rows were left out" if self.unsound else ""
+        unsound = f", {counted(self.unsound, 'inconsistent row')} left out" if self.unsound else ""
         sessions = "no Session, because not all Session State could be read"
         if self.sessions is not None:
-            sessions = f"{self.sessions} Sessions"
-        return f"{self.messages} retained messages ({gaps}{unsound}) and {sessions}"
+            sessions = counted(self.sessions, "Session")
+        return f"{counted(self.messages, 'retained message')} ({gaps}{unsound}) and {sessions}"
 
 
 def salvage(damaged: SQLiteDatabase, node: int) -> Salvaged:

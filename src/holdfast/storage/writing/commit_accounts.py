@@ -74,7 +74,7 @@ class CommitAccounts:
             if write is not None:
                 writes_of.setdefault((write.kind, failure.kind), (failure, []))[1].append(write)
         for why, failures in failed.items():
-            self._log_throttle.log(why.value, f"{len(failures)} changes not stored ({why.value}): {failures[0]}")
+            self._log_throttle.log(why.value, f"changes not stored ({why.value}): {len(failures)}; {failures[0]}")
         for (kind, _), (failure, writes) in writes_of.items():
             try:
                 kind.failed(writes, failure)
@@ -83,4 +83,4 @@ class CommitAccounts:
 
     def wait(self, count: int, failure: StorageFailure) -> None:
         """Log that changes wait for a database that is away."""
-        self._log_throttle.log("away", f"{count} changes wait for the database: {failure}")
+        self._log_throttle.log("away", f"changes wait for the database: {count}; {failure}")
