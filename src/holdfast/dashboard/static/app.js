@@ -1,5 +1,5 @@
 // The dashboard: a session first, then the page that the address names.
-import { html, render, useEffect, useMemo, useState } from "./html.js";
+import { html, render, useEffect, useMemo, useRef, useState } from "./html.js";
 import { go, usePlace } from "./router.js";
 import { Session, allowed, present, signIn, signOut, takeToken } from "./session.js";
 import { applyTheme } from "./theme.js";
@@ -41,7 +41,10 @@ function App() {
   const [failure, setFailure] = useState(null);
   const [notice, setNotice] = useState("");
   const ended = useMemo(() => () => { link.disconnect(); setNotice("Your session is over. Sign in again."); setSession(null); }, []);
-  const begin = async (token) => {
+  const last = useRef(Promise.resolve());
+  /** Begin one after the other: a late answer about an older link must not end the session of a newer one. */
+  const begin = (token) => { last.current = last.current.then(() => take(token)); };
+  const take = async (token) => {
     setFailure(null);
     if (token) link.disconnect();  // the console's connection is another user's, maybe
     try {
