@@ -44,8 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             done("user", "add", "--", name)
             done("api-key", "add", "--scope", "read", "--", name)
             done("acl", "add", "deny", "--action", "all", "--topic", name, "--user", name)
-            done("passwd", "add", "passwords", "--", name)
             done("ban", "add", "--client", "--reason", name, "--", name)
+        for name in _USERS:
+            done("passwd", "add", "passwords", "--", name)
         yield folder
 
 
@@ -66,7 +67,7 @@ LISTS = {
     ("user", "list"): ((*_USERS, *_HIDDEN_USERS), "user_id"),
     ("api-key", "list"): ((*_USERS, *_HIDDEN_USERS), "name"),
     ("acl", "list"): ((*_USERS, *_HIDDEN_USERS), "topics"),
-    ("passwd", "list", "passwords"): ((*_USERS, *_HIDDEN_USERS), "username"),
+    ("passwd", "list", "passwords"): (_USERS, "username"),
     ("ban", "list"): ((*_USERS, *_HIDDEN_USERS), "who"),
 }
 
@@ -80,6 +81,14 @@ def test_lists_have_a_line_for_each_name(folder: Path, call: tuple[str, ...]) ->
     lines = done(*call, "--json").stdout.splitlines()
     found = [json.loads(line)[key] for line in lines]
     assert {one[0] if isinstance(one, list) else one for one in found} == set(names)
+
+
+@pytest.mark.parametrize("name", _HIDDEN_USERS)
+def test_a_file_of_users_takes_no_name_with_invisible_characters(folder: Path, name: str) -> None:
+    result = run("passwd", "add", "passwords", "--", name)
+    assert result.exit_code == 2
+    assert "a user name has no invisible characters" in result.stderr
+    assert obeyed(result.output) <= {"\n"}
 
 
 def test_exports_and_single_messages_are_lines(folder: Path) -> None:
