@@ -116,18 +116,24 @@ def test_the_command_tells_what_has_changed_and_what_needs_a_restart(place: Plac
     client = RawClient(broker.port, "c", 5)
     assert place.reload() == "nothing has changed\n"
     more = '[node]\nid = 9\n[audit]\nfile = "audit.log"\n[retainer]\nmax_payload_size = "1KB"\ndelivery_rate = "9/s"\n'
+    more += "client_quota.max_retained_messages = 1\nchanges.max_changes = 5000\n"
     place.configure(f"{LISTENER}max_connections = 1\n{more}")
     assert place.reload().splitlines() == [
         'listeners.door.max_connections: "infinity" -> 1 (at a reload, for clients that connect from then on)',
         'retainer.max_payload_size: "max_packet_size" -> 1024',
         'retainer.delivery_rate: "infinity" -> "9/s"',
+        "retainer.client_quota.max_retained_messages: 0 -> 1",
+        "retainer.changes.max_changes: 1000000 -> 5000",
         "node.id: 1 -> 9 needs a restart of the broker",
     ]
     assert answers(client)
-    client.send(p.Publish("t", b"x" * 1025, 1, True, packet_identifier=1))
-    refused = next(client.packets())
-    assert isinstance(refused, p.Puback)
-    assert refused.reason_code == 0x97
+    codes = []
+    for number, (topic, size) in enumerate((("t", 1025), ("t", 1024), ("u", 1)), 1):
+        client.send(p.Publish(topic, b"x" * size, 1, True, packet_identifier=number))
+        answer = next(client.packets())
+        assert isinstance(answer, p.Puback)
+        codes.append(answer.reason_code & 0x80)
+    assert codes == [0x80, 0, 0x80]
     with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as second:
         assert second.recv(1) == b""
     content = json.loads(place.command("--json").stdout)

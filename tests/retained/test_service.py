@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.retained.quota.limits import OnLimit, RetainerLimits
+from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.tickets import FailureKind, StorageFailure
@@ -313,6 +313,8 @@ def test_other_limits_hold_for_the_next_message() -> None:
         (RetainerLimits(max_topic_length=3), "long", b"x"),
         (RetainerLimits(max_retained_messages=1), "t", b"x"),
         (RetainerLimits(max_retained_bytes=204), "t", b"x"),
+        (RetainerLimits(client_quota=Quota("c.", 1)), "t", b"x"),
+        (RetainerLimits(topic_quotas=(("#", Quota("q.", 1)),)), "t", b"x"),
     ]:
         broker.retained.change_limits(changed, False)
         assert (reason(topic, payload), topics(broker)) == (0x80, ["old"])

@@ -583,19 +583,17 @@ class RetainedMessages(Service):
     def change_limits(self, limits: RetainerLimits, announce_expiry: bool) -> None:
         """Use other limits from now on. ``announce_expiry`` holds for topics whose policy says nothing.
 
-        Policies, the publish rate, the quotas of payers, and what the store counts since it was opened stay as they
-        are.
+        Policies, the publish rate and the quotas of payers stay as they are.
         """
         kept = self._limits
         self._limits = limits = evolve(
             limits, policies=kept.policies, max_publish_rate=kept.max_publish_rate, payers=kept.payers,
-            client_quota=kept.client_quota, topic_quotas=kept.topic_quotas,
             control_characters=kept.control_characters,
         )  # fmt: skip
         self.on_limit = limits.on_limit
         self._counts_all = limits.counts_all
         if self._ledger is not None:
-            self._ledger.change_total(limits.total_quota)
+            self._ledger.change_limits(limits)
         self._use_ledger()
         self._sweep.change_limits(limits)
         self._announces_expiry = announce_expiry
@@ -626,6 +624,8 @@ class RetainedMessages(Service):
             self._ledger.change_policies(self.policies)
         elif self._counts_all or self.policies.has_quotas:
             self._ledger = Ledger(self._store, limits=self._limits, sweep=self._sweep.make_room, clock=self._clock)
+            for _ in range(self._merges):  # each of them resumes it
+                self._ledger.suspend()
 
     def _ledger_of(self, topic: str) -> Ledger | None:
         """Return the ledger if a quota may count this topic: others cost as much as without quotas."""

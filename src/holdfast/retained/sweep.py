@@ -123,7 +123,7 @@ class Sweep:
             self._adapt()
 
     def change_limits(self, limits: RetainerLimits) -> None:
-        """Sweep with other limits from now on, and adapt stored messages to them."""
+        """Sweep with other limits from now on, count for their quotas, and adapt stored messages to them."""
         before, self._limits = self._limits, limits
         self._sweeping.interval = limits.msg_clear_interval or _PREPARE_AGAIN
         if self._started and limits.msg_clear_interval != before.msg_clear_interval:
@@ -131,7 +131,7 @@ class Sweep:
             if limits.msg_clear_interval:
                 self._sweeping.start(limits.msg_clear_interval)
         override = (limits.msg_expiry_interval_override, limits.allow_never_expire)
-        if limits.total_quota != before.total_quota or (
+        if limits.quotas != before.quotas or (
             override[0] is not None and override != (before.msg_expiry_interval_override, before.allow_never_expire)
         ):
             self._adapt()
@@ -203,7 +203,8 @@ class Sweep:
         """Count stored messages for new quotas, apply ``msg_expiry_interval_override``, tell about excess; once."""
         self._prepare_again = False
         limits = self._limits
-        yield self._store.count_policies(limits.policies)
+        counted = [topic_filter for topic_filter, _ in limits.topic_quotas]
+        yield self._store.count_quotas(counted, limits.client_quota is not None, limits.policies)
         while (yield self._store.count_usage(_ROWS)):
             pass
         self._counted()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from holdfast.retained.quota.budgets import Budget, Budgets, Growth
 from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits
 from holdfast.retained.store.values import Usage
@@ -49,6 +51,26 @@ def test_charges_during_a_read_are_added_to_its_result() -> None:
     budget.charge(Growth(1, 7), False)
     budget.end_read(Usage(3, 100), 9.0)
     assert (budget.messages, budget.bytes, budget.read_at, budget.exact) == (4, 107, 9.0, False)
+
+
+def test_what_had_no_quota_for_a_time_is_not_known() -> None:
+    """It was not charged. What has another quota stays known."""
+    budgets = Budgets(LIMITS)
+    higher = evolve(
+        LIMITS, max_retained_messages=11, client_quota=Quota("client.", 3), topic_quotas=(("a/#", Quota("a.", 6)),)
+    )
+
+    def of_message() -> list[Budget]:
+        return list(budgets.of("a/1", "c"))
+
+    for budget in of_message():
+        budget.end_read(Usage(1, 20), 9.0)
+    budgets.change_limits(higher)
+    assert [(each.quota.max_messages, each.read_at) for each in of_message()] == [(11, 9.0), (6, 9.0), (3, 9.0)]
+    budgets.change_limits(RetainerLimits())
+    assert of_message() == []
+    budgets.change_limits(higher)
+    assert [(each.quota.max_messages, each.read_at) for each in of_message()] == [(11, None), (6, None), (3, None)]
 
 
 def test_a_budget_is_opened_once_when_it_is_first_needed() -> None:

@@ -1,15 +1,19 @@
-"""Quotas of policies: each topic counts for the policy that applies to it, over reloads and restarts."""
+"""Quotas of policies, and reloads of all quotas. Each topic counts for the policy that applies to it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from attrs import evolve
+
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.quota.limits import Quota, RetainerLimits
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.retained.store.delayed_store import DelayedStore
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -63,16 +67,78 @@ def test_a_reload_changes_quotas_and_counts_what_is_stored(tmp_path: Path) -> No
         broker.commit()
 
 
-def test_a_reload_during_a_look_decides_by_the_new_quota() -> None:
-    """A message that waits for a read of the store is not refused because a policy got its quota meanwhile."""
-    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=5))
+def test_a_reload_changes_the_quotas_of_clients_and_topic_filters_and_counts_what_is_stored(tmp_path: Path) -> None:
+    """From no quota to full ones, a higher and a lower one, one of two, none, and again."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    one, two = broker.client("one", 5), broker.client("two", 5)
+    assert refused(one, "a/1", "a/2", "b/1") + refused(two, "a/3") == []
+
+    def use(clients: int, **topics: int) -> None:
+        broker.retained.change_limits(
+            RetainerLimits(
+                client_quota=Quota("c.", clients) if clients else None,
+                topic_quotas=tuple((f"{name}/#", Quota(f"{name}.", most)) for name, most in topics.items()),
+            ),
+            False,
+        )
+        broker.commit()
+
+    use(3)
+    assert refused(one, "a/1", "b/2") + refused(two, "a/4", "b/3") == ["b/2"]
+    use(4, a=4)
+    assert refused(one, "b/2", "b/4") + refused(two, "a/5", "a/4") == ["b/4", "a/5"]
+    use(2, a=5)
+    assert refused(two, "b/5", "a/4") == ["b/5"]
+    use(0, a=5, b=3)
+    assert refused(two, "a/5", "a/6", "b/5") == ["a/6", "b/5"]
+    use(0)
+    assert refused(one, "a/6", "b/6") + refused(two, "a/7", "b/7") == []
+    use(5, a=7)
+    assert refused(one, "a/8", "b/8") + refused(two, "b/9", "a/8") == ["a/8", "b/8", "b/9", "a/8"]
+    use(0)
+    for topic in ("a/6", "b/6"):
+        one.publish(topic, b"", 1, True)
+    one.got(p.Puback)
+    use(5, a=7)
+    assert refused(one, "a/8", "b/8") == ["b/8"]
+
+
+def test_a_first_quota_during_an_import_costs_no_reads_when_the_import_has_ended() -> None:
+    broker = MemoryBroker()
+    broker.retained.merging(broker.retained.next_revision())
+    broker.retained.change_limits(RetainerLimits(topic_quotas=(("#", Quota("q.", 9)),)), False)
+    client = broker.client("c", 5)
+    message = ApplicationMessage("t/2", b"x", 1, True, "c")
+    assert refused(client, "t/1") == []
+    assert broker.retained.undecided(message) is not None  # during the import no budget is known
+    broker.settle()
+    broker.retained.merged([], 0)
+    assert refused(client, "t/1") == []
+    assert broker.retained.undecided(message) is None
+
+
+@pytest.mark.parametrize("quota", ["policy", "client", "filter"])
+def test_a_reload_during_a_look_decides_by_the_new_quota(quota: str) -> None:
+    """A message that waits for a read of the store is not refused because a quota became valid meanwhile."""
+    before = RetainerLimits(max_retained_messages=5)
+    broker = MemoryBroker(store=DelayedStore, retainer=before)
     message = ApplicationMessage("a/1", b"x", 1, True, "c")
+    broker.retained.retain(evolve(message, payload=b""), ChangeOrigin.PUBLISH)  # the read waits for its commit
     waiting = broker.retained.undecided(message)
     assert waiting is not None
-    broker.retained.change_policies(policies(("a/#", 1)))
+    waiting.addCallback(lambda _: broker.retained.retain(message, ChangeOrigin.PUBLISH))
     broker.settle()
+    assert broker.store.looks
+    if quota == "policy":
+        broker.retained.change_policies(policies(("a/#", 1)))
+    elif quota == "client":
+        broker.retained.change_limits(evolve(before, client_quota=Quota("c.", 1)), False)
+    else:
+        broker.retained.change_limits(evolve(before, topic_quotas=(("a/#", Quota("a.", 1)),)), False)
+    for _ in range(2):
+        broker.store.commit()
+        broker.settle()
     assert waiting.called
-    broker.retained.retain(message, ChangeOrigin.PUBLISH)
     assert broker.store.statistics().count == 1
 
 

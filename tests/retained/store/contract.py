@@ -690,26 +690,37 @@ class UsageContract:
         st.lists(
             st.one_of(
                 st.tuples(topics, st.binary(max_size=5), st.sampled_from(PUBLISHERS), st.integers(0, 9)),
-                st.sampled_from(["count", "expire", "policies"]),
+                st.sampled_from(["count", "expire", "reload"]),
             ),
             max_size=30,
         ),
-        st.lists(st.lists(st.tuples(topic_filters(), st.booleans()), max_size=4), min_size=2, max_size=2),
+        st.lists(
+            st.tuples(
+                st.lists(topic_filters(), max_size=2, unique=True),
+                st.booleans(),
+                st.lists(st.tuples(topic_filters(), st.booleans()), max_size=4),
+            ),
+            min_size=2,
+            max_size=2,
+        ),
     )
-    def test_the_usage_of_policies_is_exact_from_a_reload_on(
-        self, steps: list[Any], tables: list[list[tuple[str, bool]]]
+    def test_the_usage_of_quotas_is_exact_from_a_reload_on(
+        self, steps: list[Any], choices: list[tuple[list[str], bool, list[tuple[str, bool]]]]
     ) -> None:
-        """Each topic counts for the first policy that matches it, if that has a quota, whatever was before."""
-        choices = [
-            Policies([Policy(number, one, max_retained_bytes=quota) for number, (one, quota) in enumerate(table, 1)])
-            for table in tables
-        ]
+        """Quotas of Topic Filters, of each Client, and of policies, whatever was before.
+
+        Each topic counts for the first policy that matches it, if that has a quota.
+        """
         with self.opened() as store:
-            used = choices[0]
-            for step in [*steps, "policies"]:
-                if step == "policies":
-                    used = choices[1] if used is choices[0] else choices[0]
-                    result_of(store.count_policies(used))
+            chosen = 0
+            for step in [*steps, "reload"]:
+                if step == "reload":
+                    chosen = 1 - chosen
+                    filters, clients, table = choices[chosen]
+                    used = Policies(
+                        [Policy(number, one, max_retained_bytes=has) for number, (one, has) in enumerate(table, 1)]
+                    )
+                    result_of(store.count_quotas(filters, clients, used))
                 else:
                     self._apply(store, [step], ())
             while result_of(store.count_usage(2)):
@@ -719,7 +730,12 @@ class UsageContract:
                 for topic in sorted({step[0] for step in steps if isinstance(step, tuple)})
                 if (one := result_of(store.get(topic))) is not None
             ]
-            seen = look(store, [], list(used.counted_filters))
+            seen = look(store, [], [*filters, *used.counted_filters], ["a", "b"] if clients else [])
+            for topic_filter in filters:
+                expected = usage(one for topic, one in held if matches(topic_filter, topic))
+                assert seen.filters[topic_filter] == expected, topic_filter
+            for client_id, found in seen.clients.items():
+                assert found == usage(one for _, one in held if one.client_id == client_id), client_id
             for scope in used.counted_filters:
                 assert seen.filters[scope] == usage(one for topic, one in held if used.scope_of(topic) == scope), scope
 

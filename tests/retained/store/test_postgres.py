@@ -233,23 +233,27 @@ def test_usage_counts_the_messages_of_all_nodes() -> None:
             assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6 + 2 * 202), {"b": Usage(1, 2 + 202)}, {}, {}, {})
 
 
-def test_the_usage_of_policies_counts_the_messages_of_all_nodes() -> None:
+def test_the_usage_of_new_quotas_counts_the_messages_of_all_nodes() -> None:
     """Also those that a node changed between the reload of the other one and its own, and of concurrent changes."""
     policies = Policies([Policy(1, "a/#", max_retained_messages=9), Policy(2, "#", max_retained_messages=9)])
     with two_nodes() as (one, two):
-        put(one, "a/1")
-        result_of(one.count_policies(policies))
-        put(two, "a/2")
-        put(two, "b")
-        result_of(two.count_policies(policies))
-        put(two, "a/3")
-        put(one, "a/4")
+        put(one, "a/1", client_id="c")
+        result_of(one.count_quotas(["a/#"], True, policies))
+        put(one, "a/0", client_id="c")
+        while result_of(one.count_usage(2)):
+            pass
+        put(two, "a/2", client_id="c")
+        put(two, "b", client_id="d")
+        result_of(two.count_quotas(["a/#"], True, policies))
+        put(two, "a/3", client_id="d")
+        put(one, "a/4", client_id="d")
         while result_of(one.count_usage(2)) or result_of(two.count_usage(2)):
             pass
         clear(one, "a/2")
         for store in (one, two):
-            seen = look(store, [], list(policies.counted_filters))
-            assert [each.messages for each in seen.filters.values()] == [3, 1]
+            seen = look(store, [], ["a/#", *policies.counted_filters], ["c", "d"])
+            assert [each.messages for each in seen.filters.values()] == [4, 4, 1]
+            assert [each.messages for each in seen.clients.values()] == [2, 3]
 
 
 def test_totals_after_a_restart_include_all_nodes() -> None:

@@ -292,6 +292,23 @@ def test_changes_that_are_too_many_or_too_old_are_pruned(spot: Path | str) -> No
     broker.kill()
 
 
+def test_a_lower_number_of_changes_holds_from_the_next_pruning_on(spot: Path | str) -> None:
+    broker = RecordingBroker(spot)
+    mirror = Mirror()
+    mirror.update(broker)
+    old = mirror.token
+    for number in range(3):
+        put(broker, f"t/{number}", b"x")
+    mirror.update(broker)
+    broker.since.most = 1
+    mirror.update(broker, old)
+    assert mirror.answer == "delta"
+    broker.advance(61)
+    mirror.update(broker, old)
+    assert mirror.answer == "full"
+    broker.kill()
+
+
 def test_a_topic_that_may_not_be_received_is_left_out(spot: Path | str) -> None:
     rules = Permissions()
     rules.deny("receive", "t/secret")

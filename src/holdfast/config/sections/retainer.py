@@ -124,7 +124,8 @@ class QuotaConfig(Section):
         Integer(0, unit="retained messages; 0 is no limit"),
         0,
         help="Most retained messages. 0 = no limit.",
-        effect="As retainer.max_retained_messages, for this quota only.",
+        effect="As retainer.max_retained_messages, for this quota only. When a quota is new, the broker counts the"
+        " stored messages in the background; until then the limit does not include all of them.",
         example=1000,
     )
     max_retained_bytes: int = option(
@@ -303,7 +304,8 @@ class ChangesConfig(Section):
         Flag(),
         True,
         help="Store which topics have changed, so that clients can ask for only what changed since a token or a time"
-        " (holdfast-replay-since). All brokers that share a database need the same value.",
+        " (holdfast-replay-since). All brokers that share a database need the same value. Only a start of the"
+        " broker decides whether earlier tokens are still valid.",
         effect="false: each change writes a little less, and clients that ask get everything.",
         example=False,
     )

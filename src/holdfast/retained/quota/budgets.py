@@ -108,29 +108,39 @@ class Budgets:
 
     def __init__(self, limits: RetainerLimits, opened: Callable[[Budget], None] = lambda _: None) -> None:
         self._opened = opened
-        self._client_quota = limits.client_quota
         self._payer_limits = limits.payers
         self._total: list[Budget] = []
-        self.change_total(limits.total_quota)
-        self._topics = [
-            (scope, self._open(Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=scope, scope=scope)))
-            for scope, quota in limits.topic_quotas
-        ]
-        self._policies = NO_POLICIES
-        #: budgets of the policies with a quota, by the names of their scopes
-        self._of_policies: dict[str, Budget] = {}
-        self.change_policies(limits.policies)
+        self._topics: list[tuple[str, Budget]] = []
         #: budgets of the clients seen so far
         self.clients: dict[str, Budget] = {}
         #: budgets of the payers seen so far in a zone with quotas for them
         self.payers: dict[str, Budget] = {}
+        self.change_limits(limits)
+        self._policies = NO_POLICIES
+        #: budgets of the policies with a quota, by the names of their scopes
+        self._of_policies: dict[str, Budget] = {}
+        self.change_policies(limits.policies)
 
-    def change_total(self, quota: Quota) -> None:
-        """Use another quota of all messages. What is known of them stays known."""
-        if self._total:
-            self._total[0].quota = quota
-        elif quota.is_limited:
-            self._total.append(self._open(Budget(quota, Limit.MESSAGES, Limit.BYTES)))
+    def change_limits(self, limits: RetainerLimits) -> None:
+        """Use other quotas of all messages, of each client and of Topic Filters. What is known of a use stays known.
+
+        What had no quota is not known: it was not charged.
+        """
+        total = limits.total_quota
+        if not total.is_limited:
+            self._total = []
+        elif self._total:
+            self._total[0].quota = total
+        else:
+            self._total = [self._open(Budget(total, Limit.MESSAGES, Limit.BYTES))]
+        self._client_quota = limits.client_quota
+        if self._client_quota is None:
+            self.clients = {}
+        known = {(scope, budget.quota.key): budget for scope, budget in self._topics}
+        self._topics = [
+            (scope, self._with_quota(known.pop((scope, quota.key), None), quota, scope, scope))
+            for scope, quota in limits.topic_quotas
+        ]
 
     def change_policies(self, policies: Policies) -> None:
         """Use the quotas of other policies. What is known of the topics of a policy stays known."""
@@ -139,16 +149,16 @@ class Budgets:
             if policy.has_quota:
                 scope = policies.scope_name(policy)
                 quota = Quota(policy.name, policy.max_retained_messages, policy.max_retained_bytes)
-                budget = known.get(scope)
-                if budget is None:
-                    budget = self._open(
-                        Budget(
-                            quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=policy.topic_filter, scope=scope
-                        )
-                    )
-                budget.quota = quota
-                self._of_policies[scope] = budget
+                self._of_policies[scope] = self._with_quota(known.get(scope), quota, policy.topic_filter, scope)
         self._policies = policies
+
+    def _with_quota(self, known: Budget | None, quota: Quota, topic_filter: str, scope: str) -> Budget:
+        """Return the known budget of a scope, or a new one, with this quota."""
+        if known is None:
+            over = Limit.TOPIC_QUOTA
+            return self._open(Budget(quota, over, over, topic_filter=topic_filter, scope=scope))
+        known.quota = quota
+        return known
 
     def _open(self, budget: Budget) -> Budget:
         self._opened(budget)
@@ -231,4 +241,5 @@ class Budgets:
         if budget is None:
             budget = self._open(Budget(quota, Limit.CLIENT_QUOTA, Limit.CLIENT_QUOTA, client_id=client_id))
             self.clients[client_id] = budget
+        budget.quota = quota  # a reload may have changed it
         return budget

@@ -41,7 +41,7 @@ from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.policies import Policies
 from holdfast.retained.quota.budgets import NOBODY, Budget, Budgets, Charge, Growth
-from holdfast.retained.quota.limits import PayerLimits, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.quota.limits import PayerLimits, RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.sizes import stored_size
@@ -99,9 +99,9 @@ class Ledger:
         if self._payers is not None:
             self._payers = evolve(payers, names_proven=self._payers.names_proven)
 
-    def change_total(self, quota: Quota) -> None:
-        """Use this quota of all retained messages together from now on."""
-        self._budgets.change_total(quota)
+    def change_limits(self, limits: RetainerLimits) -> None:
+        """Use these quotas of all messages together, of each Client and of Topic Filters from now on."""
+        self._budgets.change_limits(limits)
 
     def change_policies(self, policies: Policies) -> None:
         """Use the quotas of other policies from now on."""
@@ -266,7 +266,7 @@ class Ledger:
     def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:
         """Tell whether to sweep and read once more before the message is refused.
 
-        That is also so if a policy got its quota during the read.
+        That is also so if a quota became valid during the read.
         """
         growths = self._growths(message)
         if any(budget.read_at is None and budget.quota.is_limited for budget, _ in growths):

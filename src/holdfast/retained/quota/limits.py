@@ -182,6 +182,11 @@ class RetainerLimits:
         return Quota("retainer.", self.max_retained_messages, self.max_retained_bytes)
 
     @property
+    def quotas(self) -> tuple[object, ...]:
+        """The quotas of all messages, of each Client and of Topic Filters, to compare."""
+        return (self.total_quota, self.client_quota, self.topic_quotas)
+
+    @property
     def counts_all(self) -> bool:
         """Whether a quota may count messages of topics without a policy."""
         return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)

@@ -90,7 +90,7 @@ def known_of(text: str, now: int) -> Known:
 class ChangesSince(Service):
     """Makes tokens, and finds what has changed since one.
 
-    Changes are kept for ``keep`` milliseconds, the newest ``most`` at most.
+    Changes are kept for ``keep`` milliseconds, the newest ``most`` at most; set ``most`` to change it.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ChangesSince(Service):
         self._clock = clock
         self._now = now
         self._keep = keep
-        self._most = most
+        self.most = most
         self._sources: WeakSet[SinceSource] = WeakSet()
         self._asking: list[Deferred[str]] = []  # those who wait for the next token
         self._making = False  # whether a transaction makes a token for others
@@ -247,7 +247,7 @@ class ChangesSince(Service):
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:
         """Delete changes that are too old or too many, in parts."""
-        excess = yield self._store.scan(partial(excess_turn, most=self._most))
+        excess = yield self._store.scan(partial(excess_turn, most=self.most))
         before = self._now() - self._keep()
         deleted = _PRUNED
         while deleted == _PRUNED:

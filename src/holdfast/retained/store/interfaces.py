@@ -120,12 +120,15 @@ class IRetainedStore(IReplaySource):
     ) -> Deferred[UsageSnapshot]:
         """Return the usage in all, of topics, Topic Filters, Clients and payers, after all earlier changes.
 
-        Expired messages count until the sweep removes them. Topic Filters, Clients and payers are counted only if the
-        store was created with quotas for them.
+        Expired messages count until the sweep removes them. Topic Filters, Clients and payers are counted only if they
+        have quotas (:meth:`count_quotas`; payers: since the store was created).
         """
 
-    def count_policies(policies: ICountedPolicies) -> Deferred[None]:
-        """Begin to count the topics of other policies. :meth:`count_usage` counts stored messages of new scopes."""
+    def count_quotas(topic_filters: Sequence[str], clients: bool, policies: ICountedPolicies) -> Deferred[None]:
+        """Begin to count for these quotas of Topic Filters, policies and, with ``clients``, each Client; for no others.
+
+        :meth:`count_usage` counts the stored messages of new scopes.
+        """
 
     def count_usage(limit: int) -> Deferred[bool]:
         """Count the next ``limit`` topics for quotas that are new; tell whether topics may be left."""

@@ -226,7 +226,7 @@ class MemoryRetainedStore:
             return self.policies.scope_of(topic) == scope
         return matches(scope, topic)
 
-    def count_policies(self, policies: ICountedPolicies) -> Deferred[None]:
+    def count_quotas(self, topic_filters: Sequence[str], clients: bool, policies: ICountedPolicies) -> Deferred[None]:
         """Keep the policies."""
         self.policies = policies
         return succeed(None)

@@ -328,9 +328,11 @@ class SQLRetainedStore:
 
         return self._handed_first(lambda: self._parts.writer.run(work))
 
-    def count_policies(self, policies: ICountedPolicies) -> Deferred[None]:
-        """Begin to count the topics of other policies, in a transaction of its own."""
-        return self._parts.writer.run(lambda connection: self._usage.count_policies(connection.cursor(), policies))
+    def count_quotas(self, topic_filters: Sequence[str], clients: bool, policies: ICountedPolicies) -> Deferred[None]:
+        """Begin to count for other quotas, in a transaction of its own."""
+        return self._parts.writer.run(
+            lambda connection: self._usage.count_quotas(connection.cursor(), topic_filters, clients, policies)
+        )
 
     def count_usage(self, limit: int) -> Deferred[bool]:
         """Count some topics, in a transaction of its own."""

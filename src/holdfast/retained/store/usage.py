@@ -46,6 +46,7 @@ _BEGIN_ANEW = (
     "INSERT INTO retained_usage VALUES (?, '', 0, 0, '') ON CONFLICT (scope, subject) DO UPDATE SET "
     "messages = 0, bytes = 0, counted_to = ''"
 )
+_DELETE_SUBJECTS = "DELETE FROM retained_usage WHERE scope = ? AND subject <> ''"
 _READ = "SELECT messages, bytes FROM retained_usage WHERE scope = ? AND subject = ?"
 _COUNTED_TO = "UPDATE retained_usage SET counted_to = ? WHERE scope = ? AND subject = ''"
 _SCOPES = "SELECT DISTINCT scope FROM retained_usage"
@@ -79,14 +80,16 @@ class UsageTable:
         policies: ICountedPolicies = NO_COUNTED_POLICIES,
     ) -> None:
         self._statements = statements
-        self._of_all = ([CLIENTS] if clients else []) + ([] if payers is None else [payers])
+        self._payers = payers
+        self._use(topic_filters, clients, policies)
+
+    def _use(self, topic_filters: Sequence[str], clients: bool, policies: ICountedPolicies) -> None:
+        self._of_all = ([CLIENTS] if clients else []) + ([] if self._payers is None else [self._payers])
         self._filters: TopicTree[str, None] = TopicTree()
         for topic_filter in topic_filters:
             self._filters.add(topic_filter, topic_filter, None)
-        self._without_policies = [*dict.fromkeys(topic_filters), *self._of_all]
         self._policies = policies
-        self.scopes = [*self._without_policies, *policies.counted_filters]
-        self._payers = payers
+        self.scopes = [*dict.fromkeys(topic_filters), *self._of_all, *policies.counted_filters]
 
     def is_empty(self, cursor: Cursor) -> bool:
         """Tell whether the table has no scopes."""
@@ -103,16 +106,19 @@ class UsageTable:
         for scope in sorted(self.scopes):
             cursor.execute(_BEGIN, (scope,))
 
-    def count_policies(self, cursor: Cursor, policies: ICountedPolicies) -> None:
-        """Count the topics of other policies from now on. Topics of the same scopes stay counted.
+    def count_quotas(
+        self, cursor: Cursor, topic_filters: Sequence[str], clients: bool, policies: ICountedPolicies
+    ) -> None:
+        """Count for other quotas from now on; those of payers stay. Topics of the same scopes stay counted.
 
         A new scope is counted from its beginning, also if another node of the database counts it already: until now,
         this node did not add its changes.
         """
-        for scope in sorted(policies.counted_filters.keys() - self._policies.counted_filters.keys()):
-            cursor.execute(_BEGIN_ANEW, (scope,))
-        self._policies = policies
-        self.scopes = [*self._without_policies, *policies.counted_filters]
+        before = frozenset(self.scopes)
+        self._use(topic_filters, clients, policies)
+        for scope in sorted(frozenset(self.scopes) - before):
+            cursor.execute(_BEGIN_ANEW, (scope,))  # it locks the scope, so other nodes wait with their changes
+            cursor.execute(_DELETE_SUBJECTS, (scope,))
         self.begin(cursor)
 
     def watch(self, cursor: Cursor, topics: Sequence[str]) -> Watched:
