@@ -14,12 +14,13 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
 from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.policies import Policies, Policy
+from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -254,6 +255,26 @@ def test_the_usage_of_new_quotas_counts_the_messages_of_all_nodes() -> None:
             seen = look(store, [], ["a/#", *policies.counted_filters], ["c", "d"])
             assert [each.messages for each in seen.filters.values()] == [4, 4, 1]
             assert [each.messages for each in seen.clients.values()] == [2, 3]
+
+
+def test_a_count_of_new_quotas_that_failed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node counted the scope meanwhile, without the changes of this one."""
+    with two_nodes() as (one, two):
+        result_of(one.count_quotas(["a/#"], True, NO_POLICIES))
+        while result_of(one.count_usage(2)):
+            pass
+        put(two, "a/1", client_id="c")
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.retained.store.usage._SCOPES", "SELECT broken")
+            failed = two.count_quotas(["a/#"], True, NO_POLICIES)
+            failures: list[Failure] = []
+            failed.addErrback(failures.append)
+            assert failures
+        result_of(two.count_quotas(["a/#"], True, NO_POLICIES))
+        while result_of(two.count_usage(2)):
+            pass
+        seen = look(two, [], ["a/#"], ["c"])
+        assert (seen.filters["a/#"].messages, seen.clients["c"].messages) == (1, 1)
 
 
 def test_totals_after_a_restart_include_all_nodes() -> None:

@@ -112,14 +112,14 @@ class UsageTable:
         """Count for other quotas from now on; those of payers stay. Topics of the same scopes stay counted.
 
         A new scope is counted from its beginning, also if another node of the database counts it already: until now,
-        this node did not add its changes.
+        this node did not add its changes. If a statement fails, nothing has changed.
         """
-        before = frozenset(self.scopes)
-        self._use(topic_filters, clients, policies)
-        for scope in sorted(frozenset(self.scopes) - before):
+        other = UsageTable(self._statements, topic_filters, clients, self._payers, policies)
+        for scope in sorted(frozenset(other.scopes) - frozenset(self.scopes)):
             cursor.execute(_BEGIN_ANEW, (scope,))  # it locks the scope, so other nodes wait with their changes
             cursor.execute(_DELETE_SUBJECTS, (scope,))
-        self.begin(cursor)
+        other.begin(cursor)
+        self._use(topic_filters, clients, policies)
 
     def watch(self, cursor: Cursor, topics: Sequence[str]) -> Watched:
         """Return the state before topics change."""
