@@ -19,6 +19,7 @@ from benchmarks.wire import PAYLOAD, TOPIC
 from holdfast.config import Config
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.configured import recorder_of, store_of
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.errors import StoreUnusable
@@ -48,7 +49,8 @@ def offline_store(config: Config, now: Callable[[], int]) -> Iterator[tuple[SQLR
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
             reactor=clock, now=now, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder, _ = recorder_of(config.retainer, durable, gathers=False)
+        history = HistoryRecorder(durable.bulk, durable.shared, config.retainer.history.enable)
+        recorder, _ = recorder_of(config.retainer, durable, history, gathers=False)
         store = store_of(config.retainer, durable, recorder)
         durable.open()
         failures: list[Failure] = []

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.certificates import Authority
 from tests.e2e.raw import RawClient
+from tests.e2e.test_operator_history import asked
 from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
@@ -87,6 +89,15 @@ def told(client: RawClient) -> int:
     return packet.reason_code
 
 
+def status_of(place: Place, path: str) -> int:
+    """Return the status of a call of the retainer's API."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(place.folder / "data" / "control.sock"))
+        connection.sendall(f"GET /api/v5/mqtt/retainer{path} HTTP/1.0\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return int(answer.split(b" ", 2)[1])
+
+
 def answers(client: RawClient) -> bool:
     client.send(p.Pingreq())
     return isinstance(next(client.packets()), p.Pingresp)
@@ -143,6 +154,32 @@ def test_the_command_tells_what_has_changed_and_what_needs_a_restart(place: Plac
     assert json.loads(line)["path"] == "/api/v5/reload"
     assert json.loads(line)["operator"]
     assert place.command().returncode == 1
+
+
+def test_a_history_is_turned_on_and_off_without_a_lost_connection(place: Place) -> None:
+    """It has the messages retained before, and answers 409 until its baseline is complete."""
+    place.configure(LISTENER)
+    broker = place.broker.start()
+    client = RawClient(broker.port, "c", 5)
+    client.send(*(p.Publish(f"t/{number}", b"1", 1, True, packet_identifier=number) for number in range(1, 10)))
+    assert all(isinstance(next(client.packets()), p.Puback) for _ in range(9))
+    assert status_of(place, "/as-of?topic=%23&at=0s") == 400
+    place.configure(f"{LISTENER}[retainer.history]\nenable = true\n")
+    assert place.reload() == "retainer.history.enable: false -> true\n"
+    deadline = time.monotonic() + 60
+    while (status := status_of(place, "/as-of?topic=%23&at=0s")) == 409:
+        assert time.monotonic() < deadline
+    assert status == 200
+    client.send(p.Publish("t/0", b"2", 1, True, packet_identifier=10))
+    assert isinstance(next(client.packets()), p.Puback)
+    broker.kill()
+    broker.start()
+    found = asked(place.folder, "/as-of?topic=%23&at=0s")["data"]
+    assert [each["topic"] for each in found] == [f"t/{number}" for number in range(10)]
+    place.configure(LISTENER)
+    assert place.reload() == "retainer.history.enable: true -> false\n"
+    assert status_of(place, "/as-of?topic=%23&at=0s") == 400
+    assert broker.stop() == (0, "")
 
 
 def test_a_bad_file_changes_nothing(place: Place) -> None:

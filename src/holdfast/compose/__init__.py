@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -79,13 +79,14 @@ from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.configured import (
     apply_settings,
     flow_of,
+    history_limits_of,
     history_rules_of,
     payer_limits_of,
     recorder_of,
     store_of,
 )
 from holdfast.retained.configured import limits_of as retainer_limits_of
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.history.revisions import RevisionReader
 from holdfast.retained.importing.chunk_size import HOLD
@@ -162,10 +163,10 @@ def compose_retainer(
     # The history comes first: each part is called when the database opens, in this order, and the history must have
     # read its state before the retained store prepares its first write.
     history = RetainedHistory(
-        durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
+        durable, flushed=flushed, clock=clock, now=now, limits=history_limits_of(config),
         rules=history_rules_of(config), keeping=keeps_history,
     )  # fmt: skip
-    recorder, changes = recorder_of(config, durable, gathers=keeps_history)
+    recorder, changes = recorder_of(config, durable, history.recorder, gathers=keeps_history)
     epochs = Epochs(durable, now, recorded=changes is not None)
     store = store_of(config, durable, recorder, payers)
     limits = evolve(retainer_limits_of(config, max_packet_size), control_characters=control_characters, payers=payers)
@@ -181,8 +182,7 @@ def compose_retainer(
             store, epochs, changes, clock=clock, now=now, most=config.changes.max_changes,
             keep=lambda: round(1000 * retained.limits.tombstone_ttl),
         )  # fmt: skip
-    if config.history.enable:
-        retained.past = PastMessages(history, store)
+    retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)
 
 

@@ -30,8 +30,8 @@ from holdfast.config.sections.authorization import STRICT
 from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.reloading.part import Change
 from holdfast.reloading.reloads import Reloads
+from holdfast.retained.configured import history_limits_of, payer_limits_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
-from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.service_manager import ServiceManager
@@ -210,7 +210,7 @@ class _Changes:
             limits = retainer_limits_of(config.retainer, config.max_packet_size)
             self._parts.retained.change_limits(limits, config.retainer.announce_expiry)
             self._parts.retained.change_payers(payer_limits_of(config))
-            self._parts.history.change_limits(config.retainer.history.keep, config.retainer.history.max_bytes)
+            self._parts.history.change_limits(history_limits_of(config.retainer))
             if self._parts.retained.since is not None:
                 self._parts.retained.since.most = config.retainer.changes.max_changes
             sources = self._parts.retained.sources

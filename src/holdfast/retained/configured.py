@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from math import inf
 
+from attrs import asdict
+
 from holdfast.config import Config
 from holdfast.config.sections.limits import LimitsOfClients
 from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
-from holdfast.retained.history.history import RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.rules import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.since.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.store.recorder import NO_RECORDER, Recorder
+from holdfast.retained.store.recorder import Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore
 
 
 def recorder_of(
-    retainer: RetainerConfig, durable: DurableStore, gathers: bool = True
+    retainer: RetainerConfig, durable: DurableStore, history: Recorder, gathers: bool = True
 ) -> tuple[Recorder, IChangesRecorder | None]:
     """Return the recorder of the store, and the one of changed topics if these are recorded.
 
-    It may gather changes only in a process that appends them before its end.
+    Both pass the changes on to the recorder of the ``history``. The latter may gather changes only in a process that
+    appends them before its end.
     """
-    history: Recorder = HistoryRecorder(durable.bulk, durable.shared) if retainer.history.enable else NO_RECORDER
     if not retainer.changes.enable:
         return history, None
     changes: IChangesRecorder
@@ -119,6 +120,11 @@ def policies_of(retainer: RetainerConfig) -> Policies:
             for number, policy in enumerate(retainer.policies, 1)
         ]
     )
+
+
+def history_limits_of(retainer: RetainerConfig) -> HistoryLimits:
+    """Return whether the history is kept, and its limits."""
+    return HistoryLimits(**asdict(retainer.history))
 
 
 def history_rules_of(retainer: RetainerConfig) -> Rules:

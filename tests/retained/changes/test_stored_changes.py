@@ -16,10 +16,9 @@ from holdfast.retained.changes.past import PastChanges
 from holdfast.retained.changes.token import Head, Place, place_of
 from holdfast.retained.changes.watch import KEPT, ChangeWatch
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import NO_RULES, NOT_RECORDED, Rule, Rules
-from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.tickets import CommitTicket
 from tests import postgres
 from tests.pipeline.stores import MAKES, NOW, database, fill, message
 from tests.postgres import synchronous
@@ -32,12 +31,15 @@ class Node:
     def __init__(self, url: str, number: int = 1, recorded: bool = False) -> None:
         self.clock = Clock()
         self.durable = synchronous(url, number, now=lambda: NOW)[0]
-        recorder = HistoryRecorder(self.durable.bulk) if recorded else NO_RECORDER
-        self.store = SQLRetainedStore(self.durable, recorder=recorder)
+
+        def flushed() -> CommitTicket:
+            return self.store.flushed()
+
         self.history = RetainedHistory(
-            self.durable, flushed=self.store.flushed, clock=self.clock, now=lambda: NOW,
+            self.durable, flushed=flushed, clock=self.clock, now=lambda: NOW,
             limits=HistoryLimits(enable=recorded, keep=None),
         )  # fmt: skip
+        self.store = SQLRetainedStore(self.durable, recorder=self.history.recorder)
         self.durable.open()
         self.watch = ChangeWatch(self.store, PastChanges(self.history), self.clock)
 
@@ -130,6 +132,21 @@ def test_a_history_outlasts_the_recording(tmp_path: Path) -> None:
             (Head(place.head.seq + 10_000, 1), "of a later state"),
         ):
             assert why in (node.after(Place(head=head).token)[2] or "")
+
+
+def test_a_history_that_is_turned_on_during_the_recording_outlasts_it(tmp_path: Path) -> None:
+    with node_on("sqlite", tmp_path) as node:
+        early = node.token()
+        node.history.change_limits(HistoryLimits(enable=True, keep=None))
+        node.tend()
+        node.put("a/1")
+        node.clock.advance(10)
+        token = node.token()
+        node.watch.stop()
+        node.put("a/2")
+        assert node.after(token)[::2] == ([("set", "a/2")], None)
+        node.watch.stop()
+        assert node.after(early)[::2] == ([], "the changes since the token are not known any more")
 
 
 def test_a_history_that_leaves_out_topics_has_not_every_change_of_them(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
@@ -18,14 +18,12 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, 
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.moments import Moment
-from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.history.rules import NO_RULES, Rule, Rules
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
@@ -71,16 +69,19 @@ class Past:
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=self.node,
             reactor=self.clock, now=self.wall, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder = HistoryRecorder(self.durable.bulk, self.durable.shared) if self.limits.enable else NO_RECORDER
-        self.store = SQLRetainedStore(self.durable, recorder=recorder)
+
+        def flushed() -> CommitTicket:
+            return self.store.flushed()
+
         self.history = RetainedHistory(
             self.durable,
-            flushed=self.store.flushed,
+            flushed=flushed,
             clock=self.clock,
             now=self.wall,
             limits=self.limits,
             rules=self.rules,
         )
+        self.store = SQLRetainedStore(self.durable, recorder=self.history.recorder)
         self.retained = RetainedMessages(
             self.store, clock=self.clock, now=self.wall, limits=RetainerLimits(), flow=FlowSettings()
         )
@@ -100,6 +101,16 @@ class Past:
             self.executor.step()
         result_of(self.durable.close())
 
+    def kill(self) -> None:
+        """End as a kill does: changes and works that wait are lost, and nothing is completed."""
+        parts, self.durable.parts = self.durable.parts, None
+        assert parts is not None
+        self.history.running = False
+        self.executor.waiting.clear()
+        parts.writer._committer._disconnect()  # as the end of its process does
+        parts.readers.close()
+        parts.scanners.close()
+
     def finish(self, work: Any) -> Any:
         """Let reactor turns pass until a Deferred has fired; return its result."""
         for _ in range(10_000):
@@ -118,6 +129,19 @@ class Past:
         """Record by other rules, as after a reload."""
         self.history.change_rules(Rules(Rule(*rule) for rule in rules))
         self.tend()
+
+    def reload(self, enable: bool) -> None:
+        """Begin or end to record, as after a reload."""
+        self.history.change_limits(evolve(self.history.limits, enable=enable))
+
+    def pass_turns(self) -> None:
+        """Let the running history do all that it has to do now."""
+        for _ in range(10_000):
+            self.clock.advance(0)
+            if not self.executor.waiting:
+                return
+            self.executor.step()
+        raise AssertionError("the history does not come to an end")
 
     def set(self, topic: str, payload: bytes = b"x", **fields: Any) -> CommitTicket:
         """Retain a message now."""

@@ -17,14 +17,15 @@ from zope.interface.verify import verifyObject
 
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin
 from holdfast.retained.history import history, moments, restoring
-from holdfast.retained.history.history import HistoryLimits, IRetainedHistory
-from holdfast.retained.history.moments import HistoryUnavailable, shown_time
+from holdfast.retained.history.history import HistoryLimits, IRetainedHistory, RetainedHistory
+from holdfast.retained.history.moments import BaselineUnfinished, HistoryUnavailable, find_moment, shown_time
 from holdfast.retained.quota.limits import Limit, RetainRefused
 from holdfast.retained.store.scans.values import Search
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.topics import matches
 from holdfast.wire.properties import Properties
 from tests import strategies
+from tests.logs import logged
 from tests.retained.history.past import START, Model, Past, postgres, sqlite
 from tests.retained.strategies import topic_filters
 from tests.storage.doubles import Wall
@@ -32,6 +33,7 @@ from tests.storage.doubles import Wall
 Make = Callable[..., Past]
 KEPT = HistoryLimits(enable=True, keep=None)
 OFF = HistoryLimits(enable=False)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(params=[sqlite, postgres], ids=["sqlite", "postgres"])
@@ -579,6 +581,216 @@ def test_a_restore_across_a_gap(make: Make) -> None:
     assert past.as_of(past.wall.now) == {"a": b"1"}
 
 
+# --- turning it on and off in a running broker
+
+
+def running(past: Past) -> Past:
+    """Open a store, and start its history. From then on, each transaction waits for a step."""
+    past.open(started=False)
+    past.executor.manual = True
+    past.history.startService()
+    past.pass_turns()
+    return past
+
+
+@pytest.mark.usefixtures("small")
+def test_a_history_that_is_turned_on_beside_changes_answers_once_its_baseline_is_complete(make: Make) -> None:
+    """Other writes come between the transactions of the baseline."""
+    past = running(make(limits=OFF))
+    for number in range(8):
+        past.set(f"t/{number}", b"old")
+    past.pass_turns()
+    with pytest.raises(HistoryUnavailable, match=r"retainer\.history\.enable"):
+        past.moment(past.wall.now)
+    past.wall.now += 10
+    past.reload(True)
+    waited = 0
+    with pytest.raises(BaselineUnfinished, match="has not begun yet"):
+        past.history.check_kept()
+    past.clock.advance(0)
+    while past.executor.waiting:
+        waited += 1
+        ticket = past.set("hot", b"%d" % waited)
+        past.executor.step()
+        past.executor.step()
+        assert ticket.settled
+        found = past.query("SELECT complete_since FROM retained_history_periods")
+        if found == [(None,)]:
+            with pytest.raises(BaselineUnfinished, match="still being written"):
+                past.finish(past.history.read(lambda cursor: find_moment(cursor, past.wall.now, past.wall.now)))
+        past.clock.advance(0)
+    assert waited > 4
+    past.executor.manual = False
+    wanted = {"hot": b"%d" % waited} | {f"t/{number}": b"old" for number in range(8)}
+    assert past.as_of(past.wall.now) == wanted
+    assert [payload for _, payload, _ in log_of(past, "hot")] == [b"%d" % number for number in range(1, waited + 1)]
+    assert past.in_step()
+
+
+def test_each_change_behind_the_reload_has_an_entry(make: Make) -> None:
+    """Also of changes that wait for their commit while the period begins."""
+    past = running(make(limits=OFF))
+    past.reload(True)
+    past.clock.advance(0)  # the transaction that begins the period waits
+    past.set("t", b"1")
+    past.set("t", b"2")
+    past.pass_turns()
+    past.executor.manual = False
+    assert log_of(past) == [("t", b"1", "set"), ("t", b"2", "set")]
+
+
+def test_a_history_that_is_turned_off_ends_as_at_a_restart(make: Make) -> None:
+    """Its end has all changes before it. Later changes have no entries."""
+    past = running(make())
+    past.reload(False)
+    past.set("a", b"1")
+    past.pass_turns()
+    past.wall.now += 10
+    past.set("a", b"2")
+    past.set("a", b"3")
+    past.pass_turns()
+    past.executor.manual = False
+    with pytest.raises(HistoryUnavailable, match="no history is kept"):
+        past.moment(START)
+    assert past.query("SELECT payload FROM retained_history") == [(b"1",)]
+    assert past.query("SELECT ended_at FROM retained_history_periods") == [(START,)]
+    past.reload(True)
+    past.pass_turns()
+    assert past.as_of(past.wall.now) == {"a": b"3"}
+
+
+def test_a_database_that_refuses_a_reloaded_history_is_asked_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StorageFailure(FailureKind.UNAVAILABLE, "the database is away")
+
+    past = running(make(limits=OFF))
+    past.set("a", b"1")
+    monkeypatch.setattr(history, "begin", fails)
+    past.reload(True)
+    past.pass_turns()
+    monkeypatch.undo()
+    with pytest.raises(BaselineUnfinished):
+        past.history.check_kept()
+    past.clock.advance(60)
+    past.pass_turns()
+    past.executor.manual = False
+    assert past.as_of(past.wall.now) == {"a": b"1"}
+    past.executor.manual = True
+    monkeypatch.setattr(history, "end", fails)
+    past.reload(False)
+    past.pass_turns()
+    past.set("a", b"2")
+    past.pass_turns()
+    past.executor.manual = False
+    assert past.query("SELECT count(*) FROM retained_history") == [(2,)]  # the period has not ended
+    monkeypatch.undo()
+    past.clock.advance(60)
+    past.pass_turns()
+    past.set("a", b"3")
+    assert past.query("SELECT count(*) FROM retained_history") == [(2,)]
+    assert past.query("SELECT count(*) FROM retained_history_periods WHERE ended_at IS NULL") == [(0,)]
+
+
+SLICE = [("turn",), ("step",)]
+turned = st.one_of(
+    st.tuples(st.just("set"), st.sampled_from("abcdef"), st.sampled_from([b"1", b"22"])),
+    st.tuples(st.just("clear"), st.sampled_from("abcdef")),
+    st.tuples(st.just("pass"), st.integers(1, 3)),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("step")),
+    st.tuples(st.just("reload"), st.booleans()),
+    st.tuples(st.just("kill")),
+)
+
+
+def check_turned(make: Make, actions: list[Any]) -> None:
+    """Run the actions on a running broker and on a model of the committed changes; compare every moment."""
+    past, wanted, model = running(make(limits=OFF)), False, Model()
+    parts = past.durable.parts
+
+    def change(topic: str, payload: bytes | None) -> None:
+        at = past.wall.now
+
+        def settled(failure: StorageFailure | None) -> None:
+            assert failure is None
+            model.change(at, topic, payload)
+
+        past.set(topic, payload or b"").when_settled(settled)
+
+    for topic in "abcde":
+        change(topic, b"old")
+    past.pass_turns()
+    for action in actions:
+        match action:
+            case ("set", topic, payload):
+                change(topic, payload)
+            case ("clear", topic):
+                change(topic, None)
+            case ("pass", duration):  # the time of a change is that of its commit
+                while parts is not None and parts.writer.pending_changes:
+                    past.executor.step()
+                past.wall.now += duration
+            case ("turn",):
+                past.clock.advance(0)
+            case ("step",) if past.executor.waiting:
+                past.executor.step()
+            case ("reload", wanted):
+                past.reload(wanted)
+            case ("kill",):
+                past.kill()
+                past = make(limits=HistoryLimits(enable=wanted, keep=None), wall=past.wall)
+                past.open(started=False)
+                past.executor.manual = True
+                past.history.startService()
+                parts = past.durable.parts
+    past.pass_turns()
+    past.wall.now += 1
+    past.reload(True)
+    past.pass_turns()
+    past.executor.manual = False
+    periods = past.query("SELECT complete_since, ended_at FROM retained_history_periods")
+    kept = [(since, ended or past.wall.now + 1) for since, ended in periods if since is not None]
+    for moment in range(START, past.wall.now + 1):
+        if any(since <= moment < ended for since, ended in kept):
+            assert past.as_of(moment) == model.as_of(moment), moment - START
+        else:
+            with pytest.raises(HistoryUnavailable):
+                past.as_of(moment)
+    assert kept[-1][1] > past.wall.now
+    assert past.in_step()
+
+
+@FEW
+@example(
+    [
+        ("reload", True),
+        *SLICE * 2,
+        ("turn",),
+        ("set", "a", b"1"),
+        ("set", "f", b"1"),
+        ("clear", "e"),
+        *[("step",)] * 2,
+        ("kill",),
+    ]
+)
+@example([("reload", True), *SLICE * 6, ("reload", False), ("set", "a", b"1"), ("pass", 3), *SLICE])
+@given(st.lists(turned, max_size=40))
+def test_a_history_turned_on_and_off_beside_changes_and_kills_equals_a_model(actions: list[Any]) -> None:
+    """Whatever comes between the transactions: each moment that a period says it has is exact."""
+    with sqlite() as make, pytest.MonkeyPatch.context() as monkeypatch:
+        small_bounds(monkeypatch)
+        check_turned(make, actions)
+
+
+@settings(FEW, max_examples=8)
+@given(st.lists(turned, max_size=30))
+def test_a_history_turned_on_and_off_equals_a_model_in_postgres(actions: list[Any]) -> None:
+    """The same property with the other database."""
+    with postgres() as make, pytest.MonkeyPatch.context() as monkeypatch:
+        small_bounds(monkeypatch)
+        check_turned(make, actions)
+
+
 class TestSeveralNodes:
     """Two nodes of one Postgres database."""
 
@@ -622,6 +834,29 @@ class TestSeveralNodes:
         two.close()
         two = make(node=2, wall=Wall(START + 400)).open()
         assert two.as_of(START + 400) == {"a": b"2", "b": b"2", "c": b"3"}
+
+    def test_the_last_node_that_is_reloaded_begins_the_period(self, make: Make) -> None:
+        """Its changes would be missing before; the others record from then on without a further reload."""
+        one, two = make(node=1, limits=OFF).open(), make(node=2, limits=OFF).open()
+        one.set("a", b"1")
+        with logged(RetainedHistory) as events:
+            one.reload(True)
+            one.tend()
+        assert [event["nodes"] for event in events if "nodes" in event] == ["2"]
+        with pytest.raises(HistoryUnavailable):
+            one.as_of(START)
+        two.wall.now = one.wall.now = START + 10
+        two.reload(True)
+        two.tend()
+        one.set("b", b"2")
+        assert one.as_of(START + 10) == two.as_of(START + 10) == {"a": b"1", "b": b"2"}
+        two.wall.now = one.wall.now = START + 20
+        two.reload(False)
+        two.tend()
+        two.set("b", b"3")
+        assert one.as_of(START + 19) == {"a": b"1", "b": b"2"}
+        with pytest.raises(HistoryUnavailable, match=f"not from {shown_time(START + 20)} since then"):
+            one.as_of(START + 20)
 
     def test_changes_recorded_before_all_nodes_record_are_forgotten(self, make: Make) -> None:
         two = make(node=2, limits=OFF).open()
@@ -741,9 +976,6 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
             wanted = {topic: value for topic, value in period.as_of(moment).items() if matches(topic_filter, topic)}
             assert past.as_of(moment, topic_filter) == wanted, moment - START
     assert past.in_step()
-
-
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @FEW

@@ -17,7 +17,7 @@ from holdfast.retained.history import history
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import HistoryLimits
 from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.history.periods import change_rules
+from holdfast.retained.history.periods import begin
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import FOREVER, GENERAL, NO_RULES, NOT_RECORDED, LeftOut, Rule, Rules, rules_in
 from holdfast.retained.history.spans import Span, check_span, find_span, page_of_events
@@ -147,7 +147,7 @@ def test_the_same_rules_begin_no_new_period(make: Make) -> None:
 
 def test_rules_that_a_failing_database_refuses_are_tried_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     past = make().open()
-    monkeypatch.setattr(history, "change_rules", fails)
+    monkeypatch.setattr(history, "begin", fails)
     past.follow(("noise/#", NOT_RECORDED))
     past.set("noise/a")
     assert topics_of(past) == {"noise/a": 1}
@@ -188,7 +188,7 @@ def test_a_change_that_waits_for_new_rules_follows_them() -> None:
             ((pid,),) = other.fetchall()
             waiting.commit()
             cursor.execute("BEGIN")
-            change_rules(cursor, past.wall.now, WITHOUT_NOISE)
+            begin(cursor, past.wall.now, past.node, WITHOUT_NOISE)
 
             def record() -> None:
                 other.execute("BEGIN")

@@ -196,7 +196,7 @@ class ChangeWatch(Service):
 
     def _begun(self, _: None) -> None:
         self._is_recording = True
-        if self._others is None and self._past.enabled:
+        if self._others is None:
             self._looking = self._clock.callLater(_HEAD_INTERVAL, self._look)
         self._put_off_end()
         self._answer(None)
@@ -216,6 +216,8 @@ class ChangeWatch(Service):
     def _look(self) -> None:
         """Look at the end of the history, behind all commits that are recorded so far."""
         self._looking = self._clock.callLater(_HEAD_INTERVAL, self._look)
+        if not self._past.enabled:
+            return
         # While the database is away, the head stays: a token then brings more of the history than it needs.
         self._store.ask_writer(head_of).addCallbacks(self._headed, lambda failure: failure.trap(StorageFailure))
 

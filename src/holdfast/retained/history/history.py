@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
@@ -19,6 +19,7 @@ from holdfast.log.log_throttle import LogThrottle
 from holdfast.retained.history.baseline import write_part
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
+    BaselineUnfinished,
     HistoryUnavailable,
     Moment,
     check_moment,
@@ -29,8 +30,9 @@ from holdfast.retained.history.moments import (
     states_at,
     still_retained,
 )
-from holdfast.retained.history.periods import begin, change_rules, confirm, end, read_state
+from holdfast.retained.history.periods import begin, confirm, end, read_state
 from holdfast.retained.history.pruning import prune_part
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.rules import NO_RULES, Rules
 from holdfast.retained.history.spans import EventPage, page_of_events
 from holdfast.retained.store.sql import statements_for
@@ -122,10 +124,15 @@ class IRetainedHistory(Interface):
 class RetainedHistory(Service):
     """Keeps the history in a durable store: begins and ends its periods, writes the baseline, prunes, and answers.
 
-    Without ``limits.enable``, old entries are kept and pruned as before. ``now`` returns milliseconds since the epoch;
+    Its ``recorder`` records the changes of the retained store. Without ``limits.enable``, it records none, and old
+    entries are kept and pruned as before. ``now`` returns milliseconds since the epoch;
     ``flushed`` returns a ticket that is settled when all changes accepted before are stored. Only a broker begins and
     ends periods; tools pass ``keeping=False``. Create the history before all parts that write when the store opens:
     from then on, only the writer uses the database.
+
+    A running broker begins and ends periods too (:meth:`change_limits`), in a transaction of the writer. The recorder
+    records from before the transaction that begins a period until after the one that ends it. So the period has each
+    change between them, even if a transaction fails, or is repeated because its outcome was unknown.
     """
 
     _log = Logger()
@@ -143,8 +150,11 @@ class RetainedHistory(Service):
     ) -> None:
         self.limits = limits
         self.rules = rules
-        #: rules that are not in effect yet
-        self._next_rules: Rules | None = None
+        self.recorder = HistoryRecorder(store.bulk, store.shared, limits.enable)
+        #: whether changes are recorded, and the rules, while the database does not follow them yet
+        self._next: tuple[bool, Rules] | None = None
+        #: whether the database follows ``limits.enable = true``
+        self._begun = limits.enable
         #: rounds of pruning that have ended
         self.prunings = 0
         self._keeping = keeping
@@ -171,17 +181,31 @@ class RetainedHistory(Service):
         Service.stopService(self)
         self._tending.stop()
 
-    def change_limits(self, keep: float | None, max_bytes: int | None) -> None:
-        """Keep the history for other seconds and bytes, from the next round of pruning on. None is no limit."""
-        self.limits = evolve(self.limits, keep=keep, max_bytes=max_bytes)
+    def change_limits(self, limits: HistoryLimits) -> None:
+        """Begin or end to record from the next transaction on, and use the other limits from the next pruning on.
+
+        If the database fails, it is tried again.
+        """
+        before, self.limits = self.limits, limits
+        if limits.enable == before.enable:
+            return
+        if limits.enable:
+            self._log.info("the history begins: its baseline is being written")
+            self.recorder.recording = True
+        else:
+            self._log.info("the history ends: changes are not recorded any more")
+        self._follow()
 
     def change_rules(self, rules: Rules) -> None:
         """Record by other rules from the next transaction on. If the database fails, they are tried again."""
-        if self.limits.enable and rules != self.rules:
+        before, self.rules = self.rules, rules
+        if self.limits.enable and rules != before:
             self._log.info("the rules of the history have changed: a new period begins, with a new baseline")
-            self._next_rules = rules
-            self._tending.hurry()
-        self.rules = rules
+            self._follow()
+
+    def _follow(self) -> None:
+        self._next = self.limits.enable, self.rules
+        self._tending.hurry()
 
     @inlineCallbacks
     def events(
@@ -215,6 +239,8 @@ class RetainedHistory(Service):
         """Raise :class:`HistoryUnavailable` if no history is kept."""
         if not self.limits.enable:
             raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
+        if not self._begun:
+            raise BaselineUnfinished("the history has not begun yet; try again soon")
 
     @inlineCallbacks
     def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Generator[Deferred[Any], Any, Moment]:
@@ -311,36 +337,43 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def tend(self) -> Generator[Deferred[Any], Any, None]:
-        """Write the rest of the baseline, then prune, in a series of short transactions.
+        """Begin or end a period if the configuration has changed, write the rest of the baseline, then prune.
 
-        Fails with :class:`StorageFailure`.
+        Each is a series of short transactions. Fails with :class:`StorageFailure`.
         """
-        if self.limits.enable:
-            yield self._write_baseline()
+        while self.running and (self._next is not None or self.limits.enable):
+            if self._next is not None:
+                yield self._change_period(self._next)
+            elif (yield self._parts.writer.run(self._baseline_part)):
+                break
+            yield self.turn()
         yield self._prune()
 
     @inlineCallbacks
-    def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
-        while self.running:
-            rules = self._next_rules
-            complete = yield self._parts.writer.run(partial(self._baseline_part, rules))
-            if self._next_rules is rules:
-                self._next_rules = None
-                if complete:
-                    return
-            yield self.turn()
+    def _change_period(self, change: tuple[bool, Rules]) -> Generator[Deferred[Any], Any, None]:
+        enable, rules = change
+        absent = yield self._parts.writer.run(partial(self._enter, enable, rules))
+        if self._next is not change:
+            return  # the configuration has changed again meanwhile
+        self._next = None
+        self._begun = self.recorder.recording = enable
+        self._warn_of(absent)
 
-    def _baseline_part(self, rules: Rules | None, connection: Connection) -> bool:
-        """Put new rules into effect, if there are any, then write the next part of the baseline."""
-        if rules is not None:
-            change_rules(connection.cursor(), self.now(), rules)
+    def _enter(self, enable: bool, rules: Rules, connection: Connection) -> Sequence[int]:
+        """Begin a period or continue it, or end it. Return the nodes that do not record, while a period needs them."""
+        if enable:
+            return begin(connection.cursor(), self.now(), self._node, rules)
+        end(connection.cursor(), self.now(), self._node)
+        return ()
+
+    def _baseline_part(self, connection: Connection) -> bool:
         return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
 
     @inlineCallbacks
     def _prune(self) -> Generator[Deferred[Any], Any, None]:
         limits = self.limits
         now, keep = self.now(), None if limits.keep is None else round(limits.keep * 1000)
-        while self.running and self._next_rules is None:
+        while self.running and self._next is None:
             pruned = yield self._parts.writer.run(
                 lambda connection: prune_part(connection.cursor(), now, keep, limits.max_bytes, _PRUNED_ROWS)
             )
@@ -359,17 +392,15 @@ class RetainedHistory(Service):
         self._parts = parts
 
     def _begin(self, database: Database, connection: Connection) -> None:
-        """Begin or end a period."""
+        """Begin or end a period before any change."""
         if not self._keeping:
             return
-        cursor = connection.cursor()
-        cursor.execute(database.begin_statement)
-        absent: list[int] = []
-        if self.limits.enable:
-            absent = begin(cursor, self.now(), self._node, self.rules)
-        else:
-            end(cursor, self.now(), self._node)
+        connection.cursor().execute(database.begin_statement)
+        absent = self._enter(self.limits.enable, self.rules, connection)
         connection.commit()
+        self._warn_of(absent)
+
+    def _warn_of(self, absent: Sequence[int]) -> None:
         if absent:
             self._log.error(
                 "the history is incomplete while other nodes do not record: set retainer.history.enable = true for "

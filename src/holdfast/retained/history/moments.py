@@ -64,7 +64,7 @@ _NOT_RECORDED = (
 )
 _NOT_BEGUN = (
     "the history has only changes made by commands while no broker ran, so it does not know all retained messages of a "
-    "time; it begins with the next start of a broker with retainer.history.enable = true"
+    "time; it begins when a broker starts or reloads with retainer.history.enable = true"
 )
 
 
@@ -78,6 +78,10 @@ class HistoryUnavailable(Exception):
     def __init__(self, message: str, earliest: int | None = None) -> None:
         super().__init__(message)
         self.earliest = earliest
+
+
+class BaselineUnfinished(HistoryUnavailable):
+    """The history cannot answer yet: its baseline is being written."""
 
 
 @frozen
@@ -191,7 +195,7 @@ def present_moment(cursor: Cursor) -> Moment:
     if periods[-1].ended_at is not None:
         raise HistoryUnavailable("changes are not recorded now: some nodes of this database do not record theirs")
     if periods[-1].complete_since is None:
-        raise HistoryUnavailable("the baseline of the history is still being written; try again soon")
+        raise BaselineUnfinished("the baseline of the history is still being written; try again soon")
     return Moment(state.last_at, periods[-1].first_seq, state.last_seq, rules=periods[-1].rules)
 
 
@@ -351,16 +355,18 @@ def refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryU
     if not periods:
         return _without_periods(state)
     if earliest is None:
-        return HistoryUnavailable("there is no history yet: its baseline is still being written", None)
+        return BaselineUnfinished("there is no history yet: its baseline is still being written", None)
     if at < earliest:
         return HistoryUnavailable(
             f"the history does not go back to {shown_time(at)}; the earliest possible time is {shown_time(earliest)}",
             earliest,
         )
     later = [p.since for p in periods if p.since is not None and p.since > at]
-    until = f"until {shown_time(later[0])}" if later else "since then"
+    kind, until = HistoryUnavailable, f"until {shown_time(later[0])}" if later else "since then"
+    if not later and periods[-1].ended_at is None:
+        kind, until = BaselineUnfinished, "until its new baseline is complete, which is still being written"
     ended = max(p.ended_at for p in periods if p.ended_at is not None and p.ended_at <= at)
-    return HistoryUnavailable(
+    return kind(
         f"at {shown_time(at)} no history was kept: not from {shown_time(ended)} {until}; the earliest possible time "
         f"is {shown_time(earliest)}",
         earliest,

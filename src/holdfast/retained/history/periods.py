@@ -166,9 +166,10 @@ def read_rules(cursor: Cursor) -> Rules:
 
 
 def begin(cursor: Cursor, now: int, node: int, rules: Rules = NO_RULES) -> list[int]:
-    """Continue the present period if it has these rules, or begin one.
+    """Continue the present period if it has these rules; else end it, and begin one.
 
-    If other nodes do not record, do neither, and return those nodes.
+    From this transaction on, all writers follow the rules: they read the digest with their lock. If other nodes do not
+    record, begin none, and return those nodes.
     """
     turn = take_turn(cursor)
     cursor.execute("DELETE FROM retained_history_absent WHERE node = ?", (node,))
@@ -177,16 +178,6 @@ def begin(cursor: Cursor, now: int, node: int, rules: Rules = NO_RULES) -> list[
     if not absent:
         _begin_unless_present(cursor, turn, now, rules)
     return absent
-
-
-def change_rules(cursor: Cursor, now: int, rules: Rules) -> None:
-    """End the present period and begin one with other rules. Without a present period, do nothing.
-
-    From this transaction on, all writers follow the new rules: they read the digest with their lock.
-    """
-    turn = take_turn(cursor)
-    if is_recorded(cursor):
-        _begin_unless_present(cursor, turn, now, rules)
 
 
 def _begin_unless_present(cursor: Cursor, turn: Turn, now: int, rules: Rules) -> None:

@@ -53,8 +53,11 @@ class HistoryRecorder:
     told about a write only after it succeeded within the transaction.
     """
 
-    def __init__(self, bulk: Bulk, shared: bool = True) -> None:
+    def __init__(self, bulk: Bulk, shared: bool = True, recording: bool = True) -> None:
         """Record with ``bulk``. ``shared`` tells whether other nodes may write to this database at the same time."""
+        #: Whether changes are recorded; may be set in any thread. It must be set while there is a present period: an
+        #: entry outside of all periods harms nothing, but a change without an entry is a hole in its period.
+        self.recording = recording
         self._bulk = bulk
         self._shared = shared
         self._rules = NO_RULES
@@ -62,12 +65,15 @@ class HistoryRecorder:
         self._highest_recorded = 0
 
     def key_of(self, topic: str, revision: int) -> Hashable:
-        """Return topic and revision, so that no change replaces another before the commit: each gets an entry."""
-        return topic, revision
+        """Return topic and revision, so that no change replaces another before the commit: each gets an entry.
+
+        While nothing is recorded, return the topic: only the newest waiting change of a topic is written.
+        """
+        return (topic, revision) if self.recording else topic
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append an entry for each change, unless the history has it."""
-        if not changes or self._excludes(cursor, [row.topic for row, _, _ in changes]):
+        if not (self.recording and changes) or self._excludes(cursor, [row.topic for row, _, _ in changes]):
             return
         turn = self._take_turn(cursor)
         if self._rules.excludes:
@@ -84,7 +90,7 @@ class HistoryRecorder:
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         """Append an entry for the present row of each topic, copied by the database."""
-        if self._excludes(cursor, topics):
+        if not self.recording or self._excludes(cursor, topics):
             return
         last_seq, last_at, _ = self._take_turn(cursor)
         changed_at = max(last_at, changed_at)
@@ -98,7 +104,7 @@ class HistoryRecorder:
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Append an entry for each message that expired."""
-        if not topics or self._excludes(cursor, topics):
+        if not (self.recording and topics) or self._excludes(cursor, topics):
             return
         turn = self._take_turn(cursor)
         self._append(cursor, turn, [expiry_of(topic, now, revision) for topic in self._recorded(topics)])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from holdfast.extensions.past import PastFilter
 from holdfast.retained.history.history import RetainedHistory
+from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.past.fair_reads import FairReads
 from holdfast.retained.past.pages import pages_of
 from holdfast.retained.past.sources import PastSource
@@ -32,6 +33,10 @@ class PastMessages:
         The messages that wait for their write interval are given to the writer before the look. The history has the
         order of the writes: behind a change that comes during the look, they would be later than the time "-0s".
         """
+        try:
+            self._history.check_kept()
+        except HistoryUnavailable as refusal:  # a broker without a history reads nothing for it
+            return fail(refusal)
         self._store.flushed(wanted.topic_filter)
         key = client_id, wanted.prefix + wanted.topic_filter
         answer: Deferred[None] = Deferred()
