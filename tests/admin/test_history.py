@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.jobs.jobs import State
+from holdfast.retained.history import history
+from holdfast.retained.history.history import HistoryLimits
 from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.scheduling.rates import Rate
@@ -305,6 +307,28 @@ def test_messages_of_a_time_are_listed(desk: Desk) -> None:
     change(desk, "a", b"2")
     (row,) = desk.ask("GET", "/as-of", at=str(at), payload="true")["data"]
     assert (row["topic"], row["payload"]) == ("a", "MQ==")
+
+
+def test_a_history_whose_baseline_is_not_complete_answers_409(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its first transaction. A time of the period before is still answered."""
+    assert isinstance(desk.broker, RecordedBroker)
+    at = str(change(desk, "t", b"then"))
+    desk.broker.advance(1)
+    desk.broker.history.change_limits(HistoryLimits(enable=False))
+    desk.broker.advance(1)
+    assert desk.refused("GET", "/as-of", at=at)[0] == 400
+    with monkeypatch.context() as patched:
+        patched.setattr(history, "write_part", lambda *_: True)
+        desk.broker.history.change_limits(HistoryLimits(enable=True))
+        assert desk.refused("GET", "/as-of", at=at)[:2] == (409, "HISTORY_UNAVAILABLE")
+        desk.broker.advance(1)
+        assert [row["topic"] for row in desk.ask("GET", "/as-of", at=at)["data"]] == ["t"]
+        for call in (("GET", "/as-of"), ("GET", "/messages"), ("GET", "/export"), ("POST", "/restore")):
+            status, code, message = desk.refused(*call, topic="#", at="0s")
+            assert (status, code) == (409, "HISTORY_UNAVAILABLE")
+            assert "still being written" in message
+    desk.broker.advance(60)
+    assert [row["topic"] for row in desk.ask("GET", "/as-of", at="0s")["data"]] == ["t"]
 
 
 def test_topics_that_the_history_does_not_know_are_named(desk: Desk) -> None:
