@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Empty, Queue
+from select import select
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -55,7 +56,6 @@ class FakeAPI:
 
     def __init__(self) -> None:
         self.origin = ""
-        self.late = False  # whether changes wait for the database
         self.files_last = 600  # seconds that a browser keeps the dashboard's files
         self.stopping = Event()
         self.reset()
@@ -67,6 +67,7 @@ class FakeAPI:
         self.refused: list[tuple[str, str, Arguments, str]] = []
         self.job: dict[str, Any] = {}
         self.jobs_last = False
+        self.late = False  # whether changes wait for the database
         self.scopes = list(SCOPES)
         self.signed_in = True
         self.password_login = True
@@ -559,6 +560,8 @@ class Handler(BaseHTTPRequestHandler):
                 try:
                     name, token, content = queue.get(timeout=0.1)
                 except Empty:
+                    if select([self.connection], [], [], 0)[0]:  # a page sends nothing more: it has gone
+                        break
                     continue
                 self.wfile.write(f"event: {name}\nid: {token}\ndata: {json.dumps(content)}\n\n".encode())
         except OSError:
