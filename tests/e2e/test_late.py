@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def test_a_database_that_comes_up_wrong_ends_it_with_status_1(
     assert "Traceback" not in errors + "\n".join(broker.lines)
 
 
+def taken(port: int) -> socket.socket:
+    """Take a port as soon as it is free: the broker has tried it out, and closes it after its line about the wait."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
 def test_a_port_that_is_taken_meanwhile_ends_it_with_status_1(
     broker_in: Brokers, late_postgres: tuple[str, Callable[[], None]]
 ) -> None:
@@ -94,7 +107,7 @@ def test_a_port_that_is_taken_meanwhile_ends_it_with_status_1(
     broker = broker_in("--storage", url, "--listen", f"tcp:{port}:interface=127.0.0.1", listen=False)
     broker.launch()
     broker.wait_for(WAITS)
-    with socket.create_server(("127.0.0.1", port)):
+    with taken(port):
         come_up()
         status, errors = broker.wait()
     assert status == 1
