@@ -262,7 +262,7 @@ class BrokerService(Service):
         except StoreLate as late:
             if not self._waits:
                 raise
-            if not self._store_late:  # what is wrong with the listeners is told at once
+            if not self._store_late:  # a port in use ends the start at once
                 self._listening.try_out()
             self._store_late = str(late)
             return False
@@ -294,7 +294,7 @@ class BrokerService(Service):
             self._tell()
 
     def _tell(self) -> None:
-        """Tell the operator and the service manager what is open, and what the broker waits for."""
+        """Tell the operator and the service manager of open listeners, and of a late database or address."""
         late, subject = self._late, "listeners" if self._is_open else "database"
         if late and subject not in self._told_late:
             self._told_late.add(subject)

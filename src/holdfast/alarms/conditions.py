@@ -51,7 +51,7 @@ class Condition:
 
 
 class Growth:
-    """The growth of a running total over the last looks. Each call is one look; ``latest`` is what it found."""
+    """The growth of a running total over the last looks. Each call is one look; ``latest`` is its result."""
 
     def __init__(self, total: Callable[[], float | None], looks: int) -> None:
         self._total = total

@@ -63,7 +63,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
 
 
 def _ask(settings: Config) -> tuple[bool, list[Finding]]:
-    """Ask the broker; return whether one runs, and what it tells of itself."""
+    """Ask the broker. Return whether one runs, and the findings about it."""
     from holdfast.access.client import BrokerClient
     from holdfast.access.interfaces import Inaccessible
     from holdfast.doctor.finding import problem

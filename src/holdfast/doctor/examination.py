@@ -40,7 +40,7 @@ OF_A_START: Sequence[Check] = (start.database, start.ports)
 
 
 def examine(config: Config, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
-    """Yield what the checks find. What is the same for several subjects is one finding."""
+    """Yield the findings of the checks. The same finding about several subjects is one finding."""
     found: dict[tuple[object, ...], Finding] = {}
     for finding in _found(config, checks):
         key = finding.weight, finding.message, finding.remedy

@@ -1,4 +1,4 @@
-"""The requests of clients: what the User Properties of a SUBSCRIBE ask for, and who may use which names."""
+"""The requests of clients in the User Properties of SUBSCRIBE, and the names that only participants may use."""
 
 from __future__ import annotations
 

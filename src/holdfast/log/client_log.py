@@ -77,7 +77,7 @@ class _Pair:
             self.has_others = True
 
     def take_named(self) -> str:
-        """Return what was noted, for the log."""
+        """Return the noted texts for the log."""
         named, others = ", ".join(map(client_text, self.named)), " and others" if self.has_others else ""
         self.named, self.has_others = [], False
         return f": {named}{others}" if named else ""

@@ -129,7 +129,7 @@ class RoutingTable:
         return self._run(route, call, work)
 
     def _check_levels(self, route: Route, filled: Call) -> None:
-        """Refuse topics with more levels than any client may use: what they are compared with has few."""
+        """Refuse topics with more levels than any client may use. A comparison then has few levels."""
         for each in route.parameters:
             if each.schema.get("format") == TOPIC_FORMAT and each.name in filled.arguments:
                 most = self._most_levels()
