@@ -135,6 +135,7 @@ CREATE TABLE retained_history (
     properties5 BLOB NOT NULL,
     properties_json TEXT,
     payload BLOB NOT NULL,
+    operator TEXT,
     PRIMARY KEY (seq)
 );
 CREATE INDEX retained_history_topics ON retained_history (topic, seq);
@@ -163,7 +164,7 @@ CREATE TABLE retained_history_absent (
 );
 CREATE VIEW retained_history_events AS
 SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
-properties_json
+properties_json, operator
 FROM retained_history;
 CREATE TABLE pipeline_jobs (
     job TEXT NOT NULL,

@@ -15,7 +15,8 @@ class ApplicationMessage:
 
     ``properties`` has only the properties for subscribers, without Topic Alias, Message Expiry Interval and
     Subscription Identifiers. ``expires_at`` is in milliseconds since the epoch, None for never. ``listener`` is the
-    publisher's, "" if it is not known any more, None for a publisher that is no Client.
+    publisher's, "" if it is not known any more, None for a publisher that is no Client. ``operator`` is the caller of
+    the API who makes the change, None for Clients: only the history shows it, and no permission depends on it.
     """
 
     topic: str
@@ -27,6 +28,7 @@ class ApplicationMessage:
     properties: Properties = NO_PROPERTIES
     expires_at: int | None = None
     listener: str | None = None
+    operator: str | None = None
 
 
 def seconds_left(expires_at: int, now: int) -> int:
@@ -90,6 +92,7 @@ class RetainedChange:
     client_id: str | None = None
     username: str | None = None
     origin: ChangeOrigin = ChangeOrigin.PUBLISH
+    operator: str | None = None
 
 
 @hot_frozen

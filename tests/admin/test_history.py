@@ -64,7 +64,8 @@ def test_an_event_names_the_publisher_and_the_change(desk: Desk) -> None:
     assert int(event.pop("seq")) > 0
     assert event == {
         "changed_at": "2027-01-15T08:00:00.000Z", "op": "set", "origin": "publish", "topic": "a/b", "qos": 1, "size": 2,
-        "from_clientid": "c", "from_username": "u", "expiry_at": None, "properties": {}, "payload": "AP8=",
+        "from_clientid": "c", "from_username": "u", "operator": None, "expiry_at": None, "properties": {},
+        "payload": "AP8=",
     }  # fmt: skip
 
 
@@ -82,6 +83,23 @@ def test_the_history_names_the_operator_of_a_clear(desk: Desk) -> None:
         desk.ask(method, path, **arguments)
         (event,) = desk.ask("GET", "/history", topic=topic, first="newest", limit="1")["data"]
         assert (event["op"], event["from_clientid"], event["from_username"]) == ("clear", None, operator)
+        assert event["operator"] == operator
+
+
+def test_the_history_names_the_operator_of_a_set_beside_the_publisher(desk: Desk) -> None:
+    """Of a set and of a restore. The retained message keeps its publisher, or has none."""
+    operator = str(this_operator())
+    change(desk, "lamp", b"1")
+    before = desk.broker.now()
+    desk.broker.advance(1)
+    desk.ask("DELETE", "/message", topic="lamp")
+    desk.ask("POST", "/restore", topic="lamp", at=str(before))
+    desk.ask("POST", "/messages", {"topic": "door", "payload": "open"})
+    for topic, publisher in (("lamp", "u"), ("door", None)):
+        (event,) = desk.ask("GET", "/history", topic=topic, first="newest", limit="1")["data"]
+        assert (event["op"], event["from_username"], event["operator"]) == ("set", publisher, operator)
+        (message,) = desk.ask("GET", "/messages", topic=topic)["data"]
+        assert message["from_username"] == publisher
 
 
 @pytest.mark.parametrize("limit", ["1", "2", "1000"])

@@ -40,6 +40,7 @@ REVISIONS = (
     "0017",
     "0018",
     "0019",
+    "0020",
 )
 MAKES = ("sqlite", "postgres")
 
@@ -205,6 +206,8 @@ def rows_of(shape: str) -> Contents:
         rows["retained_changes_epochs"] = [(*row, 1) for row in rows["retained_changes_epochs"]]
     if shape >= "0019":
         rows["wills"] = [(*row, "default", 0, 1) for row in rows["wills"]]
+    if shape >= "0020":
+        rows["retained_history"] = [(*row, "anna") for row in rows["retained_history"]]
     return rows
 
 
@@ -254,6 +257,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["retained_changes_epochs"] = [(*row, None) for row in rows["retained_changes_epochs"]]
     elif to == "0019":
         after["wills"] = [(*row, None, None, None) for row in rows["wills"]]
+    elif to == "0020":
+        after["retained_history"] = [(*row, None) for row in rows["retained_history"]]
     return after
 
 

@@ -119,7 +119,10 @@ class Administration:
 
     @inlineCallbacks
     def set(self, message: ApplicationMessage, quiet: bool = False) -> Generator[Deferred[Any], Any, None]:
-        """Retain a message. Fails with :class:`NotRetained`, :class:`BadRecord` or :class:`StorageFailure`."""
+        """Retain a message; the history names its ``operator``.
+
+        Fails with :class:`NotRetained`, :class:`BadRecord` or :class:`StorageFailure`.
+        """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
         refusal = name_refusal(self._retained.limits, message.topic, message.properties)
@@ -150,7 +153,7 @@ class Administration:
         With a ``search``, only the messages that it selects beside the Topic Filter. Expired messages are cleared
         quietly: for subscribers they have gone already. Messages published from now on stay. With ``rows`` it ends
         early if subscribers are slow or matches are rare. ``progress`` is told what is cleared after
-        each part. The history shows the ``operator`` as the user of the clears. Fails with :class:`StorageFailure`.
+        each part. The history names the ``operator``. Fails with :class:`StorageFailure`.
         """
         if dry_run and rows is None and not after:
             found = yield from self._countable(search or Search(topic_filter, self.now()))
@@ -214,7 +217,7 @@ class Administration:
             if waiting is not None:
                 yield waiting
             if topic not in meanwhile:
-                clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True, username=operator)
+                clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True, username=operator, operator=operator)
                 tickets.append(publisher.publish(clear, ChangeOrigin.API))
             if self._is_late(ends_at):
                 return passed

@@ -653,7 +653,7 @@ class RetainedMessages(Service):
             retained = RetainedMessage(
                 topic, message.payload, message.qos, message.properties, client_id, username, now, expires_at, revision
             )
-        return RetainedChange(topic, revision, now, retained, client_id, username, origin)
+        return RetainedChange(topic, revision, now, retained, client_id, username, origin, message.operator)
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         change = self._change(message, now, origin)

@@ -77,6 +77,7 @@ retained_leases = Layout(
 retained_history = Layout(
     "retained_history", 1, seq=BIG, topic=TEXT, op=TEXT, origin=TEXT, qos=SMALL, size=BIG, changed_at=BIG,
     expires_at=BIG, revision=BIG, client_id=TEXT, username=TEXT, properties5=BLOB, properties_json=TEXT, payload=BLOB,
+    operator=TEXT,
 )  # fmt: skip
 retained_history_periods = Layout(
     "retained_history_periods", 1, first_seq=BIG, complete_since=BIG, ended_at=BIG, baseline_to=TEXT, pruned_to=BIG,

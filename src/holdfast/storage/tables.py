@@ -228,6 +228,7 @@ retained_leases = Table(
 #: Every change of a retained message while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
 #: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never decreases
 #: from one ``seq`` to the next, even if the clock is set back, so a time corresponds to one position in the order.
+#: ``operator`` is the caller of the API who made the change; no permission depends on it.
 retained_history = Table(
     "retained_history",
     metadata,
@@ -245,6 +246,7 @@ retained_history = Table(
     Column("properties5", LargeBinary, nullable=False),
     Column("properties_json", Text),
     Column("payload", LargeBinary, nullable=False),
+    Column("operator", Text),
 )
 Index("retained_history_topics", retained_history.c.topic, retained_history.c.seq)
 
@@ -432,4 +434,5 @@ retained_history_events = Table(
     Column("size", BigInteger),
     Column("revision", BigInteger),
     Column("properties_json", Text),
+    Column("operator", Text),
 )

@@ -28,7 +28,7 @@ class ListRecorder:
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         if self.error is not None:
             raise self.error
-        self.calls += [("record", row.topic, row.payload, at, origin) for row, at, origin in changes]
+        self.calls += [("record", row.topic, row.payload, at, origin) for row, at, origin, _ in changes]
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         self.calls.append(("stored", list(topics), origin))

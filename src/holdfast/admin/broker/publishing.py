@@ -131,7 +131,7 @@ class PublishCalls:
     @inlineCallbacks
     def publish(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Publish a message."""
-        message = self._message(object_of(call, _EXAMPLE), "")
+        message = self._message(object_of(call, _EXAMPLE), "", str(call.caller))
         ticket, matched = yield self._messages.publish(message)
         yield committed(ticket)
         result = _result(matched)
@@ -151,7 +151,7 @@ class PublishCalls:
                 yield self._pause()
             if not isinstance(each, dict):
                 raise bad_request(f"[{number}] is not a JSON object such as {_EXAMPLE}", f"[{number}]")
-            messages.append(self._message(each, f"[{number}]."))
+            messages.append(self._message(each, f"[{number}].", str(call.caller)))
         results: list[dict[str, Any]] = []
         tickets = TicketsTogether()
         for message in messages:
@@ -168,7 +168,7 @@ class PublishCalls:
         note = {"count": len(messages), "topics": topics[:10]}
         return answer(results, http.OK if whole else http.ACCEPTED, note=note)
 
-    def _message(self, found: dict[str, Any], prefix: str) -> ApplicationMessage:
+    def _message(self, found: dict[str, Any], prefix: str, operator: str) -> ApplicationMessage:
         """Return the message in an object. Raises BadRecord."""
         limits = self._limits()
         fields = Fields(found, prefix)
@@ -202,7 +202,9 @@ class PublishCalls:
         except BadRecord as error:
             raise BadRecord(str(error), f"{prefix}{error.field}") from None
         expires_at = None if expiry is None else self._now() + 1000 * expiry
-        return ApplicationMessage(topic, payload, qos, retain, properties=properties, expires_at=expires_at)
+        return ApplicationMessage(
+            topic, payload, qos, retain, properties=properties, expires_at=expires_at, operator=operator
+        )
 
 
 def _payload(fields: Fields) -> bytes:

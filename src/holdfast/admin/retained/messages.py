@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
@@ -241,7 +242,8 @@ class MessageCalls:
         """Retain a message. Present subscribers get it, unless the request is quiet."""
         quiet = flag_of(call.arguments, "quiet")
         request = request_of(json_of(call), self._administration.now())
-        yield self._administration.set(request.message, request.quiet or quiet)
+        message = evolve(request.message, operator=str(call.caller))
+        yield self._administration.set(message, request.quiet or quiet)
         return DONE
 
     @inlineCallbacks

@@ -183,7 +183,9 @@ def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Ite
 
 def _line(event: dict[str, Any]) -> str:
     who = event["from_clientid"] or "-"
-    if event["from_username"]:
+    if event["operator"]:
+        who += f" (operator {event['operator']})"
+    elif event["from_username"]:
         who += f" ({event['from_username']})"
     line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {event['topic']}"
     if event["op"] != "set":

@@ -24,7 +24,7 @@ _MEASURE = f"SELECT count(*), CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) {_WANTE
 _COPY = (
     f"INSERT INTO retained_history ({', '.join(Entry._fields)}) SELECT :last + row_number() OVER (ORDER BY topic), "
     f"topic, '{ChangeKind.SET.value}', '{ChangeOrigin.BASELINE.value}', qos, size, :now, expires_at, revision, "
-    f"client_id, username, properties5, properties_json, payload {_WANTED}"
+    f"client_id, username, properties5, properties_json, payload, NULL {_WANTED}"
 )
 _PASSED = "UPDATE retained_history_periods SET baseline_to = ? WHERE first_seq = ?"
 _COMPLETE = "UPDATE retained_history_periods SET complete_since = ?, depths = ? WHERE first_seq = ?"

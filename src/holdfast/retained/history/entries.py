@@ -36,6 +36,7 @@ class Entry(NamedTuple):
     properties5: bytes
     properties_json: str | None
     payload: bytes
+    operator: str | None
 
     @property
     def weight(self) -> int:
@@ -48,9 +49,10 @@ class HistoryEvent:
     """One recorded change of a topic's retained message.
 
     ``seq`` orders all changes. ``changed_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch;
-    ``changed_at`` never decreases from one event to the next. ``client_id`` and ``username`` are the publisher's. A
-    message that was retained before the history began has the origin BASELINE. :func:`retained_by` tells when the
-    message of an event was stored.
+    ``changed_at`` never decreases from one event to the next. ``client_id`` and ``username`` are the publisher's;
+    ``operator`` is the caller of the API who has set or cleared the message, or restored it. A message that was
+    retained before the history began has the origin BASELINE. :func:`retained_by` tells when the message of an event
+    was stored.
     """
 
     seq: int
@@ -65,9 +67,10 @@ class HistoryEvent:
     changed_at: int
     expires_at: int | None
     revision: int
+    operator: str | None = None
 
 
-def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
+def entry_of(row: Row, changed_at: int, origin: ChangeOrigin, operator: str | None = None) -> Entry:
     """Return the entry for a row of ``retained``, without a position yet.
 
     ``changed_at`` is the time of the change in this store, in milliseconds since the epoch. The row of an imported
@@ -76,7 +79,7 @@ def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
     return Entry(
         0, row.topic, (ChangeKind.CLEAR if row.tombstone else ChangeKind.SET).value, origin.value, row.qos, row.size,
         changed_at, row.expires_at, row.revision, row.client_id, row.username, row.properties5, row.properties_json,
-        row.payload,
+        row.payload, operator,
     )  # fmt: skip
 
 
@@ -84,7 +87,7 @@ def expiry_of(topic: str, now: int, revision: int) -> Entry:
     """Return the entry for a message that the sweep has removed."""
     return Entry(
         0, topic, ChangeKind.EXPIRE.value, ChangeOrigin.EXPIRY.value, 0, 0, now, None, revision, None, None, b"", None,
-        b"",
+        b"", None,
     )  # fmt: skip
 
 
@@ -105,6 +108,7 @@ def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
         entry.changed_at,
         entry.expires_at,
         entry.revision,
+        entry.operator,
     )
 
 

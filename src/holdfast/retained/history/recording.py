@@ -42,7 +42,7 @@ _MEASURE = f"SELECT CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) FROM retained WHE
 _COPY = (
     f"INSERT INTO retained_history ({', '.join(Entry._fields)}) SELECT ? + row_number() OVER (ORDER BY topic), topic, "
     f"'{ChangeKind.SET.value}', ?, qos, size, ?, expires_at, revision, client_id, username, properties5, "
-    "properties_json, payload FROM retained WHERE topic IN ({places})"
+    "properties_json, payload, NULL FROM retained WHERE topic IN ({places})"
 )
 
 
@@ -73,7 +73,7 @@ class HistoryRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append an entry for each change, unless the history has it."""
-        if not (self.recording and changes) or self._excludes(cursor, [row.topic for row, _, _ in changes]):
+        if not (self.recording and changes) or self._excludes(cursor, [change.row.topic for change in changes]):
             return
         turn = self._take_turn(cursor)
         if self._rules.excludes:

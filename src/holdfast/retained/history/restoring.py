@@ -120,7 +120,7 @@ class Restorer:
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
         ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end).
-        ``progress`` is told the numbers after each part. The history shows the ``operator`` as the user of clears.
+        ``progress`` is told the numbers after each part. The history names the ``operator``.
         With a ``search``, topics without a present message that meets its conditions stay, and are not counted.
         Fails with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a
         failure stay restored, and the restore may be repeated.
@@ -218,13 +218,13 @@ class Restorer:
         elif then is not None and (then.expires_at is None or then.expires_at > self._now()):
             message = ApplicationMessage(
                 then.topic, then.payload, then.qos, True, then.client_id, then.username, then.properties,
-                then.expires_at,
+                then.expires_at, operator=operator,
             )  # fmt: skip
         else:
             counts.expired += then is not None
             if step.present and clear:
                 # with QoS 1: see Administration.clear
-                message = ApplicationMessage(step.topic, b"", 1, retain=True, username=operator)
+                message = ApplicationMessage(step.topic, b"", 1, retain=True, username=operator, operator=operator)
             elif step.present and then is None:
                 counts.kept += 1
         if message is None:

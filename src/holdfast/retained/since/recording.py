@@ -96,7 +96,7 @@ class AppendingRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append or gather the topics of these changes."""
-        self._take(cursor, {row.topic: changed_at for row, changed_at, _ in changes})
+        self._take(cursor, {row.topic: changed_at for row, changed_at, *_ in changes})
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
@@ -203,7 +203,7 @@ class GatheringRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Gather the topics of these changes."""
-        self._gather(cursor, [(row.topic, changed_at) for row, changed_at, _ in changes])
+        self._gather(cursor, [(row.topic, changed_at) for row, changed_at, *_ in changes])
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:

@@ -70,7 +70,8 @@ class ConditionalUpserts:
             outcome = decide(change, before)
             outcomes.append((change, outcome))
             if outcome.verdict is Verdict.STORED and (before is None or before.revision != outcome.revision):
-                rows.append(ChangedRow(row, change.change.changed_at, change.change.origin))
+                made = change.change
+                rows.append(ChangedRow(row, made.changed_at, made.origin, made.operator))
                 digest = change.digest if row.topic in wanted else None
                 present[row.topic] = Present(
                     row.revision, row.tombstone, row.expires_at, row.client_id, row.qos, row.properties5, digest

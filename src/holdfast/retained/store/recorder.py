@@ -15,11 +15,12 @@ from holdfast.storage.driver import Cursor
 
 
 class ChangedRow(NamedTuple):
-    """One change: the row to store, the time of the change (milliseconds since the epoch), and its origin."""
+    """One change: the row to store, the time of the change (milliseconds since the epoch), and who makes it."""
 
     row: Row
     changed_at: int
     origin: ChangeOrigin
+    operator: str | None = None
 
 
 class Recorder(Protocol):

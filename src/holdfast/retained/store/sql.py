@@ -179,7 +179,7 @@ class SQLRetainedStore:
             self.delayed.drop(change.topic)
         key, changed = (
             self._recorder.key_of(change.topic, change.revision),
-            ChangedRow(row, change.changed_at, change.origin),
+            ChangedRow(row, change.changed_at, change.origin, change.operator),
         )
         size = held_row_size(row)
         return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))

@@ -63,7 +63,7 @@ class RetainedUpserts:
         # With a history, several changes of a topic can wait for one commit: each is recorded, one is stored.
         newest: dict[str, Row] = {}
         unsent = 0
-        for row, _, origin in changes:
+        for row, _, origin, _ in changes:
             if origin in _BY_OPERATORS and row.revision > unsent:
                 unsent = row.revision
             before = newest.get(row.topic)

@@ -16,9 +16,10 @@ const ORIGINS = { publish: "published", will: "a Will", api: "the API", import: 
 export const originText = (origin) => ORIGINS[origin] ?? origin;
 /** The client of a change, and its user; or what else has made it, and its operator. */
 export function By({ row }) {
-  const user = row.from_username && html`, ${row.from_clientid ? "user" : "operator"} <${Text} text=${row.from_username} />`;
-  if (!row.from_clientid) return html`<span class="quiet">by ${originText(row.origin)}</span>${user}`;
-  return html`<span class="quiet">by</span> <${Text} text=${row.from_clientid} mono />${user}${row.origin !== "publish" && html` <span class="quiet">(${originText(row.origin)})</span>`}`;
+  const user = row.from_username && row.from_username !== row.operator && html`, user <${Text} text=${row.from_username} />`;
+  const operator = row.operator && html`, operator <${Text} text=${row.operator} />`;
+  if (!row.from_clientid) return html`<span class="quiet">by ${originText(row.origin)}</span>${user}${operator}`;
+  return html`<span class="quiet">by</span> <${Text} text=${row.from_clientid} mono />${user}${row.origin !== "publish" && html` <span class="quiet">(${originText(row.origin)})</span>`}${operator}`;
 }
 
 export const Op = ({ row }) => html`<span class=${`state ${row.op === "set" ? "ok" : "wait"}`}><i aria-hidden="true"></i>${row.op === "set" ? "set" : row.origin === "expiry" ? "expired" : "cleared"}</span>`;

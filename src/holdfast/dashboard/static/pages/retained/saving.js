@@ -7,7 +7,7 @@ import { toast } from "../../parts/notices.js";
 import { plural } from "../../format.js";
 
 const COLUMNS = ["topic", "publish_at", "expiry_at", "from_clientid", "from_username", "qos", "size", "revision"];
-const HISTORY = ["seq", "changed_at", "op", "origin", "topic", "from_clientid", "from_username", "qos", "size", "revision"];
+const HISTORY = ["seq", "changed_at", "op", "origin", "topic", "from_clientid", "from_username", "operator", "qos", "size", "revision"];
 
 /**
  * A menu that saves the rows. `all`: the parameters of the export of everything that matches, or null; `found`: how many
