@@ -13,13 +13,13 @@ _REQUEST = b"\0\0\0\x01x\xac\xed\0\x05t\0\x04test"
 _RPC_REQUEST = 3
 
 
-def reads_objects(port: int, patience: float = PATIENCE) -> bool:
+def reads_objects(port: int, patience: float = PATIENCE, host: str = "127.0.0.1") -> bool:
     """Tell whether a port reads the object of a stranger: only then it looks for the endpoint, which is not there.
 
     A port that keeps silent for so many seconds reads none.
     """
     content = struct.pack(">BQI", _RPC_REQUEST, 1, len(_REQUEST)) + _REQUEST
-    with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
+    with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(struct.pack(">Q", 8 + len(content)) + content)
         answer = b""
         try:

@@ -43,7 +43,7 @@ with SparkProcess("test") as process:
     assert spark.range(10).count() == 10
     (java,) = subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True).stdout.split()
     page = None if "SPARK_REMOTE" in os.environ else SparkContext._active_spark_context.uiWebUrl
-    trusting = reads_objects(int(spark.conf.get("spark.driver.port")))
+    trusting = reads_objects(int(spark.conf.get("spark.driver.port")), host=spark.conf.get("spark.driver.host"))
     print(spark.conf.get("spark.master"), page is not None, trusting, *sorted(listening(java)))
 """
 #: 127.0.0.1 as a socket for IPv4 and one for IPv6 have it.
