@@ -62,7 +62,7 @@ RETAINED: tuple[Column, ...] = (
 #: Messages that have changed since a token: ``op`` is "set", or "clear" where there is none any more.
 CHANGED: tuple[Column, ...] = (_text("op", False), *RETAINED, _time("changed_at", False))
 
-#: The history, as in the view ``retained_history_events``.
+#: The history, as in the view ``retained_history_events``, without ``operator``.
 HISTORY: tuple[Column, ...] = (
     _integer("seq"), _text("op", False), _text("topic", False), _PAYLOAD, _QOS, _text("client_id"),
     _text("username"), _text("origin", False), _time("changed_at", False), _time("expires_at", True),
