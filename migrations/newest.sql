@@ -162,10 +162,6 @@ CREATE TABLE retained_history_absent (
     node SMALLINT NOT NULL,
     PRIMARY KEY (node)
 );
-CREATE VIEW retained_history_events AS
-SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
-properties_json, operator
-FROM retained_history;
 CREATE TABLE pipeline_jobs (
     job TEXT NOT NULL,
     state TEXT NOT NULL,
@@ -246,6 +242,10 @@ CREATE TABLE retained_changes_kept (
     PRIMARY KEY (id)
 );
 CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;
+CREATE VIEW retained_history_events AS
+SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
+properties_json, operator
+FROM retained_history;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL, NULL);
 INSERT INTO access_state VALUES (1, 0, 0, 0)

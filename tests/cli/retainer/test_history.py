@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast.admin.callers.operators import this_operator
 from holdfast.admin.retained import history as parts
 from holdfast.cli import main
 from holdfast.cli.retainer import history as commands
@@ -143,7 +144,14 @@ def test_times_without_an_answer_are_refused(store: Store) -> None:
 def test_changes_are_recorded_even_without_the_broker_s_configuration(store: Store) -> None:
     """Else such a command would leave a gap in the broker's history."""
     store.ok("set", "lamp/1", "by hand")
-    assert store.ok("history", "--limit", "1").split()[1:5] == ["set", "api", "-", "lamp/1"]
+    assert store.ok("history", "--limit", "1").split()[1:7] == [
+        "set",
+        "api",
+        "-",
+        "(operator",
+        f"{this_operator()})",
+        "lamp/1",
+    ]
     past = Past(store.url, wall=Wall(store.began + 2 * HOUR)).open()
     assert past.in_step()
     assert past.query("SELECT count(*) FROM retained_history_periods") == [(1,)]
@@ -219,7 +227,7 @@ def test_commands_follow_the_rules_of_the_database(store: Store) -> None:
     store.ok("set", "lamp/1", "new")
     store.ok("set", "lamp/3", "new")
     listed = store.ok("history", "--since", str(then + 1)).splitlines()
-    assert [line.split()[4] for line in listed] == ["lamp/3"]
+    assert ["  lamp/3  " in line for line in listed] == [True]
     result = store.run("restore", "lamp/#", "--at", str(then), "--clear", "--yes")
     assert result.stdout == "0 restored, 1 cleared\n"
     assert LEFT_OUT in result.stderr
