@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,3 +35,17 @@ def run(*arguments: str | Path, settings: Mapping[str, str] | None = None) -> su
         [str(argument) for argument in arguments], env=environment(**(settings or {})), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
+
+
+def ends(pid: int) -> bool:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return True
+        except ChildProcessError:  # not of this process, or collected before
+            if not Path(f"/proc/{pid}").exists():
+                return True
+        time.sleep(0.02)
+    return False

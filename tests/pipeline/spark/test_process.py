@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.pipeline.commands import BIN, COMMAND, PATIENCE, environment, lean_arguments, run
+from tests.pipeline.commands import BIN, COMMAND, PATIENCE, ends, environment, lean_arguments, run
 from tests.pipeline.java_classes import java_options
 from tests.pipeline.stores import database, message
 
@@ -131,7 +131,7 @@ def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signa
     assert (process.returncode, out, errors) == (128 + number, "", f"ended by {number.name}\n")
     assert list(copies.iterdir()) == []
     assert len(java) == 1
-    assert not Path(f"/proc/{java[0]}").exists()
+    assert ends(java.pop())
 
 
 def children(pid: int) -> list[int]:

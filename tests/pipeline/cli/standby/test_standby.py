@@ -20,7 +20,7 @@ from holdfast.pipeline.cli.standby.place import connected, listening_in
 from holdfast.pipeline.cli.standby.request import receive_number
 from holdfast.pipeline.cli.standby.starting import standby_process, start_standby
 from holdfast.pipeline.server_files import server_folder
-from tests.pipeline.commands import COMMAND, PATIENCE, environment
+from tests.pipeline.commands import COMMAND, PATIENCE, ends, environment
 
 
 @frozen
@@ -66,20 +66,6 @@ def standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
         server.wait()
         assert ends(pid)
     assert (folder / "logs" / "standby.log").read_text() == ""
-
-
-def ends(pid: int) -> bool:
-    """Wait until a process has ended."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return True
-        except ChildProcessError:  # not of this process, or collected before
-            if not Path(f"/proc/{pid}").exists():
-                return True
-        time.sleep(0.02)
-    return False
 
 
 def children(pid: int) -> set[int]:
