@@ -123,6 +123,7 @@ def history(now: float, topic: str, start: int, limit: int, total: int = 180) ->
         row = {
             **message(now, topic, 42 + 300 * at), "seq": str(5000 - at), "changed_at": ago(now, 42 + 300 * at),
             "op": "clear" if cleared else "set", "origin": "api" if at == 30 else "publish",
+            "operator": "anna" if at == 30 else None,
             "revision": str(90071992547409931 - at), "size": len(payload), "payload": b64encode(payload).decode(),
         }  # fmt: skip
         if cleared:

@@ -183,10 +183,11 @@ def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Ite
 
 def _line(event: dict[str, Any]) -> str:
     who = event["from_clientid"] or "-"
+    # An operator's clear has the operator as its user, too.
+    if event["from_username"] and (event["from_clientid"] or not event["operator"]):
+        who += f" ({event['from_username']})"
     if event["operator"]:
         who += f" (operator {event['operator']})"
-    elif event["from_username"]:
-        who += f" ({event['from_username']})"
     line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {event['topic']}"
     if event["op"] != "set":
         return line

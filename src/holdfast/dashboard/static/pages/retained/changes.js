@@ -16,8 +16,10 @@ const ORIGINS = { publish: "published", will: "a Will", api: "the API", import: 
 export const originText = (origin) => ORIGINS[origin] ?? origin;
 /** The client of a change, and its user; or what else has made it, and its operator. */
 export function By({ row }) {
-  const user = row.from_username && row.from_username !== row.operator && html`, user <${Text} text=${row.from_username} />`;
-  const operator = row.operator && html`, operator <${Text} text=${row.operator} />`;
+  const user = row.from_clientid && row.from_username && html`, user <${Text} text=${row.from_username} />`;
+  // Clears of a database that did not yet note operators have them as users.
+  const name = row.operator ?? (row.from_clientid ? null : row.from_username);
+  const operator = name && html`, operator <${Text} text=${name} />`;
   if (!row.from_clientid) return html`<span class="quiet">by ${originText(row.origin)}</span>${user}${operator}`;
   return html`<span class="quiet">by</span> <${Text} text=${row.from_clientid} mono />${user}${row.origin !== "publish" && html` <span class="quiet">(${originText(row.origin)})</span>`}${operator}`;
 }
