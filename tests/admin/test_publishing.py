@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from holdfast.sessions.routing.operator_messages import OperatorMessages
 from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
+from tests.postgres import synchronous
+from tests.retained.history.recorded import RecordedBroker
+from tests.storage.doubles import fresh_file, result_of
 
 ALICE = Caller("alice", 1000, frozenset({Scope.PUBLISH}))
 BULK = f"{PUBLISH_PATH}/bulk"
@@ -27,8 +31,8 @@ BULK = f"{PUBLISH_PATH}/bulk"
 class Desk:
     """A broker in memory, and the calls that publish to its clients."""
 
-    def __init__(self, **options: Any) -> None:
-        self.broker = MemoryBroker(**options)
+    def __init__(self, broker: MemoryBroker | None = None, **options: Any) -> None:
+        self.broker = broker or MemoryBroker(**options)
         self.notes: list[Any] = []
         messages = OperatorMessages(OperatorPublisher(self.broker.router, self.broker.clock), self.broker.retained)
         self.limits = PublishLimits(max_topic_levels=4, max_bytes=100, max_qos=1, control_characters=False,
@@ -131,6 +135,20 @@ def test_a_bulk_is_published_in_its_order(desk: Desk) -> None:
     assert (status, len(content)) == (200, MOST_MESSAGES)
     assert [payload for _, payload, _, _ in reader.messages()] == [b"%d" % number for number in range(MOST_MESSAGES)]
     assert desk.notes == [{"count": MOST_MESSAGES, "topics": ["a"] * 10}]
+
+
+def test_the_history_names_the_operator_of_a_retained_message(tmp_path: Path) -> None:
+    """Alone and in a bulk. The operator is not the publisher of the message."""
+    url = f"sqlite:///{fresh_file(tmp_path)}"
+    broker = RecordedBroker(lambda now: synchronous(url, now=now)[0])
+    desk = Desk(broker)
+    desk.post(PUBLISH_PATH, {"topic": "a", "payload": "1", "retain": True})
+    desk.post(BULK, [{"topic": topic, "payload": "1", "retain": True} for topic in ("b", "c")])
+    events = result_of(broker.history.events("#")).events
+    assert [(event.topic, event.operator, event.username) for event in events] == [
+        (topic, str(ALICE), None) for topic in ("a", "b", "c")
+    ]
+    broker.close()
 
 
 def test_a_message_over_a_limit_of_the_retainer_is_told() -> None:

@@ -146,12 +146,13 @@ class PublishCalls:
             allowed = f"a JSON list of at most {MOST_MESSAGES} messages"
             raise bad_request(f"the body is {allowed}, such as [{_EXAMPLE}]", allowed=allowed)
         messages = []
+        operator = str(call.caller)
         for number, each in enumerate(found):
             if number and not number % _READ_TOGETHER:
                 yield self._pause()
             if not isinstance(each, dict):
                 raise bad_request(f"[{number}] is not a JSON object such as {_EXAMPLE}", f"[{number}]")
-            messages.append(self._message(each, f"[{number}].", str(call.caller)))
+            messages.append(self._message(each, f"[{number}].", operator))
         results: list[dict[str, Any]] = []
         tickets = TicketsTogether()
         for message in messages:
