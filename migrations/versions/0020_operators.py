@@ -1,4 +1,4 @@
-"""Who has made a change through the API, for the history."""
+"""The operators of changes through the API, in the history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ FROM retained_history"""
 
 
 def upgrade() -> None:
-    """Add the column, empty: of earlier changes, nobody knows; and show it in the view, whose grants stay."""
+    """Add the column, and show it in the view, whose grants stay.
+
+    The operators of earlier sets and restores are unknown; those of earlier clears are in ``username``.
+    """
     op.add_column("retained_history", sa.Column("operator", sa.Text))
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"CREATE OR REPLACE {_VIEW}")

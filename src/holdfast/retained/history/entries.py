@@ -50,9 +50,8 @@ class HistoryEvent:
 
     ``seq`` orders all changes. ``changed_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch;
     ``changed_at`` never decreases from one event to the next. ``client_id`` and ``username`` are the publisher's;
-    ``operator`` is the caller of the API who has set or cleared the message, or restored it. A message that was
-    retained before the history began has the origin BASELINE. :func:`retained_by` tells when the message of an event
-    was stored.
+    ``operator`` is the caller of the API in a set, a clear or a restore. A message that was retained before the
+    history began has the origin BASELINE. :func:`retained_by` tells when the message of an event was stored.
     """
 
     seq: int

@@ -15,7 +15,7 @@ from holdfast.storage.driver import Cursor
 
 
 class ChangedRow(NamedTuple):
-    """One change: the row to store, the time of the change (milliseconds since the epoch), and who makes it."""
+    """One change: the row to store, the time of the change (milliseconds since the epoch), its origin and operator."""
 
     row: Row
     changed_at: int
