@@ -30,7 +30,7 @@ help:
 	@echo 'make nightly run the tests that take more than 30 seconds each, and those of the broker with the lowest versions'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
-	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
+	@echo 'make check-file FILE=src/holdfast/core/topics.py     ruff and mypy on this file'
 	@echo 'make bench   benchmarks, beside mosquitto where installed; needs cc    (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
 	@echo 'make lock    write the lock files in requirements/ anew, with the newest packages'
@@ -132,7 +132,7 @@ picture: $(VENV)/dev
 	$(BIN)/python docs/developer/draw_rooms.py > docs/developer/rooms.svg
 
 check-file: $(VENV)/dev
-	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/topics.py' >&2; exit 1; }
+	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/core/topics.py' >&2; exit 1; }
 	$(BIN)/ruff check $(FILE)
 	$(BIN)/ruff format --check $(FILE)
 	$(BIN)/mypy $(FILE)

@@ -23,11 +23,11 @@ from typing import Any
 from benchmarks.filling import CLIENT, fill, milliseconds
 from benchmarks.wire import PAYLOAD, TOPIC
 from holdfast.config import Config
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.rows import COLUMNS, Row, row_of
 from holdfast.storage.database import Durability
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.tap import Options
 from holdfast.wire import NO_PROPERTIES
 

@@ -17,17 +17,16 @@ from twisted.python.failure import Failure
 
 from benchmarks.wire import PAYLOAD, TOPIC
 from holdfast.config import Config
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.messages import RetainedChange, RetainedMessage
+from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.configured import recorder_of, store_of
-from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
-from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.executor import SynchronousExecutor
-from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
+from holdfast.storage.location import DirectoryLock, DirectoryUnusable, StoreUnusable
 from holdfast.storage.store import DurableStore
 from holdfast.tap import Options
-from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES
 
 BATCH = 20_000  # rows of one commit

@@ -20,10 +20,10 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Selection
-from holdfast.retained.wildcards.plan import GLOB, LIKE, plan
+from holdfast.retained.store.wildcards import GLOB, LIKE, plan
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore

@@ -5,10 +5,9 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage
-from holdfast.topics import matches, overlap
+from holdfast.core.messages import ApplicationMessage
+from holdfast.core.topics import matches, overlap
+from holdfast.identity.interfaces import Grant, IAuthorizer, Principal, UnrestrictedAuthorizer
 
 
 @implementer(IAuthorizer)

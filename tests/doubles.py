@@ -9,29 +9,33 @@ from typing import Any, TypeVar
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from holdfast.audit.audit import IAudit
-from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
-from holdfast.auth.failures.bans import IBans
-from holdfast.auth.failures.failures import IFailures
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, PeerCertificate
-from holdfast.compose import compose_sessions
-from holdfast.peers.address import Peer
-from holdfast.retained.leases.rows import LeaseRows
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.broker.compose import compose_sessions
+from holdfast.identity.addresses import Peer
+from holdfast.identity.bans import IBans
+from holdfast.identity.failed_logins import IFailures
+from holdfast.identity.interfaces import (
+    AnonymousAuthenticator,
+    IAuthenticator,
+    IAuthorizer,
+    IEnhancedAuthenticator,
+    PeerCertificate,
+    UnrestrictedAuthorizer,
+)
+from holdfast.retained.leases import LeaseRows
+from holdfast.retained.limits import FlowSettings, RetainerLimits
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.sources.source_check import SourceCheck
+from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.accounts import Accounts
-from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.sessions.connection.client_link import Pressure
+from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.registry.grants import OnRevoke
-from holdfast.sessions.registry.ownership import Ownership, names_ignored
-from holdfast.sessions.state.interfaces import ISessionStates
-from holdfast.sessions.state.memory import MemorySessionStates
+from holdfast.sessions.registry import Ownership, names_ignored
+from holdfast.sessions.revocation import OnRevoke
+from holdfast.sessions.state import ISessionStates, MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
+from holdfast.watch.audit import IAudit
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 

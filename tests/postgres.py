@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
-from holdfast.storage.postgres.locks import LIVING_NODES
+from holdfast.storage.postgres_values import LIVING_NODES
 from holdfast.storage.store import DurableStore
 from tests.storage.doubles import Wall
 

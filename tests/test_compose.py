@@ -13,10 +13,10 @@ import pytest
 from twisted.internet import reactor
 
 from holdfast.admin.http.identities import Identities
-from holdfast.broker import BrokerService
-from holdfast.compose import compose_broker
+from holdfast.broker.compose import compose_broker
+from holdfast.broker.service import BrokerService
 from holdfast.config import default, load
-from holdfast.peers.address import Peer
+from holdfast.identity.addresses import Peer
 
 
 def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> None:
@@ -61,7 +61,9 @@ def test_failed_logins_to_the_api_count_as_those_of_clients(tmp_path: Path) -> N
 
 def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:
     """Each module costs half a millisecond of every start, a library some tens of them."""
-    program = "import sys, holdfast.tap, holdfast.compose; print(*{name.partition('.')[0] for name in sys.modules})"
+    program = (
+        "import sys, holdfast.tap, holdfast.broker.compose; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     unused = {
         "alembic",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.auth.interfaces import OperatorPrincipal, Principal
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.compose.console import LISTENER, Consoles
-from holdfast.peers.acceptance import Acceptance
-from holdfast.peers.address import Peer
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections
-from holdfast.protocol import OpenConnections
+from holdfast.broker.admin import LISTENER, Consoles
+from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections
+from holdfast.identity.addresses import Peer
+from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
+from holdfast.identity.interfaces import OperatorPrincipal, Principal
+from holdfast.identity.rules import RuleList, Ruleset
+from holdfast.transports.acceptance import Acceptance
+from holdfast.transports.protocol import OpenConnections
 from holdfast.wire import PacketParser, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker, Network

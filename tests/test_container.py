@@ -113,7 +113,7 @@ def command_of(kind: str) -> list[str]:
 
 def test_the_image_without_its_files_says_which_are_missing(mounted: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "check-config", str(mounted)],
+        [sys.executable, "-m", "holdfast.commands", "check-config", str(mounted)],
         capture_output=True,
         text=True,
         check=False,
@@ -136,7 +136,7 @@ def test_the_image_with_its_files_serves_and_is_healthy(mounted: Path) -> None:
     certificate.rename(files / "fullchain.pem")
     key.rename(files / "privkey.pem")
     shutil.copy(ROOT / "etc" / "examples" / "rules.toml", files)
-    holdfast = [sys.executable, "-m", "holdfast.cli"]
+    holdfast = [sys.executable, "-m", "holdfast.commands"]
     subprocess.run([*holdfast, "passwd", "add", files / "passwords", "kitchen"], input=b"secret\n", check=True)
     run, *arguments = command_of("CMD")
     assert (run, arguments) == ("run", ["--config", "/opt/holdfast/holdfast.toml"])

@@ -13,9 +13,9 @@ from twisted.internet.protocol import Factory
 from twisted.internet.tcp import Port
 from twisted.internet.testing import MemoryReactor
 
-from holdfast.compose.admin import AdminListener
+from holdfast.broker.admin import AdminListener
 from holdfast.config.sections.admin import AdminConfig
-from holdfast.listening import (
+from holdfast.transports.listening import (
     BACKLOG,
     MOST_ACCEPTS,
     AddressMissing,

@@ -15,7 +15,7 @@ import pytest
 from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
 
-from holdfast import process
+from holdfast.broker import process
 from tests.processes import unmeasured
 
 
@@ -81,7 +81,7 @@ def test_a_system_that_refuses_keeps_its_limit(monkeypatch: pytest.MonkeyPatch) 
 def test_the_table_of_open_files_has_room_before_clients_come() -> None:
     """It would grow while clients connect, and a process with threads waits for that."""
     code = (
-        "import resource; from holdfast.process import make_room_for_files\n"
+        "import resource; from holdfast.broker.process import make_room_for_files\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
         "make_room_for_files(4096)\n"
         "print(open('/proc/self/status').read())"

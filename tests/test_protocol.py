@@ -12,11 +12,10 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
-from holdfast.peers.acceptance import Acceptance
-from holdfast.peers.address import Peer
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
-from holdfast.peers.trusted_proxies import TrustedProxies
-from holdfast.protocol import SHORTEST_USER_TIMEOUT, USER_TIMEOUT, MQTTServerFactory, OpenConnections
+from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.identity.addresses import Peer, TrustedProxies
+from holdfast.transports.acceptance import Acceptance
+from holdfast.transports.protocol import SHORTEST_USER_TIMEOUT, USER_TIMEOUT, MQTTServerFactory, OpenConnections
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

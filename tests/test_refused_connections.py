@@ -8,12 +8,12 @@ import attrs
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.log.client_log import ClientLog
-from holdfast.peers.address import Peer
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
-from holdfast.refused_connections import RefusedConnections
-from holdfast.scheduling.rates import Rate
+from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.core.units import Rate
+from holdfast.identity.addresses import Peer
 from holdfast.sessions.counters import Counters
+from holdfast.transports.listening import RefusedConnections
+from holdfast.watch.log import ClientLog
 from tests.logs import logged
 
 LIMITS = ConnectionLimits(

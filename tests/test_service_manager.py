@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast.service_manager import ServiceManager
+from holdfast.broker.service_manager import ServiceManager
 from tests.logs import logged
 
 Writer = list[Deferred[None]]

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.messages import (
+    HELD_ENTRY,
+    HELD_USER_PROPERTY,
+    RetainedChange,
+    RetainedMessage,
+    held_size,
+    stored_size,
+)
 from holdfast.retained.store.rows import held_row_size, row_of
 from holdfast.sessions.limits import Limits
-from holdfast.sizes import HELD_ENTRY, HELD_USER_PROPERTY, held_size, stored_size
 from holdfast.wire import NO_PROPERTIES, Properties, encode_properties
 from holdfast.wire import packets as p
 from tests.conformance.expect import lasting

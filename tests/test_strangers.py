@@ -11,11 +11,11 @@ from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from holdfast.listening import MOST_ACCEPTS, Listener, Listening
-from holdfast.peers.acceptance import Acceptance
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections
-from holdfast.protocol import MQTTServerFactory, OpenConnections
-from holdfast.scheduling.patient_poller import MOST_STRANGERS, be_patient
+from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections
+from holdfast.scheduling.reactor import MOST_STRANGERS, be_patient
+from holdfast.transports.acceptance import Acceptance
+from holdfast.transports.listening import MOST_ACCEPTS, Listener, Listening
+from holdfast.transports.protocol import MQTTServerFactory, OpenConnections
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

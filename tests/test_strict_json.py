@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.strict_json import LONGEST_NUMBER, MOST_LEVELS, MOST_VALUES, BadJSON, read_json, read_long_json
+from holdfast.core.strict_json import LONGEST_NUMBER, MOST_LEVELS, MOST_VALUES, BadJSON, read_json, read_long_json
 
 READERS = (read_json, read_long_json)
 VALUES = st.recursive(

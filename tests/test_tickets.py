@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, TicketsTogether
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, TicketsTogether
 
 
 def test_one_ticket_is_settled_when_all_are() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.topic_tree import TopicTree
-from holdfast.topics import InvalidTopicFilter, check_topic_filter, matches
+from holdfast.core.topics import InvalidTopicFilter, TopicTree, check_topic_filter, matches
 
 LEVELS = st.sampled_from(["", "a", "b", "$x", "é", "*", "?"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=5).map("/".join).filter(bool)

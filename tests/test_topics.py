@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.topics import (
+from holdfast.core.topics import (
     InvalidTopicFilter,
     InvalidTopicName,
     TooManyLevels,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from twisted.internet.task import Clock
 
-from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.core.messages import RetainedChange, RetainedMessage
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import HistoryRecorder
+from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor

@@ -24,8 +24,8 @@ from holdfast.pipeline.jobs.imports import import_messages
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.history.periods import read_state
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.changes.periods import read_state
+from holdfast.retained.limits import FlowSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

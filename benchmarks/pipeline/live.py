@@ -23,7 +23,7 @@ from benchmarks.results import percentile
 from benchmarks.subscriber import ByteCounter
 from benchmarks.wire import PACKET_ID_OFFSET, Wire
 from holdfast.pipeline.sink.rows import row_of_fields
-from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
+from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
 
 _PERIOD = 0.002
@@ -35,7 +35,7 @@ _NOW = 1_700_000_000_000
 _MERGE = """
 import json, sys
 from holdfast.pipeline.sink.merging import Target
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.verdicts import Merge
 url, config, job, named = sys.argv[1:]
 target = Target(None, config) if config else Target(url, None)
 for said in target.merge(job, Merge.REPLACE, 0, json.loads(named)):

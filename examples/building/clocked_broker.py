@@ -14,7 +14,7 @@ from attrs import evolve
 from twisted.scripts.twistd import run
 
 from examples.building.clock import VARIABLE, DayClock
-from holdfast import compose
+from holdfast.broker import compose
 from holdfast.config import Config
 
 #: Seconds between two sweeps of expired messages. An hour of the day may pass in a second.

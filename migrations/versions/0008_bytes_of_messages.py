@@ -12,7 +12,7 @@ depends_on = None
 
 #: The topics counted by one statement.
 _SLICE = 10_000
-#: As holdfast.sizes.STORED_ENTRY was at this revision.
+#: As holdfast.core.messages.STORED_ENTRY was at this revision.
 _ENTRY = 200
 _LENGTHS = {
     "sqlite": "length(CAST(topic AS BLOB)) + length(properties5)",

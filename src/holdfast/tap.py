@@ -64,13 +64,13 @@ class Options(usage.Options):
 
     def opt_help_auth(self) -> NoReturn:
         """List the types of checkers for --auth, and exit."""
-        from holdfast.auth.checker_help import show_types
+        from holdfast.identity.cred_checkers import show_types
 
         show_types()
 
     def opt_help_auth_type(self, name: str) -> NoReturn:
         """Describe one type of checkers for --auth, and exit."""
-        from holdfast.auth.checker_help import show_type
+        from holdfast.identity.cred_checkers import show_type
 
         show_type(name)
 
@@ -118,9 +118,8 @@ def makeService(options: Options) -> IService:
     # Here, so that the help of the options needs no broker.
     from twisted.internet import reactor
 
-    from holdfast.compose import compose_broker
-    from holdfast.log.output import log_observer
-    from holdfast.process import (
+    from holdfast.broker.compose import compose_broker
+    from holdfast.broker.process import (
         announce,
         end_on_signals,
         end_start_on_sigterm,
@@ -131,8 +130,8 @@ def makeService(options: Options) -> IService:
         raise_open_files,
         tune_interpreter,
     )
-    from holdfast.scheduling.freed_memory import FreedMemory
-    from holdfast.scheduling.patient_poller import be_patient
+    from holdfast.scheduling.reactor import FreedMemory, be_patient
+    from holdfast.watch.log_output import log_observer
 
     end_start_on_sigterm()
     tune_interpreter(reactor)

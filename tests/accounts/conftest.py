@@ -10,12 +10,11 @@ import pytest
 from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
-from holdfast.accounts.rules import Rules
-from holdfast.accounts.users import Changes, Users
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.authorization.ruleset import RuleList
-from holdfast.authorization.sources.loading import Sources
+from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
+from holdfast.identity.database_rules import Rules
+from holdfast.identity.rule_sources import Sources
+from holdfast.identity.rules import RuleList
+from holdfast.identity.users import Changes, Users
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore

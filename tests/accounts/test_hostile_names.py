@@ -9,11 +9,10 @@ from urllib.parse import quote
 import pytest
 from twisted.internet.defer import succeed
 
-from holdfast.accounts.keys import Keys
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.compose.accounts import compose_account_routes
+from holdfast.admin.call import Answer, Call, Caller, Scope, Via
+from holdfast.admin.routing import RoutingTable
+from holdfast.broker.identity import compose_account_routes
+from holdfast.identity.api_keys import Keys
 from tests.accounts.conftest import NOW, Node
 from tests.logs import logged
 from tests.storage.doubles import result_of

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.accounts.key_rows import MOST, StoredKey
-from holdfast.accounts.keys import Keys
-from holdfast.accounts.refusals import AlreadyThere, BadValue, Unknown
+from holdfast.identity.accounts import AlreadyThere, BadValue, Unknown
+from holdfast.identity.api_keys import MOST, Keys, StoredKey
 from holdfast.storage.driver import Connection
 from tests.accounts.conftest import NOW, Node
 from tests.storage.doubles import result_of
@@ -80,7 +79,7 @@ def test_a_name_is_used_once(desk: Desk) -> None:
 
 def test_keys_are_limited_in_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST == 1000
-    monkeypatch.setattr("holdfast.accounts.key_rows.MOST", 2)
+    monkeypatch.setattr("holdfast.identity.api_keys.MOST", 2)
     desk.add("a")
     desk.add("b")
     with pytest.raises(BadValue):

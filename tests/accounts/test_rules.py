@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from holdfast.accounts import rules as module
-from holdfast.accounts.refusals import BadValue, Unknown
-from holdfast.auth.interfaces import Principal
-from holdfast.authorization.rule import EVERY_ACTION, Rule
-from holdfast.authorization.ruleset import RuleList
-from holdfast.storage.errors import StoreUnusable
+from holdfast.identity import database_rules as module
+from holdfast.identity.accounts import BadValue, Unknown
+from holdfast.identity.interfaces import Principal
+from holdfast.identity.rules import EVERY_ACTION, Rule, RuleList
+from holdfast.storage.location import StoreUnusable
 from tests.accounts.conftest import Node
 from tests.storage.doubles import result_of
 
@@ -110,7 +109,7 @@ def test_unknown_numbers_and_too_many_rules_are_refused(node: Node, monkeypatch:
 
 
 def test_rules_that_cannot_be_compiled_are_not_stored(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.authorization.ruleset.MOST_FILTERS", 3)
+    monkeypatch.setattr("holdfast.identity.rules.MOST_FILTERS", 3)
     with pytest.raises(BadValue, match="rule 1 of the database: the rules up to this one"):
         result_of(node.rules.add(rule("a", users=["a", "b", "c", "d"]), None))
     assert numbers(node) == []

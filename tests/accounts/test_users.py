@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.accounts.following import INTERVAL, Following
-from holdfast.accounts.method import DatabaseUsers
-from holdfast.accounts.refusals import AlreadyThere, Unknown
-from holdfast.accounts.renewal import COLLECTING, Renewal
-from holdfast.accounts.users import Changes
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
-from holdfast.auth.passwords.hashes import HashParameters, new_hash
-from holdfast.auth.passwords.logins import Logins
-from holdfast.auth.passwords.verified import VerifiedCredentials
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.storage.errors import StoreUnusable
+from holdfast.identity.accounts import AlreadyThere, Unknown
+from holdfast.identity.authorizer import PresentAuthorizer
+from holdfast.identity.following import COLLECTING, INTERVAL, Following, Renewal
+from holdfast.identity.hashes import HashParameters, new_hash
+from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
+from holdfast.identity.passwords import Logins, VerifiedCredentials
+from holdfast.identity.users import Changes, DatabaseUsers
+from holdfast.storage.location import StoreUnusable
 from tests.accounts.conftest import Node
 from tests.auth.passwords.doubles import CHEAP, Hashing
 from tests.storage.doubles import result_of

@@ -8,19 +8,18 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.problems import PROBLEM
-from holdfast.admin.jobs.deadlines import Deadlines
-from holdfast.admin.jobs.jobs import Jobs
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.compose import compose_api
+from holdfast.admin.call import PROBLEM, Answer, Call
+from holdfast.admin.callers import this_operator
+from holdfast.admin.deadlines import Deadlines
+from holdfast.admin.jobs import Jobs
+from holdfast.admin.routing import RoutingTable
+from holdfast.broker.compose import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
-from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.importing.merging import Merger
+from holdfast.retained.changes.moments import HistoryUnavailable
+from holdfast.retained.importing import Merger
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sessions.routing.operator_publisher import OperatorPublisher
+from holdfast.sessions.operator_publisher import OperatorPublisher
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.admin.broker.backups import BACKUP_PATH, BACKUPS_PATH, BackupCalls
-from holdfast.admin.callers.caller import Caller, Scope
-from holdfast.admin.calls.call import Call
-from holdfast.admin.jobs.jobs import Job, Jobs, State
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.storage.errors import StoreUnusable
-from holdfast.tickets import CommitTicket
+from holdfast.admin.api.backups import BACKUP_PATH, BACKUPS_PATH, BackupCalls
+from holdfast.admin.call import Call, Caller, Scope
+from holdfast.admin.jobs import Job, Jobs, State
+from holdfast.admin.routing import RoutingTable
+from holdfast.core.tickets import CommitTicket
+from holdfast.storage.location import StoreUnusable
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000_123

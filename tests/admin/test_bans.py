@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from holdfast.admin.accounts.bans import BANS_PREFIX, BanAPI
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.auth.failures.ban import Ban
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
+from holdfast.admin.api.bans import BANS_PREFIX, BanAPI
+from holdfast.admin.call import Answer, Call, Caller, Scope, Via
+from holdfast.admin.routing import RoutingTable
+from holdfast.identity.bans import Ban, Bans, Exempt
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000

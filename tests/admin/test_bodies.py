@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.callers.caller import Scope
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.bodies import SHORT, json_of, object_of
-from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
-from holdfast.admin.calls.problems import RefusedCall
-from holdfast.admin.routing.openapi import document_of
-from holdfast.admin.routing.route import USUAL_BODY, Content, Route, in_path
-from holdfast.admin.routing.schemas import STRING
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.strict_json import read_long_json
+from holdfast.admin.arguments import SHORT, STRING, json_of, object_of
+from holdfast.admin.call import NDJSON, Answer, Call, RefusedCall, Scope, answer
+from holdfast.admin.callers import this_operator
+from holdfast.admin.openapi import document_of
+from holdfast.admin.routing import USUAL_BODY, Content, Route, RoutingTable, in_path
+from holdfast.core.strict_json import read_long_json
 
 
 def shown(call: Call) -> Deferred[Answer]:

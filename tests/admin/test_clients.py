@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.admin.callers.caller import Caller, Scope
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.clients.clients import CLIENTS_PREFIX, SUBSCRIPTIONS_PREFIX, ClientCalls
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.sessions.directory.directory import Directory
-from holdfast.topics import covers, matches
+from holdfast.admin.api.clients import CLIENTS_PREFIX, SUBSCRIPTIONS_PREFIX, ClientCalls
+from holdfast.admin.call import Answer, Call, Caller, Scope
+from holdfast.admin.routing import RoutingTable
+from holdfast.core.topics import covers, matches
+from holdfast.sessions.directory import Directory
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

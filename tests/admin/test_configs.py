@@ -11,15 +11,12 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from holdfast.admin.broker.configs import CONFIGS_PATH, ConfigCalls
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.compose.configs import Configs
+from holdfast.admin.api.configs import CONFIGS_PATH, ConfigCalls
+from holdfast.admin.call import Answer, Call, Caller, Scope, Via
+from holdfast.admin.routing import RoutingTable
+from holdfast.broker.admin import Configs
+from holdfast.broker.reloading import Change, ConfigFile, NotWritable, Reloads
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.reloading.config_file import ConfigFile, NotWritable
-from holdfast.reloading.part import Change
-from holdfast.reloading.reloads import Reloads
 from tests.storage.doubles import result_of
 
 ALICE = Caller("alice", 1000, frozenset({Scope.ADMIN}))

@@ -13,7 +13,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 
 from holdfast.admin.address import SocketAddress
-from holdfast.admin.calls.call import answer
+from holdfast.admin.call import answer
 from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.admin.http.site import APISite
 from tests.storage.doubles import result_of

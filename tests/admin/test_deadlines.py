@@ -13,24 +13,19 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from holdfast.access.client import BrokerClient
-from holdfast.access.interfaces import Inaccessible
 from holdfast.admin.address import API_PREFIX, JOBS_PATH
-from holdfast.admin.callers.caller import ANYONE
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import DONE, PATIENCE, Answer, Call, answer
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall
-from holdfast.admin.jobs.calls import JobCalls
-from holdfast.admin.jobs.deadlines import Deadlines
-from holdfast.admin.jobs.jobs import MOST_ADOPTED, MOST_RUNNING, Job, Jobs, note_of
-from holdfast.admin.routing.route import Route
-from holdfast.admin.routing.table import RoutingTable
+from holdfast.admin.api.jobs import JobCalls
+from holdfast.admin.call import ANYONE, DONE, PATIENCE, Answer, Call, Head, RefusedCall, answer
+from holdfast.admin.callers import this_operator
+from holdfast.admin.deadlines import Deadlines
+from holdfast.admin.jobs import MOST_ADOPTED, MOST_RUNNING, Job, Jobs, note_of
+from holdfast.admin.routing import Route, RoutingTable
+from holdfast.commands.access import BrokerClient
+from holdfast.commands.interfaces import Inaccessible
 from holdfast.config import default
-from holdfast.peers.address import Peer
-from holdfast.retained import administration
-from holdfast.retained.history import restoring
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.identity.addresses import Peer
+from holdfast.retained import administration, restoring
 from tests.admin.doubles import Desk
 from tests.admin.test_table import CHIEF, route
 from tests.retained.store.delayed_store import DelayedStore

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.callers.caller import ANYONE, Caller
-from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.calls.problems import unauthorized
-from holdfast.admin.http.early import LINGER
+from holdfast.admin.call import ANYONE, Answer, Call, Caller, answer, unauthorized
 from holdfast.admin.http.request import STRANGERS_TARGET
+from holdfast.admin.http.site import LINGER
 from tests.admin.test_site import HTTPClient
 
 

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.cookies import cookie_name
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall
-from holdfast.admin.http.forwarding import Forwarding
-from holdfast.admin.http.guards import is_on_loopback
-from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.admin.call import Answer, Call, Head, RefusedCall, cookie_name
+from holdfast.admin.http.request import Forwarding, is_on_loopback
+from holdfast.identity.addresses import TrustedProxies
 from tests.admin.test_site import HTTPClient
 
 FORWARDING = Forwarding(lambda: TrustedProxies(["127.0.0.1", "10.0.0.0/8", "unix"]))

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall
-from holdfast.admin.http.guards import Guards, is_on_loopback
-from holdfast.peers.address import Peer
+from holdfast.admin.call import Head, RefusedCall
+from holdfast.admin.http.request import Guards, is_on_loopback
+from holdfast.identity.addresses import Peer
 
 GUARDS = Guards(lambda: ("broker.example.org",))
 HERE, ELSEWHERE = Peer(ip_address("127.0.0.1")), Peer(ip_address("192.0.2.7"))

@@ -14,8 +14,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from holdfast.admin.http.handshakes import TLSOfAPI, TurnsFactory
-from holdfast.peers.address import Peer
-from holdfast.transports.tls.explanations import explain, not_tls
+from holdfast.identity.addresses import Peer
+from holdfast.transports.tls import explain, not_tls
 from tests.certificates import SERVER, Authority
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.jobs.jobs import State
-from holdfast.retained.history import history
-from holdfast.retained.history.history import HistoryLimits
-from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
-from holdfast.times import BadTime, moment_of
+from holdfast.admin.callers import this_operator
+from holdfast.admin.jobs import State
+from holdfast.core.units import BadTime, Rate, moment_of
+from holdfast.retained.changes import history
+from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules
+from holdfast.retained.changes.history import HistoryLimits
+from holdfast.retained.limits import FlowSettings
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
 from tests.admin.test_long_work import begin, job_of

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from holdfast.admin.events.lines import event
-from holdfast.messages import ChangeKind
-from holdfast.retained.changes.change import StoredChange
+from holdfast.admin.api.events import event
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.recent import StoredChange
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from tests.admin.doubles import Desk

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from holdfast.admin.retained import merging
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.importing.chunk import MergedChunk
-from holdfast.retained.importing.jobs import read_job
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.change_feed import Change
+from holdfast.admin.api import merging
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained.change_feed import Change
+from holdfast.retained.import_jobs import read_job
+from holdfast.retained.importing import MergedChunk
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.admin.doubles import Desk

@@ -9,15 +9,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent
 
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall, bad_request
-from holdfast.admin.jobs.calls import JobCalls
-from holdfast.admin.jobs.jobs import KEPT, MOST, MOST_RUNNING, Job, Jobs, State, accepted, note_of
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.peers.address import Peer
+from holdfast.admin.api.jobs import JobCalls
+from holdfast.admin.call import Answer, Call, Caller, Head, RefusedCall, Scope, Via, bad_request
+from holdfast.admin.callers import this_operator
+from holdfast.admin.jobs import KEPT, MOST, MOST_RUNNING, Job, Jobs, State, accepted, note_of
+from holdfast.admin.routing import RoutingTable
+from holdfast.identity.addresses import Peer
 from tests.storage.doubles import result_of
 
 

@@ -11,11 +11,11 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Call
-from holdfast.retained.queries import searches
-from holdfast.retained.queries.scan_places import WAITING_OF_ONE
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.admin.call import Call
+from holdfast.admin.callers import this_operator
+from holdfast.retained import searches
+from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.searches import WAITING_OF_ONE
 from holdfast.wire import Properties
 from holdfast.wire.packets import SubscriptionRequest
 from tests.admin.doubles import Desk

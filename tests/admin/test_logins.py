@@ -15,23 +15,16 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast.accounts.key_rows import StoredKey
-from holdfast.accounts.keys import Keys
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.callers.links import Links
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.callers.sessions import DashboardSessions
-from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall
-from holdfast.admin.http.guards import Guards
+from holdfast.admin.api.logins import LOGIN_PATH, LOGOUT_PATH, SESSION_PATH, LoginAPI, VerifyUser
+from holdfast.admin.call import Answer, Call, Caller, Head, RefusedCall, Scope, Via, answer
+from holdfast.admin.callers import DashboardSessions, Links, this_operator
 from holdfast.admin.http.identities import LONGEST_DELAY, Identities
-from holdfast.admin.logins.logins import LOGIN_PATH, LOGOUT_PATH, SESSION_PATH, LoginAPI, VerifyUser
-from holdfast.admin.routing.route import Route
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.auth.failures.failures import UncountedFailures
-from holdfast.auth.passwords.hashing_threads import Busy
-from holdfast.peers.address import Peer
+from holdfast.admin.http.request import Guards
+from holdfast.admin.routing import Route, RoutingTable
+from holdfast.identity.addresses import Peer
+from holdfast.identity.api_keys import Keys, StoredKey
+from holdfast.identity.failed_logins import UncountedFailures
+from holdfast.identity.hashes import Busy
 from tests.storage.doubles import result_of
 
 ELSEWHERE = Peer(ip_address("192.0.2.7"), 5)

@@ -8,11 +8,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head
-from holdfast.admin.jobs.jobs import Job, State
-from holdfast.peers.address import Peer
+from holdfast.admin.call import Answer, Call, Head
+from holdfast.admin.callers import this_operator
+from holdfast.admin.jobs import Job, State
+from holdfast.identity.addresses import Peer
 from tests.admin.doubles import Desk
 from tests.storage.doubles import result_of
 

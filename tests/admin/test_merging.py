@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.access.interfaces import Access, Inaccessible
-from holdfast.access.stand_in import standing_in
+from holdfast.commands.interfaces import Access, Inaccessible
+from holdfast.commands.stand_in import standing_in
 from holdfast.config import default
-from holdfast.messages import RetainedChange
-from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA
+from holdfast.core.messages import RetainedChange
+from holdfast.retained.staging import FILE_INSERT, FILE_SCHEMA
 from holdfast.retained.store.rows import row_of
 from tests.pipeline.stores import message
 from tests.storage.doubles import fresh_file

@@ -9,7 +9,7 @@ import socket
 import pytest
 from attrs import frozen
 
-from holdfast.admin.callers.operators import UNKNOWN, operator_at, operator_with, this_operator
+from holdfast.admin.callers import UNKNOWN, operator_at, operator_with, this_operator
 
 
 @frozen

@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.admin.broker.overview import OverviewCalls
-from holdfast.admin.callers.caller import Caller, Scope
-from holdfast.admin.calls.call import Call
-from holdfast.admin.routing.table import RoutingTable
+from holdfast.admin.api.overview import OverviewCalls
+from holdfast.admin.call import Call, Caller, Scope
+from holdfast.admin.routing import RoutingTable
 from tests.storage.doubles import result_of
 
 

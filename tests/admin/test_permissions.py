@@ -17,18 +17,15 @@ from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.accounts.key_rows import StoredKey
-from holdfast.accounts.keys import Keys
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.callers.sessions import DashboardSessions
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.http.guards import Guards
+from holdfast.admin.call import Answer, Call, Caller, Scope, Via
+from holdfast.admin.callers import DashboardSessions
 from holdfast.admin.http.identities import Identities
-from holdfast.admin.routing.route import Route
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.auth.failures.failures import UncountedFailures
-from holdfast.compose import compose_broker
+from holdfast.admin.http.request import Guards
+from holdfast.admin.routing import Route, RoutingTable
+from holdfast.broker.compose import compose_broker
 from holdfast.config import default
+from holdfast.identity.api_keys import Keys, StoredKey
+from holdfast.identity.failed_logins import UncountedFailures
 from tests.admin.test_site import HTTPClient
 
 OPEN, READ, PUBLISH, RETAINED_WRITE, ADMIN = Scope

@@ -9,9 +9,8 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.callers.caller import ANYONE
-from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.http import turns
+from holdfast.admin.call import ANYONE, Answer, Call, answer
+from holdfast.admin.http import site
 from tests.admin.test_site import HTTPClient
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -61,7 +60,7 @@ def test_a_turn_of_the_reactor_answers_few_requests() -> None:
     """A thousand requests in one packet delay no other client."""
     paths = Paths()
     line, reactor = HTTPClient(paths), TurnByTurn()
-    line.site.turns = turns.Turns(cast("Any", reactor))
+    line.site.turns = site.Turns(cast("Any", reactor))
     line.channel.dataReceived(requests(0, 100))
     assert len(paths.paths) == 1
     for _ in range(99):
@@ -74,14 +73,14 @@ def test_a_turn_of_the_reactor_answers_few_requests() -> None:
 def test_connections_share_the_requests_of_a_turn() -> None:
     paths = Paths()
     line, reactor = HTTPClient(paths), TurnByTurn()
-    line.site.turns = turns.Turns(cast("Any", reactor))
+    line.site.turns = site.Turns(cast("Any", reactor))
     channels = [line.channel, *(line.connect()[1] for _ in range(20))]
     for channel in channels:
         channel.dataReceived(requests(0, 10))
     assert len(paths.paths) == len(channels)
     for count in range(1, 10):
         reactor.turn()
-        assert len(paths.paths) == len(channels) + count * turns.MOST
+        assert len(paths.paths) == len(channels) + count * site.MOST
 
 
 def test_no_request_is_answered_while_its_client_takes_no_answers() -> None:

@@ -11,15 +11,12 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast.admin.callers.caller import Caller, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head
+from holdfast.admin.call import Answer, Call, Caller, Head, Via
 from holdfast.admin.http.handshakes import TLSOfAPI
-from holdfast.admin.http.listener import ListenerFactory, ListenerSite
-from holdfast.admin.http.places import Places
-from holdfast.peers.acceptance import Acceptance
-from holdfast.peers.address import Peer
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.admin.http.listener import ListenerFactory, ListenerSite, Places
+from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.identity.addresses import Peer
+from holdfast.transports.acceptance import Acceptance
 from tests.admin.test_site import Transport
 
 MOST = 4

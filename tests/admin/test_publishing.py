@@ -11,13 +11,11 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import succeed
 
-from holdfast.admin.broker.publishing import MOST_MESSAGES, PUBLISH_PATH, PublishCalls, PublishLimits
-from holdfast.admin.callers.caller import Caller, Scope
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.sessions.routing.operator_messages import OperatorMessages
-from holdfast.sessions.routing.operator_publisher import OperatorPublisher
+from holdfast.admin.api.publishing import MOST_MESSAGES, PUBLISH_PATH, PublishCalls, PublishLimits
+from holdfast.admin.call import Answer, Call, Caller, Scope
+from holdfast.admin.routing import RoutingTable
+from holdfast.retained.limits import RetainerLimits
+from holdfast.sessions.operator_publisher import OperatorMessages, OperatorPublisher
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
 from tests.postgres import synchronous

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.retained import messages
-from holdfast.admin.retained.lists import read_limit
-from holdfast.admin.retained.lists.read_limit import ReadLimit
-from holdfast.retained.history import history, revisions
+from holdfast.admin.api import lists, messages
+from holdfast.admin.api.lists import ReadLimit
+from holdfast.retained.changes import history, revisions
 from tests.admin.doubles import Desk
 from tests.postgres import synchronous
 from tests.retained.history.recorded import RecordedBroker
@@ -24,7 +23,7 @@ RARE = {"t/17/rare"}
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A broker that records. Each call reads twice, and each read visits few entries."""
-    monkeypatch.setattr(read_limit, "MOST_READS", 2)
+    monkeypatch.setattr(lists, "MOST_READS", 2)
     monkeypatch.setattr(history, "_ENTRIES", 2)
     monkeypatch.setattr(history, "_TOPICS", 2)
     monkeypatch.setattr(revisions, "_TOPICS", 2)
@@ -82,5 +81,5 @@ def test_time_ends_a_call_too() -> None:
     now = 0
     limit = ReadLimit(lambda: now)
     assert not limit.is_reached()
-    now = read_limit.MOST_TIME
+    now = lists.MOST_TIME
     assert limit.is_reached()

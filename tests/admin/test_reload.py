@@ -7,9 +7,9 @@ import json
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.broker.reload import RELOAD_PATH, ReloadAPI
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.reloading.outcome import Outcome
+from holdfast.admin.api.configs import RELOAD_PATH, ReloadAPI
+from holdfast.admin.call import Answer, Call
+from holdfast.broker.reloading import Outcome
 
 
 def answered(outcome: Outcome) -> Answer:

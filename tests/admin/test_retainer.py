@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.admin.call import Answer, Call
+from holdfast.admin.callers import this_operator
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.store.values import Listing
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk

@@ -6,11 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from holdfast.admin.callers.caller import Caller
-from holdfast.admin.callers.links import LIFETIME, Links
-from holdfast.admin.callers.links import MOST as MOST_LINKS
-from holdfast.admin.callers.sessions import IDLE, LONGEST, MOST, DashboardSessions
-from holdfast.admin.callers.tokens import digest_of
+from holdfast.admin.call import Caller
+from holdfast.admin.callers import (
+    IDLE,
+    LIFETIME,
+    LONGEST,
+    MOST_LINKS,
+    MOST_SESSIONS,
+    DashboardSessions,
+    Links,
+    digest_of,
+)
 
 ALICE = Caller("user alice via dashboard")
 
@@ -71,9 +77,9 @@ def test_sessions_are_limited_in_number() -> None:
     second, _ = sessions.begin(ALICE, "alice")
     clock.advance(1)
     assert sessions.find(first) is not None  # so the second one was not used for a longer time
-    for _ in range(MOST - 1):
+    for _ in range(MOST_SESSIONS - 1):
         sessions.begin(ALICE, "alice")
-    assert len(sessions) == MOST
+    assert len(sessions) == MOST_SESSIONS
     assert sessions.find(first) is not None
     assert sessions.find(second) is None
 

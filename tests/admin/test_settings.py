@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.retained.settings_view import shown
-from holdfast.config.fields import Option, Section, Subsection, described
+from holdfast.admin.api.settings_view import shown
+from holdfast.config.options import Option, Section, Subsection, described
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig, TopicQuotaConfig
-from holdfast.retained.quota.limits import Limit
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
+from holdfast.retained.limits import Limit
 from tests.admin.doubles import Desk
 
 

@@ -15,12 +15,9 @@ from twisted.logger import LogEvent
 from twisted.python.failure import Failure
 from twisted.web.server import Site
 
-from holdfast.admin.callers.caller import ANYONE, Caller, Scope
-from holdfast.admin.callers.operators import UNKNOWN
-from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import unauthorized
-from holdfast.admin.http.producer import STALLED
+from holdfast.admin.call import ANYONE, NDJSON, Answer, Call, Caller, Head, Scope, answer, unauthorized
+from holdfast.admin.callers import UNKNOWN
+from holdfast.admin.http.answers import STALLED
 from holdfast.admin.http.site import APISite, longest_body
 from tests.admin.doubles import Desk
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import succeed
 
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head
+from holdfast.admin.call import Answer, Call, Head
 from holdfast.admin.http.static import StaticFiles
-from holdfast.peers.address import Peer
+from holdfast.identity.addresses import Peer
 from tests.storage.doubles import result_of
 
 HERE = Peer(ip_address("127.0.0.1"))

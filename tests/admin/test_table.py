@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from holdfast.admin.callers.caller import ANYONE, Caller, Scope, Via
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.calls.call import Answer, Call, answer
-from holdfast.admin.calls.problems import PROBLEM, conflict
-from holdfast.admin.routing.openapi import OpenAPI, document_of
-from holdfast.admin.routing.route import Content, Parameter, Route, in_path, query
-from holdfast.admin.routing.schemas import STRING, request
-from holdfast.admin.routing.table import UNANSWERED, RoutingTable
+from holdfast.admin.arguments import STRING, request
+from holdfast.admin.call import ANYONE, PROBLEM, Answer, Call, Caller, Scope, Via, answer, conflict
+from holdfast.admin.callers import this_operator
+from holdfast.admin.openapi import OpenAPI, document_of
+from holdfast.admin.routing import UNANSWERED, Content, Parameter, Route, RoutingTable, in_path, query
 from tests.admin.doubles import Desk
 from tests.storage.doubles import result_of
 

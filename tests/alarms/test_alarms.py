@@ -7,11 +7,9 @@ from collections.abc import Callable
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
-from holdfast.alarms.alarm import Alarm, Severity
-from holdfast.alarms.alarms import Alarms
-from holdfast.alarms.conditions import Condition, Growth
-from holdfast.alarms.watch import AlarmWatch
-from holdfast.log.lasting_failure import LastingFailure
+from holdfast.broker.alarm_conditions import AlarmWatch
+from holdfast.watch.alarms import Alarm, Alarms, Condition, Growth, Severity
+from holdfast.watch.log import LastingFailure
 from tests.logs import logged
 
 

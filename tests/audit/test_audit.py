@@ -17,16 +17,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from holdfast.admin.callers.caller import Caller
-from holdfast.admin.calls.call import DONE, Answer, Call
-from holdfast.admin.jobs.jobs import Jobs
-from holdfast.audit.audit import CONNECTED, KINDS, OPERATED, REFUSED, REJECTED, Audit
-from holdfast.audit.limits import WINDOW
-from holdfast.auth.interfaces import Credentials, Denied, IAuthenticator, Principal
-from holdfast.compose.audit import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
+from holdfast.admin.call import DONE, Answer, Call, Caller
+from holdfast.admin.jobs import Jobs
+from holdfast.broker.watch import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
 from holdfast.config import ConfigError, default
-from holdfast.config.sections.audit import AuditConfig
-from holdfast.peers.address import Peer
+from holdfast.config.sections.watching import AuditConfig
+from holdfast.identity.addresses import Peer
+from holdfast.identity.interfaces import Credentials, Denied, IAuthenticator, Principal
+from holdfast.watch.audit import CONNECTED, KINDS, OPERATED, REFUSED, REJECTED, WINDOW, Audit
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

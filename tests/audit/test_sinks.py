@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.sinks import FileSink, JournalSink
+from holdfast.watch.audit import FileSink, JournalSink
 
 
 def test_lines_are_appended_to_a_file_that_others_cannot_read(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.auth.anonymous import AnonymousAuthenticator
-from holdfast.auth.interfaces import Credentials, Principal
+from holdfast.identity.interfaces import AnonymousAuthenticator, Credentials, Principal
 
 
 def credentials(listener: str) -> Credentials:

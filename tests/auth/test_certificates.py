@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.certificates import CertificateMethod, NamePart
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, PeerCertificate
+from holdfast.identity.certificates import CertificateMethod, NamePart
+from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, PeerCertificate
 from holdfast.wire.reasons import ReasonCode
 
 CERTIFICATE = PeerCertificate("sensor-7", ("sensor-7.example", "ops@example.com"), "CN=sensor-7,O=Plant")

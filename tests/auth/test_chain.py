@@ -13,19 +13,20 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 from zope.interface import implementer
 
-from holdfast.auth.answer_in_time import PATIENCE, NoAnswer
-from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
-from holdfast.auth.interfaces import (
+from holdfast.identity.addresses import Peer
+from holdfast.identity.chain import Chain, Chains, EnhancedByListener, Entry
+from holdfast.identity.interfaces import (
     IGNORED,
+    PATIENCE,
     Accepted,
     Answer,
     Credentials,
     Denied,
     IAuthenticationMethod,
+    NoAnswer,
     Principal,
     Verdict,
 )
-from holdfast.peers.address import Peer
 from holdfast.wire.reasons import ReasonCode
 from tests.logs import logged
 

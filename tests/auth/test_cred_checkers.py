@@ -13,8 +13,8 @@ from twisted.cred.error import LoginDenied, UnauthorizedLogin
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from holdfast.auth.cred_checkers import QUEUE, CheckerMethod, UnusableChecker, blocks, checker_of
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
+from holdfast.identity.cred_checkers import QUEUE, CheckerMethod, UnusableChecker, blocks, checker_of
+from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
 from holdfast.wire.reasons import ReasonCode
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.scram.users_file import UsersFile, remove_user, set_user
-from holdfast.auth.scram.verifier import Verifier
 from holdfast.config import ConfigError
+from holdfast.identity.scram import UsersFile, Verifier, remove_user, set_user
 
 ONE = Verifier(4096, bytes(16), bytes(32), bytes(32))
 TWO = Verifier(5000, bytes(16), bytes(32), bytes(32))
@@ -115,8 +114,8 @@ def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
 
 def test_concurrent_commands_lose_no_user(path: Path) -> None:
     command = (
-        "import sys; from pathlib import Path; from holdfast.auth.scram.users_file import set_user;"
-        "from holdfast.auth.scram.verifier import Verifier;"
+        "import sys; from pathlib import Path; from holdfast.identity.scram import set_user;"
+        "from holdfast.identity.scram import Verifier;"
         "[set_user(Path(sys.argv[1]), sys.argv[2] + str(n), Verifier(4096, bytes(16), bytes(32), bytes(32)))"
         " for n in range(20)]"
     )

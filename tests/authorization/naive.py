@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from holdfast.authorization.identity import Identity, is_literal
-from holdfast.authorization.rule import GUEST, Action, Rule
-from holdfast.topics import matches
+from holdfast.core.topics import matches
+from holdfast.identity.rules import GUEST, Action, Identity, Rule, is_literal
 
 #: a level that no rule of these tests has
 FRESH = "~"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Grant
-from holdfast.authorization.identity import Identity
-from holdfast.authorization.permissions import Permissions
-from holdfast.authorization.rule import EVERY_ACTION, GUEST, Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.topics import matches
+from holdfast.core.topics import matches
+from holdfast.identity.authorizer import Permissions
+from holdfast.identity.interfaces import Grant
+from holdfast.identity.rules import EVERY_ACTION, GUEST, Action, Conditions, Identity, Rule, RuleList, Ruleset
 from tests.authorization.naive import FRESH, allows, first_rule, topics
 
 DEPTH = 4

@@ -5,11 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.authorization.identity import Identity
-from holdfast.authorization.permissions import Permissions
-from holdfast.authorization.rule import EVERY_ACTION, Action, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.core.topics import EVERY_TOPIC, matches
+from holdfast.identity.authorizer import Permissions
+from holdfast.identity.rules import EVERY_ACTION, Action, Identity, Rule, RuleList, Ruleset
 from tests.authorization.test_against_naive import TOPICS, filters, identities, rules
 
 ANN = Identity("ann", "c", frozenset(), is_located=True)

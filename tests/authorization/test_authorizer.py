@@ -6,17 +6,23 @@ import gc
 
 import pytest
 
-from holdfast.auth.interfaces import Grant, Principal
-from holdfast.authorization import authorizer as module
-from holdfast.authorization.authorizer import Authorizer, SourceCheck
-from holdfast.authorization.coverage import MOST_NODES
-from holdfast.authorization.identity import Identity
-from holdfast.authorization.permissions import Permissions
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.authorization.rule import GUEST, Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.authorization.trie import Node, Trie, first_match
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity import authorizer as module
+from holdfast.identity.authorizer import Authorizer, Permissions, PresentAuthorizer, SourceCheck
+from holdfast.identity.coverage import MOST_NODES
+from holdfast.identity.interfaces import Grant, Principal
+from holdfast.identity.rules import (
+    GUEST,
+    Action,
+    Conditions,
+    Identity,
+    Node,
+    Rule,
+    RuleList,
+    Ruleset,
+    Trie,
+    first_match,
+)
 
 ALICE = Principal("c1", "alice")
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Grant, Principal
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.explaining import explain, explain_subscribe
-from holdfast.authorization.identity import Identity
-from holdfast.authorization.rule import Action, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.authorizer import Authorizer
+from holdfast.identity.explaining import explain, explain_subscribe
+from holdfast.identity.interfaces import Grant, Principal
+from holdfast.identity.rules import Action, Identity, Rule, RuleList, Ruleset
 from tests.authorization.test_against_naive import TOPICS, filters, identities, rules
 
 

@@ -10,10 +10,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Principal
-from holdfast.authorization.authorizer import Authorizer, SourceCheck
-from holdfast.authorization.rule import Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.identity.authorizer import Authorizer, SourceCheck
+from holdfast.identity.interfaces import Principal
+from holdfast.identity.rules import Action, Conditions, Rule, RuleList, Ruleset
 
 RETAINING = frozenset({Action.PUBLISH, Action.RETAIN})
 ALLOW = Rule(True, RETAINING, ("a/#", "b"), "file:1", users=frozenset({"ann", "bob"}), groups=frozenset({"g", "h"}))
@@ -69,7 +68,7 @@ def test_whatever_may_change_a_verdict_changes_the_fingerprint(other: dict[str, 
 def test_an_upgrade_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version may judge otherwise by the same rules."""
     before = keeping()
-    monkeypatch.setattr("holdfast.authorization.authorizer.version", lambda: "99")
+    monkeypatch.setattr("holdfast.identity.authorizer.version", lambda: "99")
     assert keeping() != before
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.auth.interfaces import Principal
-from holdfast.authorization.authorizer import Authorizer, SourceCheck
-from holdfast.authorization.rule import Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.identity.authorizer import Authorizer, SourceCheck
+from holdfast.identity.interfaces import Principal
+from holdfast.identity.rules import Action, Conditions, Rule, RuleList, Ruleset
 
 BOTH = frozenset({Action.PUBLISH, Action.RETAIN})
 RULES = Ruleset(

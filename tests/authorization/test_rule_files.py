@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.interfaces import Grant, Principal
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.rule import EVERY_ACTION, Action
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.authorization.sources.mosquitto_file import read_acl
-from holdfast.authorization.sources.rule_file import read_rules
-from holdfast.config.problems import ConfigError
+from holdfast.config.toml import ConfigError
+from holdfast.identity.authorizer import Authorizer
+from holdfast.identity.interfaces import Grant, Principal
+from holdfast.identity.mosquitto_acl import read_acl
+from holdfast.identity.rule_files import read_rules
+from holdfast.identity.rules import EVERY_ACTION, Action, RuleList, Ruleset
 
 RULE = '[[rule]]\ntopics = ["a"]\naction = ["publish"]\nallow = true\n'
 

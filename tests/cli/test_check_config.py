@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
+from holdfast.commands import main
 from tests.certificates import Authority
 
 
@@ -162,7 +162,7 @@ def test_a_wrong_command_has_status_2(arguments: list[str]) -> None:
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *map(str, arguments)],
+        [sys.executable, "-m", "holdfast.commands", *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,

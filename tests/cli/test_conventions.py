@@ -12,8 +12,8 @@ from shutil import copytree
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.terminal_text import counted
+from holdfast.commands import main
+from holdfast.core.terminal import counted
 from tests.cli.commands import commands_of
 from tests.processes import unmeasured
 from tests.storage.doubles import fresh_file
@@ -217,7 +217,7 @@ for words in sys.argv[1:]:
     if os.fork() == 0:
         out = os.dup(1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        from holdfast.cli import main
+        from holdfast.commands import main
         try:
             main(words.split())
         finally:
@@ -244,7 +244,7 @@ def test_help_and_version_import_almost_nothing() -> None:
     assert lines[::2] == calls
     for call, modules in zip(lines[::2], map(json.loads, lines[1::2]), strict=True):
         if call == "run --help":
-            assert not {"holdfast.compose", "sqlalchemy", "twisted.internet.reactor"} & set(modules)
+            assert not {"holdfast.broker.compose", "sqlalchemy", "twisted.internet.reactor"} & set(modules)
             assert len(modules) < MOST_MODULES + 100
             continue
         assert not HEAVY & set(modules), call

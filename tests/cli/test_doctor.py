@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.access.client import BrokerClient
-from holdfast.access.interfaces import Inaccessible
-from holdfast.cli import main
-from holdfast.doctor import start
+from holdfast.commands import examination, main
+from holdfast.commands.access import BrokerClient
+from holdfast.commands.interfaces import Inaccessible
 
 
 def doctor(*arguments: str | Path) -> Result:
@@ -21,7 +20,7 @@ def doctor(*arguments: str | Path) -> Result:
 @pytest.fixture(autouse=True)
 def free_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs of this machine may use the default ports."""
-    monkeypatch.setattr(start, "_try_port", lambda *_: None)
+    monkeypatch.setattr(examination, "_try_port", lambda *_: None)
 
 
 def test_a_machine_without_problems(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_a_running_broker_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         {"damage": "a page is malformed"} if path == "/info" else [{"name": "lan", "running": False}]
     ))  # fmt: skip
     tried: list[str] = []
-    monkeypatch.setattr(start, "_try_port", lambda host, _: tried.append(host))
+    monkeypatch.setattr(examination, "_try_port", lambda host, _: tried.append(host))
     file = tmp_path / "holdfast.toml"
     file.write_text(
         '[listeners.open]\nendpoint = "tcp:1883:interface=127.0.0.1"\n'

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.names import name_problem
-from holdfast.cli import main
+from holdfast.commands import main
+from holdfast.identity.chain import name_problem
 from tests.hostile_strings import NAMES, TEXTS, obeyed
 from tests.storage.doubles import fresh_file
 

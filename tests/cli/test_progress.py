@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from holdfast.cli import progress as module
-from holdfast.cli.progress import progress
+from holdfast.commands import common as module
+from holdfast.commands.common import progress
 
 
 @pytest.mark.parametrize(

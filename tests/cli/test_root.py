@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
+from holdfast.commands import main
 from holdfast.config.reference import render_markdown, render_toml
 
 

@@ -10,11 +10,9 @@ import attrs
 import pytest
 
 from holdfast.config import Config, load
-from holdfast.config.differences import differences, keep_until_restart
-from holdfast.config.document import ZoneOverrides
-from holdfast.config.effects import TakesEffect, takes_effect
-from holdfast.config.fields import Option, Section, described, variants_of
-from holdfast.config.named_files import file_states
+from holdfast.config.differences import TakesEffect, differences, keep_until_restart, takes_effect
+from holdfast.config.document import ZoneOverrides, file_states
+from holdfast.config.options import Option, Section, described, variants_of
 from holdfast.config.reference import described_options
 from holdfast.config.shown_values import shown_value
 

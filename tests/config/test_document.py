@@ -12,7 +12,7 @@ from holdfast.config import Config, ConfigError, ConfigProblem, default, exposed
 from holdfast.config.differences import differences
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.mqtt import MQTTConfig
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
 from holdfast.tap import Options
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config.sections.authentication import AuthenticationConfig
-from holdfast.config.sections.authentication_methods import METHODS
-from holdfast.config.sections.methods.http import HTTPConfig
-from holdfast.config.sections.methods.jwt import JWTConfig
+from holdfast.config.sections.authentication import METHODS, AuthenticationConfig
+from holdfast.config.sections.remote_methods import HTTPConfig, JWTConfig
 
 
 @pytest.mark.parametrize("kind", METHODS)

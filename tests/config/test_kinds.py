@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Kind, Number, Rate, Size, Text
+from holdfast.config.options import Choice, Duration, Flag, Integer, InvalidValue, Kind, Number, Rate, Size, Text
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.mqtt import KeepAlive
-from holdfast.config.sections.node import FolderPath
-from holdfast.config.sections.storage import StoreURL
-from holdfast.scheduling import rates
+from holdfast.config.sections.storage import FolderPath, StoreURL
+from holdfast.core import units
 
 KINDS: list[Kind] = [
     Flag(),
@@ -47,8 +46,8 @@ KINDS: list[Kind] = [
         (Choice(("full", "async")), "async", "async"),
         (Text(), "", ""),
         (Duration("1s", "1h"), "1h", 3600.0),
-        (Rate(), "1000/s", rates.Rate(1000, 1)),
-        (Rate(), "1/2s", rates.Rate(1, 2)),
+        (Rate(), "1000/s", units.Rate(1000, 1)),
+        (Rate(), "1/2s", units.Rate(1, 2)),
         (Rate(), "infinity", None),
         (Duration("1s", "1h", zero="never"), "0ms", 0.0),
         (Duration("1s", "1h", infinity=True), "infinity", None),

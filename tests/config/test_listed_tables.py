@@ -8,8 +8,8 @@ from math import inf
 import pytest
 
 from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
+from holdfast.retained.changes.entries import FOREVER, GENERAL, NOT_RECORDED
 from holdfast.retained.configured import history_rules_of
-from holdfast.retained.history.rules import FOREVER, GENERAL, NOT_RECORDED
 from tests.config.conftest import Problems
 
 

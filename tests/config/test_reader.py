@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.config import Config, ConfigError, load
-from holdfast.config.fields import described
+from holdfast.config.options import described
 from holdfast.config.reader import Reader
 from tests.config.conftest import Problems
 

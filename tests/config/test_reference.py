@@ -10,11 +10,21 @@ import pytest
 from attrs import evolve
 
 from holdfast.config import Config, default, load
-from holdfast.config.fields import Form, Option, Section, Subsection, described, option, variants_of
-from holdfast.config.kinds import Flag, Integer, InvalidValue
+from holdfast.config.options import (
+    Flag,
+    Form,
+    Integer,
+    InvalidValue,
+    Option,
+    Section,
+    Subsection,
+    described,
+    option,
+    variants_of,
+)
 from holdfast.config.reference import render_markdown, render_toml
 from holdfast.config.sections.retainer import PolicyConfig, TopicQuotaConfig
-from holdfast.config.toml.text import written
+from holdfast.config.toml import written
 
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"

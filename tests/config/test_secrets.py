@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.kinds import InvalidValue
+from holdfast.config.options import InvalidValue
 from holdfast.config.secrets import LONGEST, Secret, SecretSource, UnusableSecret
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.units import parse_duration, parse_rate, parse_size
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate, parse_duration, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(

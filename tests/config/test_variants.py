@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option, variants
-from holdfast.config.kinds import Flag, Text
+from holdfast.config.options import Flag, Section, Text, option, variants
 from holdfast.config.reader import KeyProblem, Reader
 
 

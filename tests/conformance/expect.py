@@ -8,9 +8,17 @@ import attrs
 import pytest
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Answer, Credentials, Denied, Grant, IAuthenticator, IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.interfaces import (
+    Answer,
+    Credentials,
+    Denied,
+    Grant,
+    IAuthenticator,
+    IAuthorizer,
+    Principal,
+    UnrestrictedAuthorizer,
+)
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properties, encode_variable_byte_integer
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

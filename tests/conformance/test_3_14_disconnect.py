@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.sessions.limits import Limits
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.conformance.expect import VERSIONS, Door, connect, lasting, payloads

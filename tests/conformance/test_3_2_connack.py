@@ -5,10 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from holdfast.core.tickets import CommitTicket
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.state.interfaces import StoredWill
-from holdfast.sessions.state.memory import MemorySessionStates
-from holdfast.tickets import CommitTicket
+from holdfast.sessions.state import MemorySessionStates, StoredWill
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.conformance.expect import VERSIONS, Door, connect, lasting, packet, refused

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

@@ -8,8 +8,7 @@ import hmac
 
 import pytest
 
-from holdfast.auth.scram.mechanism import ScramAuthenticator
-from holdfast.auth.scram.verifier import new_verifier
+from holdfast.identity.scram import ScramAuthenticator, new_verifier
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.conformance.expect import payloads, refused

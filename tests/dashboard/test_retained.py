@@ -417,7 +417,7 @@ def test_a_failed_part_of_the_tree_can_be_loaded_again(dashboard: Dashboard, api
 
 def test_the_stand_in_makes_messages_like_the_broker() -> None:
     """A message of the stand-in has the fields that the records of the API have."""
-    from holdfast.messages import RetainedMessage
+    from holdfast.core.messages import RetainedMessage
     from holdfast.retained.records import summary_of
     from holdfast.retained.store.values import ListedMessage
     from holdfast.wire.properties import NO_PROPERTIES

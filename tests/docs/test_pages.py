@@ -12,7 +12,7 @@ from textwrap import dedent
 import click
 import pytest
 
-from holdfast.cli import main
+from holdfast.commands import main
 from holdfast.config import load
 from holdfast.pipeline.checks.rules import read_rules
 from holdfast.pipeline.cli.job_file import read_jobs

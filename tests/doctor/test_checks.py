@@ -14,14 +14,13 @@ import pytest
 from attrs import evolve
 from twisted.internet.task import Clock
 
+from holdfast.commands import examination
+from holdfast.commands.examination import Finding, Weight, examine
 from holdfast.config import Config, default, load
 from holdfast.config.document import ZoneOverrides
 from holdfast.config.sections.tls import TLSConfig
-from holdfast.doctor import certificates, clock, disk, exposure, file_modes, open_files, start
-from holdfast.doctor.examination import examine
-from holdfast.doctor.finding import Finding, Weight
-from holdfast.storage.errors import StoreDamaged
 from holdfast.storage.executor import SynchronousExecutor
+from holdfast.storage.location import StoreDamaged
 from holdfast.storage.revisions import TIME_SHIFT
 from holdfast.storage.store import DurableStore
 from tests.certificates import Authority, Issued
@@ -46,11 +45,11 @@ def told(findings: Iterator[Finding]) -> list[str]:
 
 
 def test_files_that_others_can_use(config: Config) -> None:
-    assert told(file_modes.data_directory(config)) == NOTHING
+    assert told(examination.data_directory(config)) == NOTHING
     database_file = config.data_dir / "holdfast.db"
     database_file.chmod(0o640)
     config.data_dir.chmod(0o755)
-    found = list(file_modes.data_directory(config))
+    found = list(examination.data_directory(config))
     assert [one.subject for one in found] == [str(config.data_dir), str(database_file)]
     assert found[1].remedy == f"chmod go= {database_file}"
     assert all(one.weight is Weight.PROBLEM for one in found)
@@ -61,12 +60,12 @@ def test_a_configuration_that_others_can_change(config: Config, tmp_path: Path) 
     file.write_text("")
     file.chmod(0o644)
     tmp_path.chmod(0o755)
-    assert told(file_modes.configuration_file(load(file))) == NOTHING
+    assert told(examination.configuration_file(load(file))) == NOTHING
     file.chmod(0o666)
-    assert told(file_modes.configuration_file(load(file))) == [
+    assert told(examination.configuration_file(load(file))) == [
         f"problem: others than its owner can write to it (mode 0666); chmod go-w {file}"
     ]
-    assert told(file_modes.configuration_file(config)) == NOTHING
+    assert told(examination.configuration_file(config)) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_a_secret_that_others_can_read(tmp_path: Path, mode: int | None, count: 
     if mode is not None:
         file.write_text("")
         file.chmod(mode)
-    assert len(told(file_modes.secret_file(file, "a private key"))) == count
+    assert len(told(examination.secret_file(file, "a private key"))) == count
 
 
 def test_files_of_users_that_others_can_read(tmp_path: Path) -> None:
@@ -85,9 +84,9 @@ def test_files_of_users_that_others_can_read(tmp_path: Path) -> None:
     file.write_text('[authentication.passwords]\ntype = "file"\npath = "passwords"\n')
     users.write_text("")
     users.chmod(0o640)
-    assert told(file_modes.files_of_users(load(file))) == NOTHING
+    assert told(examination.files_of_users(load(file))) == NOTHING
     users.chmod(0o644)
-    assert told(file_modes.files_of_users(load(file))) == [
+    assert told(examination.files_of_users(load(file))) == [
         f"problem: users and their passwords: others can use it (mode 0644); chmod g-w,o= {users}"
     ]
 
@@ -108,7 +107,7 @@ def test_open_files(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
     listeners = {"default": evolve(config.listeners["default"], max_connections=most)}
-    found = told(open_files.open_files(evolve(config, listeners=listeners)))
+    found = told(examination.open_files(evolve(config, listeners=listeners)))
     assert [line.partition(";")[0] for line in found] == expected
 
 
@@ -117,59 +116,59 @@ def test_a_short_backlog(config: Config, tmp_path: Path, content: str | None, co
     file = tmp_path / "somaxconn"
     if content is not None:
         file.write_text(content)
-    assert len(told(open_files.backlog(config, file))) == count
+    assert len(told(examination.backlog(config, file))) == count
 
 
 def test_a_full_disk(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 0, 1 << 20))
-    [line] = told(disk.room(config))
+    [line] = told(examination.room(config))
     assert line.startswith("problem: its disk has 1 MB left")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 0, 1 << 31))
-    assert told(disk.room(config)) == NOTHING
+    assert told(examination.room(config)) == NOTHING
 
 
 def test_a_network_file_system(config: Config, tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {config.data_dir} nfs4 rw 0 0\n")
-    [line] = told(disk.kind(config, mounts))
+    [line] = told(examination.kind(config, mounts))
     assert line.startswith("problem: it is on a file system of type nfs4")
     mounts.write_text(f"server:/x / nfs4 rw 0 0\n/dev/sda {config.data_dir.parent} ext4 rw 0 0\n")
-    assert told(disk.kind(config, mounts)) == NOTHING
+    assert told(examination.kind(config, mounts)) == NOTHING
 
 
 def test_a_slow_sync(config: Config) -> None:
     before = sorted(config.data_dir.iterdir())
-    assert [line.partition(":")[0] for line in told(disk.sync_time(config, lambda _: 0.03))] == ["advice"]
-    assert told(disk.sync_time(config, lambda _: 0.001)) == NOTHING
-    list(disk.sync_time(config))
+    assert [line.partition(":")[0] for line in told(examination.sync_time(config, lambda _: 0.03))] == ["advice"]
+    assert told(examination.sync_time(config, lambda _: 0.001)) == NOTHING
+    list(examination.sync_time(config))
     assert sorted(config.data_dir.iterdir()) == before
 
 
 def test_a_clock_that_was_set_back(config: Config) -> None:
     with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
         connection.execute("UPDATE nodes SET revision_mark = ?", (2_000_000 << TIME_SHIFT,))
-    assert told(clock.not_set_back(config, lambda: 2_000.0)) == NOTHING
-    [line] = told(clock.not_set_back(config, lambda: 1_900.0))
+    assert told(examination.not_set_back(config, lambda: 2_000.0)) == NOTHING
+    [line] = told(examination.not_set_back(config, lambda: 1_900.0))
     assert line.startswith("problem: it is 100 s before the newest change in the database")
 
 
 def test_a_clock_that_nothing_keeps_in_step(config: Config) -> None:
-    assert told(clock.synchronised(config, lambda: 0)) == NOTHING
-    assert len(told(clock.synchronised(config, lambda: 5))) == 1
+    assert told(examination.synchronised(config, lambda: 0)) == NOTHING
+    assert len(told(examination.synchronised(config, lambda: 5))) == 1
 
 
 def test_the_database(config: Config) -> None:
     before = sorted(config.data_dir.iterdir())
-    assert told(start.database(config)) == NOTHING
+    assert told(examination.database(config)) == NOTHING
     assert sorted(config.data_dir.iterdir()) == before
     with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
-    [line] = told(start.database(config))
+    [line] = told(examination.database(config))
     assert line.startswith("problem: it has the older schema 0001")
     assert "holdfast db upgrade --data-dir" in line
     (config.data_dir / "holdfast.db").unlink()
-    assert told(start.database(config)) == NOTHING
+    assert told(examination.database(config)) == NOTHING
 
 
 def cut(file: Path) -> None:
@@ -193,7 +192,7 @@ def test_a_damaged_database(config: Config, damage: Callable[[Path], None]) -> N
     """What a start refuses is a problem here, too."""
     file = config.data_dir / "holdfast.db"
     damage(file)
-    [finding] = start.database(config)
+    [finding] = examination.database(config)
     assert finding.weight is Weight.PROBLEM
     assert "damaged" in finding.message
     durable = DurableStore(config.storage.url, node=1, reactor=Clock(), now=lambda: 1, executor=SynchronousExecutor())
@@ -213,36 +212,39 @@ def test_a_port_in_use(config: Config, tmp_path: Path) -> None:
         taken_file.listen()
         port = taken.getsockname()[1]
         used = listening(config, f"tcp:{port}:interface=127.0.0.1", f"unix:{taken_path}")
-        found = list(start.ports(used))
+        found = list(examination.ports(used))
         assert [one.subject for one in found] == ["listeners.l0.endpoint", "listeners.l1.endpoint"]
         assert all("another program uses it; the broker does not start" in one.message for one in found)
         admin = evolve(used, listeners={}, admin=evolve(config.admin, endpoint=f"tcp:{port}:interface=127.0.0.1"))
-        assert [one.subject for one in start.ports(admin)] == ["admin.endpoint"]
-    assert told(start.ports(used)) == NOTHING  # a socket that nobody serves is replaced
+        assert [one.subject for one in examination.ports(admin)] == ["admin.endpoint"]
+    assert told(examination.ports(used)) == NOTHING  # a socket that nobody serves is replaced
 
 
 def test_an_address_that_this_machine_does_not_have(config: Config) -> None:
-    [line] = told(start.ports(listening(config, "tcp:1883:interface=192.0.2.1")))
+    [line] = told(examination.ports(listening(config, "tcp:1883:interface=192.0.2.1")))
     assert line.startswith("problem: tcp:1883:interface=192.0.2.1: Cannot assign requested address; the listener waits")
-    assert told(start.ports(listening(config, "tcp:0:interface=192.0.2.1", "systemd:domain=INET:index=0"))) == NOTHING
+    assert (
+        told(examination.ports(listening(config, "tcp:0:interface=192.0.2.1", "systemd:domain=INET:index=0")))
+        == NOTHING
+    )
 
 
 def test_a_folder_without_which_a_socket_cannot_be_made(config: Config, tmp_path: Path) -> None:
-    [line] = told(start.ports(listening(config, f"unix:{tmp_path}/nowhere/s")))
+    [line] = told(examination.ports(listening(config, f"unix:{tmp_path}/nowhere/s")))
     assert f"no folder that can be written: {tmp_path}/nowhere" in line
 
 
 def test_the_same_finding_for_several_listeners_is_one(config: Config) -> None:
     opened = evolve(config.listeners["default"], endpoint="tcp:1883", allow_anonymous=True)
     exposed = evolve(config, listeners=dict.fromkeys(("a", "b", "c", "d"), opened))
-    [finding] = examine(exposed, [exposure.unlimited_users])
+    [finding] = examine(exposed, [examination.unlimited_users])
     assert finding.subject == "listeners.a, listeners.b, listeners.c, listeners.d"
 
 
 def test_a_data_directory_of_another_user(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(file_modes.data_directory(config)) == NOTHING
+    assert told(examination.data_directory(config)) == NOTHING
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(config.data_dir).st_uid + 1)
-    [finding] = file_modes.data_directory(config)
+    [finding] = examination.data_directory(config)
     assert finding.subject == str(config.data_dir)
     assert "a broker of this user cannot use it" in finding.message
 
@@ -271,42 +273,42 @@ def test_a_file_that_root_can_read_but_the_broker_cannot(
 
     monkeypatch.setattr(Path, "stat", stat)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert [one.subject for one in file_modes.named_files(config)] == [str(users)] * count
+    assert [one.subject for one in examination.named_files(config)] == [str(users)] * count
 
 
 def test_listeners_that_everyone_can_reach(config: Config) -> None:
-    assert told(exposure.unlimited_connections(config)) == NOTHING
+    assert told(examination.unlimited_connections(config)) == NOTHING
     opened = evolve(config.listeners["default"], endpoint="tcp:1883", allow_anonymous=True)
     exposed = evolve(config, listeners={"field": opened})
-    assert [one.subject for one in exposure.open_to_everyone(exposed)] == ["listeners.field.allow_anonymous"]
-    assert [one.subject for one in exposure.unlimited_connections(exposed)] == [
+    assert [one.subject for one in examination.open_to_everyone(exposed)] == ["listeners.field.allow_anonymous"]
+    assert [one.subject for one in examination.unlimited_connections(exposed)] == [
         "listeners.field.max_connections_per_address"
     ]
-    [rights] = exposure.unlimited_rights(exposed)
+    [rights] = examination.unlimited_rights(exposed)
     assert (rights.subject, rights.weight) == ("authorization", Weight.PROBLEM)
-    assert told(exposure.unlimited_rights(config)) == NOTHING
+    assert told(examination.unlimited_rights(config)) == NOTHING
 
 
 def test_limits_for_strangers_that_are_missing(config: Config) -> None:
-    assert told(exposure.unlimited_users(config)) == told(exposure.unlimited_memory(config)) == NOTHING
+    assert told(examination.unlimited_users(config)) == told(examination.unlimited_memory(config)) == NOTHING
     exposed = evolve(config, listeners={"field": evolve(config.listeners["default"], endpoint="tcp:1883", zone="z")})
     exposed = evolve(exposed, zones={"z": ZoneOverrides(limits={"max_sessions": 5})})
-    [finding] = exposure.unlimited_users(exposed)
+    [finding] = examination.unlimited_users(exposed)
     assert finding.weight is Weight.ADVICE
     assert "[zones.z.limits] leaves max_waiting_bytes, max_retained_messages, " in finding.message
     assert "guests_max_sessions" in finding.message
-    assert [one.subject for one in exposure.unlimited_memory(exposed)] == ["limits.memory"]
+    assert [one.subject for one in examination.unlimited_memory(exposed)] == ["limits.memory"]
 
 
 def test_the_example_for_the_internet_limits_strangers() -> None:
     example = load(Path(__file__).parents[2] / "etc" / "examples" / "internet.toml")
     for check in (
-        exposure.open_to_everyone,
-        exposure.plain_text,
-        exposure.unlimited_connections,
-        exposure.unlimited_users,
-        exposure.unlimited_memory,
-        exposure.unlimited_rights,
+        examination.open_to_everyone,
+        examination.plain_text,
+        examination.unlimited_connections,
+        examination.unlimited_users,
+        examination.unlimited_memory,
+        examination.unlimited_rights,
     ):
         assert told(check(example)) == NOTHING, check
 
@@ -315,7 +317,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(config: Config) ->
     def broken(_config: Config) -> Iterator[Finding]:
         raise PermissionError("no")
 
-    checks: list[Callable[[Config], Iterator[Finding]]] = [broken, lambda _: exposure.open_to_everyone(config)]
+    checks: list[Callable[[Config], Iterator[Finding]]] = [broken, lambda _: examination.open_to_everyone(config)]
     [finding] = examine(config, checks)
     assert (finding.subject, finding.weight) == ("test_checks.broken", Weight.PROBLEM)
 
@@ -337,12 +339,12 @@ def with_tls(config: Config, folder: Path, issued: Issued) -> Config:
 )
 def test_the_end_of_a_certificate(config: Config, tmp_path: Path, days: float, expected: list[str]) -> None:
     issued = Authority().issue("localhost", ["localhost"], days=days, since=5)
-    found = told(certificates.certificates(with_tls(config, tmp_path, issued)))
+    found = told(examination.certificates(with_tls(config, tmp_path, issued)))
     assert [line.startswith(start) for line, start in zip(found, expected, strict=True)] == [True] * len(expected)
 
 
 def test_a_certificate_without_an_alternative_name(config: Config, tmp_path: Path) -> None:
-    [line] = told(certificates.certificates(with_tls(config, tmp_path, Authority().issue("localhost"))))
+    [line] = told(examination.certificates(with_tls(config, tmp_path, Authority().issue("localhost"))))
     assert line.startswith("advice: it has no alternative name")
 
 
@@ -351,21 +353,21 @@ def test_a_chain_in_the_wrong_order(config: Config, tmp_path: Path) -> None:
     middle = Authority("Middle", root)
     issued = middle.issue("localhost", ["localhost"])
     right = Issued(issued.certificate, issued.key, [middle.certificate, root.certificate])
-    assert told(certificates.certificates(with_tls(config, tmp_path, right))) == NOTHING
+    assert told(examination.certificates(with_tls(config, tmp_path, right))) == NOTHING
     wrong = Issued(issued.certificate, issued.key, [root.certificate, middle.certificate])
-    [line] = told(certificates.certificates(with_tls(config, tmp_path, wrong)))
+    [line] = told(examination.certificates(with_tls(config, tmp_path, wrong)))
     assert line.startswith("problem: the certificate of 'CN=localhost' is not issued by the next one in the file")
 
 
 def test_a_certificate_that_cannot_be_used(config: Config, tmp_path: Path) -> None:
     spoiled = with_tls(config, tmp_path, Authority().issue("localhost", ["localhost"]))
     (tmp_path / "broker.key").unlink()
-    [finding] = certificates.certificates(spoiled)
+    [finding] = examination.certificates(spoiled)
     assert finding.subject == "listeners.default.tls.key"
 
 
 def test_a_listener_that_a_running_broker_has_not_opened_has_its_reason(config: Config) -> None:
     late = listening(config, "tcp:1883:interface=192.0.2.1", "tcp:0:interface=127.0.0.1")
-    missing, unknown = start.late_listeners(late, ["l0", "l1"])
+    missing, unknown = examination.late_listeners(late, ["l0", "l1"])
     assert "the listener waits for its address" in missing.message
     assert (unknown.subject, unknown.message) == ("listeners.l1", "it does not listen yet")

@@ -26,13 +26,12 @@ from attrs import frozen
 
 from benchmarks.filling import BATCH, milliseconds, offline_store, settle
 from holdfast.config import Config
-from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.history.baseline import write_part
-from holdfast.retained.history.periods import begin
+from holdfast.core.messages import RetainedChange, RetainedMessage
+from holdfast.core.tickets import CommitTicket
+from holdfast.retained.changes.periods import begin, write_part
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
-from holdfast.tickets import CommitTicket
+from holdfast.storage.maintenance import database_at
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 FLOOR = "building/site-03/floor-07"

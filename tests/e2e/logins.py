@@ -81,7 +81,15 @@ class Login(RawClient):
 
 def scram(folder: Path, *arguments: str, password: str = "") -> None:
     """Run ``holdfast scram`` on the users of the broker in this folder."""
-    command = [sys.executable, "-m", "holdfast.cli", "scram", arguments[0], str(folder / "users.scram"), *arguments[1:]]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.commands",
+        "scram",
+        arguments[0],
+        str(folder / "users.scram"),
+        *arguments[1:],
+    ]
     subprocess.run(command, input=password, text=True, check=True, capture_output=True, timeout=60)
 
 

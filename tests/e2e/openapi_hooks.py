@@ -10,7 +10,7 @@ from typing import Any
 
 import schemathesis
 
-from holdfast.admin.broker.tracing import LONGEST_TRACE
+from holdfast.admin.api.clients import LONGEST_TRACE
 
 #: the name of the API key that the tool uses
 OWN_KEY = "own"

@@ -39,7 +39,7 @@ def test_users_and_rules_count_at_once_and_after_a_restart(
 
     def holdfast(*words: str, typed: str = "", status: int = 0) -> str:
         options = ("--config", str(file), "--data-dir", str(broker.directory / "data"), *storage)
-        command = [sys.executable, "-m", "holdfast.cli", *words, *options]
+        command = [sys.executable, "-m", "holdfast.commands", *words, *options]
         done = subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
         return done.stdout + done.stderr

@@ -60,7 +60,7 @@ class Secured:
 
     def holdfast(self, *words: str, typed: str = "") -> str:
         return subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *words, "--config", "h.toml", "--data-dir", "data"],
+            [sys.executable, "-m", "holdfast.commands", *words, "--config", "h.toml", "--data-dir", "data"],
             cwd=self.folder, input=typed, capture_output=True, text=True, timeout=PATIENCE, check=True,
             env=unmeasured(),
         ).stdout  # fmt: skip

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.interfaces import Principal
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.ruleset import Ruleset
-from holdfast.authorization.sources.mosquitto_file import read_acl
-from holdfast.config.problems import ConfigError
-from holdfast.messages import ApplicationMessage
+from holdfast.config.toml import ConfigError
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.authorizer import Authorizer
+from holdfast.identity.interfaces import Principal
+from holdfast.identity.mosquitto_acl import read_acl
+from holdfast.identity.rules import Ruleset
 from tests.e2e.mosquitto import ADMIN, PROGRAM, Mosquitto
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
+from holdfast.commands import main
 from tests.certificates import Authority
 from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
 
@@ -63,7 +63,7 @@ class Place:
 
     def holdfast(self, *arguments: str, given: str | None = None) -> str:
         """Run a command that succeeds, in the broker's folder."""
-        command = [sys.executable, "-m", "holdfast.cli", *arguments]
+        command = [sys.executable, "-m", "holdfast.commands", *arguments]
         return subprocess.run(
             command, cwd=self.folder, input=given, check=True, capture_output=True, text=True, timeout=PATIENCE
         ).stdout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.passwords.hashes import HashParameters, new_hash
+from holdfast.identity.hashes import HashParameters, new_hash
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.processes import PATIENCE, BrokerProcess
@@ -61,7 +61,7 @@ def answer(client: socket.socket) -> bytes:
 
 def holdfast(broker: BrokerProcess, *words: str) -> str:
     """Run a command for this broker."""
-    command = [sys.executable, "-m", "holdfast.cli", *words, "--data-dir", str(broker.directory / "data")]
+    command = [sys.executable, "-m", "holdfast.commands", *words, "--data-dir", str(broker.directory / "data")]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

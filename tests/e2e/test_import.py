@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.access.stand_in import standing_in
+from holdfast.commands.stand_in import standing_in
 from holdfast.config import default
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sink.rows import row_of_fields
-from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
+from holdfast.retained.verdicts import Merge
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
@@ -29,7 +29,7 @@ Brokers = Callable[..., BrokerProcess]
 DRIVER = """
 import json, sys
 from holdfast.pipeline.sink.merging import Target
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.verdicts import Merge
 for said in Target(sys.argv[1], None).merge(sys.argv[2], Merge.NEWER, 0, json.loads(sys.argv[3])):
     print(json.dumps(said["counts"]), flush=True)
 """

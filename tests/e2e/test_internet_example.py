@@ -36,7 +36,7 @@ def test_the_example_for_the_internet_serves_its_users(broker_in: Callable[..., 
     authority = Authority()
     authority.write(tmp_path, "ca")
     authority.issue("localhost", ["localhost"]).write(tmp_path, "broker")
-    command = [sys.executable, "-m", "holdfast.cli", "passwd", "add", str(tmp_path / "passwords"), "homeassistant"]
+    command = [sys.executable, "-m", "holdfast.commands", "passwd", "add", str(tmp_path / "passwords"), "homeassistant"]
     subprocess.run(command, input="open sesame\n", text=True, check=True, capture_output=True)
     broker = broker_in("--config", str(tmp_path / "internet.toml"), listen=False).start()
     ports = [int(line.rsplit(":", 1)[1]) for line in broker.lines if line.startswith("listening ")]

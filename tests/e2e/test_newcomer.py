@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.retainer.replays import _HEADINGS
+from holdfast.commands.retainer_replays import _HEADINGS
 from tests.docs.pages import ROOT, blocks
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
@@ -32,7 +32,7 @@ class Newcomer:
         programs = folder / "bin"
         programs.mkdir(parents=True)
         program = programs / "holdfast"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.cli "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.commands "$@"\n')
         program.chmod(0o755)
         self._environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 

@@ -25,7 +25,7 @@ Brokers = Callable[..., BrokerProcess]
 def holdfast(folder: Path, *arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
     """Run ``holdfast``; return exit status, stdout and stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *arguments],
+        [sys.executable, "-m", "holdfast.commands", *arguments],
         cwd=folder, input=given, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr.decode()
@@ -172,7 +172,7 @@ def test_a_call_to_a_running_broker_imports_only_a_client(broker_in: Brokers) ->
     program = (
         "import atexit, sys; atexit.register(lambda: print('\\n', len(sys.modules), sorted("
         "{'rich', 'sqlalchemy', 'sqlite3', 'twisted', 'zope.interface'} & set(sys.modules)))); "
-        "from holdfast.cli import main; main()"
+        "from holdfast.commands import main; main()"
     )
     for call in (("info",), ("topics",), ("replays",), ("settings",), ("clean", "a/#"), ("set", "a", "b")):
         command = [sys.executable, "-c", program, "retainer", *call]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.access.client import SocketConnection
+from holdfast.commands.access import SocketConnection
 from holdfast.config import default
 from tests.e2e.test_postgres import own_url, server
 from tests.processes import PATIENCE, BrokerProcess, unmeasured

@@ -31,7 +31,7 @@ authentication = ["passwords"]
 
 def passwd(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "passwd", *arguments],
+        [sys.executable, "-m", "holdfast.commands", "passwd", *arguments],
         input=typed,
         capture_output=True,
         text=True,

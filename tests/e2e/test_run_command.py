@@ -111,5 +111,5 @@ def test_it_works_where_a_plain_editable_install_hides_the_plugin(
     command = [str(plain_editable), "-c", TWISTD_CODE, "-n", "holdfast"]
     found = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert "Unknown command: holdfast" in found.stdout + found.stderr
-    broker = run_in(program=(str(plain_editable), "-m", "holdfast.cli", "run")).start()
+    broker = run_in(program=(str(plain_editable), "-m", "holdfast.commands", "run")).start()
     assert broker.stop() == (0, "")

@@ -24,7 +24,7 @@ Brokers = Callable[..., BrokerProcess]
 def db(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Run ``holdfast db``; return exit status, stdout and stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "db", *arguments],
+        [sys.executable, "-m", "holdfast.commands", "db", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -108,7 +108,7 @@ def test_one_of_several_simultaneous_upgrades_succeeds(tmp_path: Path, make: str
         old.left_by(database, "0001")
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "holdfast.cli", "db", "upgrade", "--storage", url],
+                [sys.executable, "-m", "holdfast.commands", "db", "upgrade", "--storage", url],
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.conditions import Conditions, conditions_of, has_condition
+from holdfast.core.extensions import BadRequest, Conditions, conditions_of, has_condition
 
 DIGEST = "ab" * 32
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.leases import LeaseTerm, lease_of
-from holdfast.extensions.names import RETAIN_WHILE
+from holdfast.core.extensions import RETAIN_WHILE, BadRequest, LeaseTerm, lease_of
 
 
 @pytest.mark.parametrize("term", LeaseTerm)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.moments import moment_in
+from holdfast.core.extensions import BadRequest, moment_in
 
 NOW = 1_795_248_918_518
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.past import PastFilter, past_filter
-from holdfast.topics import behind_time
+from holdfast.core.extensions import BadRequest, PastFilter, past_filter
+from holdfast.core.topics import behind_time
 
 NOW = 1_800_000_000_000
 

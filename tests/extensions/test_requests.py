@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import OFFERED
-from holdfast.extensions.participation import ANSWER, takes_part
-from holdfast.extensions.replay_info import FACTS, facts_in, text_of
-from holdfast.extensions.requests import NO_REQUESTS, SubscribeRequests, broker_property, subscribe_requests
+from holdfast.core.extensions import (
+    ANSWER,
+    FACTS,
+    NO_REQUESTS,
+    OFFERED,
+    BadRequest,
+    SubscribeRequests,
+    broker_property,
+    facts_in,
+    subscribe_requests,
+    takes_part,
+    text_of,
+)
 from holdfast.wire import Properties
 
 

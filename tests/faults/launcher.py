@@ -13,8 +13,8 @@ from typing import Any
 
 from twisted.scripts.twistd import run
 
+from holdfast.storage.committer import Committer
 from holdfast.storage.driver import Connection
-from holdfast.storage.writing.committer import Committer
 
 _FILE = Path(os.environ["HOLDFAST_TEST_FAULT"])
 _UNLIMITED = 4294967294

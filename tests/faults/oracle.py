@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import define, field
 
-from holdfast.sizes import STORED_ENTRY
+from holdfast.core.messages import STORED_ENTRY
+from holdfast.core.topics import matches
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
-from holdfast.topics import matches
+from holdfast.storage.maintenance import database_at
 from tests.faults.workload import FILTER, Key
 
 #: the column that is compared as the value of a row, by table

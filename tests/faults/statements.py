@@ -16,7 +16,7 @@ from attrs import define, field
 from psycopg import errors
 
 from holdfast.storage import store
-from holdfast.storage.engine import open_database
+from holdfast.storage.maintenance import open_database
 from holdfast.storage.store import OpenStore
 from tests.faults.oracle import Facts, examine
 from tests.faults.results import Result

@@ -14,21 +14,19 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.task import Clock
 
-from holdfast.auth.interfaces import Principal
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.identity.interfaces import Principal
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import HistoryRecorder
+from holdfast.retained.limits import FlowSettings, RetainerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage, StoredWill
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.durable import DurableSessionStates
+from holdfast.sessions.state import DeliveryState, KeptMessage, StoredWill, Subscription
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
-from holdfast.tickets import CommitTicket, StorageFailure
 from holdfast.wire.packets import Will
 from tests.storage.doubles import Wall, result_of
 

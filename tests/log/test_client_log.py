@@ -9,15 +9,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 from twisted.python.failure import Failure
 
-from holdfast.log.client_log import (
-    LONGEST,
-    MOST_LINES,
-    MOST_NAMED,
-    MOST_PAIRS,
-    ClientLog,
-    client_sentence,
-    client_text,
-)
+from holdfast.watch.log import LONGEST, MOST_LINES, MOST_NAMED, MOST_PAIRS, ClientLog, client_sentence, client_text
 from tests.logs import logged
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.trace import _text
-from holdfast.log.lines import JSONLines, TextLines
+from holdfast.commands.running import _text
+from holdfast.core.terminal import printable, printable_json, safe_json
 from holdfast.sessions.limits import Limits
-from holdfast.terminal_text import printable, printable_json, safe_json
+from holdfast.watch.log_output import JSONLines, TextLines
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

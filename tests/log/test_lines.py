@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from twisted.logger import LogLevel
 from twisted.python.failure import Failure
 
-from holdfast.log.lines import JSONLines, TextLines
+from holdfast.watch.log_output import JSONLines, TextLines
 
 MOMENT = 1795285356.3429
 
 
-def event(text: str, level: Any = LogLevel.info, namespace: str = "holdfast.broker", **more: Any) -> dict[str, Any]:
+def event(
+    text: str, level: Any = LogLevel.info, namespace: str = "holdfast.broker.service", **more: Any
+) -> dict[str, Any]:
     """An event of Twisted's log."""
     values = {"log_time": MOMENT, "log_level": level, "log_namespace": namespace, "log_format": "{text}", "text": text}
     return {**values, **more}
@@ -37,7 +39,7 @@ def test_json_is_one_flat_object_a_line() -> None:
     assert json.loads(line) == {
         "time": "2026-11-21T18:22:36.342Z",
         "level": "warning",
-        "logger": "holdfast.broker",
+        "logger": "holdfast.broker.service",
         "message": 'it says "x"',
     }
 

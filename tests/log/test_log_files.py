@@ -10,7 +10,7 @@ import pytest
 from twisted.logger import Logger, globalLogPublisher, textFileLogObserver
 from twisted.python.logfile import LogFile
 
-from holdfast.log.log_files import reopen_log_files
+from holdfast.watch.log_output import reopen_log_files
 
 log = Logger()
 

@@ -14,7 +14,7 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import Logger, LogPublisher
 
-from holdfast.log.output import log_observer
+from holdfast.watch.log_output import log_observer
 
 
 class _Out(io.StringIO):

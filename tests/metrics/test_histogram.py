@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.metrics.histogram import Histogram, quantile
+from holdfast.watch.metrics import Histogram, quantile
 
 BOUNDS = (0.5, 1.0, 2.0, 5.0)
 

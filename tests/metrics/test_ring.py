@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.ring import Present, Quantile, Rate, Ring
+from holdfast.watch.metrics import Histogram
+from holdfast.watch.ring import Present, Quantile, Rate, Ring
 
 SECOND = 1000
 

@@ -8,10 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import LogEvent
 
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.metric import Kind, Metric, counter, gauge, histogram
-from holdfast.metrics.scrape import Metrics, Scrape, scrape
+from holdfast.watch.log import LastingFailure
+from holdfast.watch.metrics import Histogram, Kind, Metric, counter, gauge, histogram
+from holdfast.watch.scrape import Metrics, Scrape, scrape
 from tests.logs import logged
 
 

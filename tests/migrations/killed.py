@@ -14,8 +14,7 @@ from itertools import count
 from sqlalchemy import Engine, event
 
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
-from holdfast.storage.maintenance import upgrade_schema
+from holdfast.storage.maintenance import database_at, upgrade_schema
 
 
 def upgrade_killed_at(url: str, number: int) -> None:

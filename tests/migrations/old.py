@@ -14,8 +14,8 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine import make_url
 
 from holdfast.storage.database import Database, Durability
-from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.postgres import PostgresDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]

@@ -15,12 +15,12 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, event
 
+from holdfast.storage import postgres
 from holdfast.storage.database import Database, Durability
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.postgres import database as postgres
 from holdfast.storage.schema import newest_version
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.migrations.old import Contents, contents, empty, expected, in_order, left_by, rows_of
 from tests.postgres import synchronous
 from tests.storage.doubles import result_of

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from holdfast.storage import schema
 from holdfast.storage.database import Durability
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.storage.tables import metadata, views
 
 

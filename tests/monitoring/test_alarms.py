@@ -13,19 +13,16 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
-from holdfast.alarms.alarms import Alarms
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.failures.failures import Failures
-from holdfast.auth.failures.records import FailureLimits
+from holdfast.broker.figures import Heartbeat, SurroundingsWatch
 from holdfast.config import load
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.monitoring.heartbeat import Heartbeat
-from holdfast.monitoring.surroundings import SurroundingsWatch
-from holdfast.peers.address import Peer
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.identity.addresses import Peer
+from holdfast.identity.bans import Bans, Exempt
+from holdfast.identity.failed_logins import FailureLimits, Failures
+from holdfast.retained.replay.interfaces import ReplayState
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.status import ReplayState
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.watch.alarms import Alarms
+from holdfast.watch.log import LastingFailure
 from holdfast.wire import packets as p
 from tests.doubles import Client
 from tests.logs import logged

@@ -11,10 +11,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from holdfast.admin.callers.caller import ANYONE, Caller, Scope, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.compose.monitoring import monitoring_routes
+from holdfast.admin.call import ANYONE, Answer, Call, Caller, Scope, Via
+from holdfast.admin.routing import RoutingTable
+from holdfast.broker.watch import monitoring_routes
 from tests.monitoring.watched import WatchedBroker
 from tests.storage.doubles import result_of
 

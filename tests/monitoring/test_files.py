@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.metrics.metric import Kind
-from holdfast.monitoring.reference import alarms_table, metrics_table
+from holdfast.broker.metrics import alarms_table, metrics_table
+from holdfast.watch.metrics import Kind
 from tests.monitoring.watched import WatchedBroker
 
 ROOT = Path(__file__).parents[2]

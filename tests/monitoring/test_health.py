@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from holdfast.admin.callers.caller import ANYONE
-from holdfast.admin.calls.call import Call
-from holdfast.admin.watching.health import HealthAPI
-from holdfast.monitoring.surroundings import SurroundingsWatch
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.admin.api.overview import HealthAPI
+from holdfast.admin.call import ANYONE, Call
+from holdfast.broker.figures import SurroundingsWatch
+from holdfast.core.tickets import FailureKind, StorageFailure
 from tests.monitoring.watched import WatchedBroker
 from tests.storage.doubles import result_of
 

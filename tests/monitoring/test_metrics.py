@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.metric import Kind, Reading
+from holdfast.watch.metrics import Histogram, Kind, Reading
 from holdfast.wire import packets as p
 from tests.doubles import Client
 from tests.monitoring.watched import WatchedBroker

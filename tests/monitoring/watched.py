@@ -9,13 +9,12 @@ from typing import Any, cast
 from attrs import define, field
 from twisted.internet.defer import maybeDeferred
 
-from holdfast.audit.audit import Audit
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.compose.monitoring import compose_monitoring
+from holdfast.broker.watch import compose_monitoring
 from holdfast.config import Config, default
-from holdfast.peers.limits import ProcessConnections
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.core.connection_limits import ProcessConnections
+from holdfast.identity.bans import Bans, Exempt
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.watch.audit import Audit
 from tests.sessions.restartable import RestartableBroker
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.peers.acceptance import Acceptance, AcceptedConnection
-from holdfast.peers.address import Peer
-from holdfast.peers.limits import RESERVED_FILES, ConnectionLimits, ProcessConnections, Refusal
-from holdfast.peers.trusted_proxies import TrustedProxies
-from holdfast.scheduling.rates import Rate
+from holdfast.core.connection_limits import RESERVED_FILES, ConnectionLimits, ProcessConnections, Refusal
+from holdfast.core.units import Rate
+from holdfast.identity.addresses import Peer, TrustedProxies
+from holdfast.transports.acceptance import Acceptance, AcceptedConnection
 
 STRANGER, OTHER = Peer(ip_address("192.0.2.1"), 5555), Peer(ip_address("192.0.2.2"), 5555)
 LOCAL = Peer(ip_address("127.0.0.1"), 5555)

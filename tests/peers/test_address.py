@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 
-from holdfast.peers.address import Peer, peer_of
+from holdfast.identity.addresses import Peer, peer_of
 
 
 @pytest.mark.parametrize(

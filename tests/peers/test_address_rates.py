@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.peers.address_rates import AddressRates
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
+from holdfast.transports.acceptance import AddressRates
 
 
 def connect(rates: AddressRates, group: str, now: float) -> bool:

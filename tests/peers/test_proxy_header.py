@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.peers.proxy_header import LONGEST, InvalidProxyHeader, ProxyHeader
+from holdfast.transports.proxy_header import LONGEST, InvalidProxyHeader, ProxyHeader
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 V4 = IPv4Address("192.0.2.1").packed + IPv4Address("192.0.2.9").packed + b"\x15\xb3\x07\x5b"

@@ -6,8 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.peers.address import Peer
-from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.identity.addresses import Peer, TrustedProxies
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from typing import Any
 from attrs import evolve, frozen
 from twisted.internet.task import Clock
 
-from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.since.epochs import Epochs
-from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.store.recorder import NO_RECORDER, Recorder
+from holdfast.core.messages import RetainedChange, RetainedMessage
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, HistoryRecorder
+from holdfast.retained.changes.since import Epochs
+from holdfast.retained.store.interfaces import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor

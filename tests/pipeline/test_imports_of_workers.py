@@ -32,8 +32,8 @@ def test_a_worker_opens_a_database_without_twisted(tmp_path: Path) -> None:
     """The module of either database, down to its reader."""
     code = (
         "import sys\nfrom holdfast.storage.database import Durability\n"
-        "from holdfast.storage.engine import database_at\n"
-        "import holdfast.storage.postgres.database\n"
+        "from holdfast.storage.maintenance import database_at\n"
+        "import holdfast.storage.postgres\n"
         f"database_at('sqlite:///{tmp_path}/x.db', Durability.PROCESS, 0, 1.0)\n"
         "print('twisted' in sys.modules)"
     )

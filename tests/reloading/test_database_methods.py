@@ -8,9 +8,9 @@ import pytest
 from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
-from holdfast.auth.interfaces import Principal
-from holdfast.compose.accounts import compose_accounts
+from holdfast.broker.identity import compose_accounts
 from holdfast.config import Config, load
+from holdfast.identity.interfaces import Principal
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore

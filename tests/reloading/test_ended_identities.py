@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.anonymous import AnonymousAuthenticator
-from holdfast.auth.interfaces import Principal
-from holdfast.auth.scram.users_file import UsersFile, remove_user, set_user
-from holdfast.auth.scram.verifier import Verifier, new_verifier
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.compose.authentication import AuthenticationParts, EndedIdentities
+from holdfast.broker.identity import AuthenticationParts, EndedIdentities
 from holdfast.config import load
+from holdfast.identity.authorizer import PresentAuthorizer
+from holdfast.identity.interfaces import AnonymousAuthenticator, Principal
+from holdfast.identity.scram import UsersFile, Verifier, new_verifier, remove_user, set_user
 
 OPEN = "[listeners.a]\nallow_anonymous = true\n"
 CLOSED = "[listeners.a]\n"
@@ -99,7 +97,7 @@ def test_the_effort_of_the_shared_authorizer_never_falls() -> None:
         effort = 0
 
         def __init__(self, effort: int) -> None:
-            from holdfast.auth.anonymous import UnrestrictedAuthorizer
+            from holdfast.identity.interfaces import UnrestrictedAuthorizer
 
             super().__init__(UnrestrictedAuthorizer())
             self.effort = effort

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
+from holdfast.broker.reloading import Change, Outcome, Reloads, Stopping, lines
 from holdfast.config import Config, ConfigError, ConfigProblem, load
-from holdfast.config.named_files import file_states
-from holdfast.reloading.outcome import Outcome, lines
-from holdfast.reloading.part import Change
-from holdfast.reloading.reloads import Reloads, Stopping
+from holdfast.config.document import file_states
 from tests.logs import logged
 
 USERS = '[authentication.p]\ntype = "file"\npath = "users"\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.messages import RetainedMessage
+from holdfast.core.messages import RetainedMessage
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 _PLAIN = ["a", "b", "", "aa", "a!", "0", "-", "\x01", "\x7f", "é", "\U0010ffff"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
-from holdfast.retained.replay.change_feed import Change
+from holdfast.core.messages import ChangeKind, ChangeOrigin, RetainedChange
+from holdfast.retained.change_feed import Change
 from holdfast.sessions.limits import Limits
 from holdfast.wire.packets import SubscriptionRequest
 from tests.admin.doubles import Desk

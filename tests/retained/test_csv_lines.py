@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.csv_lines import COLUMNS, cell_of, header, line_of
+from holdfast.retained.records import COLUMNS, cell_of, csv_line_of, header
 from holdfast.wire.properties import Properties
 from tests.retained.store.contract import message
 
@@ -42,17 +42,17 @@ def test_cells_have_no_effect(text: str, cell: str) -> None:
 def test_each_message_is_one_line_with_all_columns(client_id: str, payload: bytes) -> None:
     """Whatever its publisher wrote."""
     stored = message('a,b";c', payload, client_id=client_id, properties=Properties(content_type="=x"))
-    rows = list(csv.reader(io.StringIO((header() + line_of(stored)).decode(), newline="")))
+    rows = list(csv.reader(io.StringIO((header() + csv_line_of(stored)).decode(), newline="")))
     assert rows[0] == list(COLUMNS)
     assert len(rows) == 2
     row = dict(zip(COLUMNS, rows[1], strict=True))
     assert row["topic"] == 'a,b";c'
     assert row["client_id"] == cell_of(client_id)
     assert row["payload_encoding"] in ("text", "base64")
-    assert (header() + line_of(stored)).count(b"\n") == 2
+    assert (header() + csv_line_of(stored)).count(b"\n") == 2
 
 
 def test_payloads_that_are_no_text_or_too_long_for_a_cell_are_base64() -> None:
     for payload, encoding in ((b"\xff", "base64"), (b"x" * 32_767, "text"), (b"x" * 32_768, "base64")):
-        (row,) = csv.reader(io.StringIO(line_of(message("a", payload)).decode()))
+        (row,) = csv.reader(io.StringIO(csv_line_of(message("a", payload)).decode()))
         assert row[2] == encoding

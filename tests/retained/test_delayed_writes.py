@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.retained.change_feed import Change
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.replay.change_feed import Change
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

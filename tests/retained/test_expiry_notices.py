@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from holdfast.messages import ApplicationMessage, ChangeKind
+from holdfast.core.messages import ApplicationMessage, ChangeKind
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.sessions.routing.operator_publisher import DELIVERIES, OperatorPublisher
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.sessions.operator_publisher import DELIVERIES, OperatorPublisher
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.topics import matches
 from holdfast.retained.policies import Policies, Policy
-from holdfast.topics import matches
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

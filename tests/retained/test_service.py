@@ -6,10 +6,10 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sessions.routing.operator_publisher import OperatorPublisher
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.sessions.operator_publisher import OperatorPublisher
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

@@ -6,9 +6,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics
 from holdfast.retained.totals import MOST_PARTS, PATIENCE, ROWS, TotalsReader
-from holdfast.tickets import FailureKind, StorageFailure
 from tests.admin.doubles import Desk
 from tests.storage.doubles import result_of
 

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast.scheduling.clock import BrokerClock, ClockNotices, ClockWatch, clock_notices
+from holdfast.scheduling.deadlines import BrokerClock, ClockNotices, ClockWatch, clock_notices
 
 DAY = 86_400_000
 

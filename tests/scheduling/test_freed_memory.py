@@ -8,7 +8,7 @@ import sys
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.scheduling.freed_memory import TOO_LONG, FreedMemory
+from holdfast.scheduling.reactor import TOO_LONG, FreedMemory
 
 
 class Library:

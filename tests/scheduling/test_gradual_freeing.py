@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.scheduling.gradual_freeing import PARTS, PAUSE, GradualFreeing
+from holdfast.scheduling.long_work import PARTS, PAUSE, GradualFreeing
 
 
 class Chained:

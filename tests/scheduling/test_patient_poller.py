@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
 
-from holdfast.scheduling.patient_poller import MOST_LOST, MOST_STRANGERS, PatientPoller, be_patient
+from holdfast.scheduling.reactor import MOST_LOST, MOST_STRANGERS, PatientPoller, be_patient
 
 
 def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:

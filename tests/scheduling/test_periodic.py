@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.scheduling.periodic import PeriodicJob
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.watch.log import LastingFailure
 from tests.logs import logged
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.scheduling.rates import Rate, TokenBucket, slower
+from holdfast.core.units import Rate, TokenBucket, slower
 
 
 def test_the_slower_of_two_rates_counts() -> None:

@@ -18,16 +18,14 @@ from typing import Any
 from attrs import define, field
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import Credentials, IAuthenticator, Principal
-from holdfast.authorization.authorizer import Authorizer, SourceCheck
-from holdfast.authorization.identity import Identity
-from holdfast.authorization.rule import EVERY_ACTION, Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.authorization.sources.loading import sys_rules
-from holdfast.authorization.sources.rule_file import read_rules
 from holdfast.config.sections.authorization import AuthorizationConfig
-from holdfast.sessions.registry.grants import OnRevoke
-from holdfast.topics import matches, split_shared
+from holdfast.core.topics import matches, split_shared
+from holdfast.identity.authorizer import Authorizer, SourceCheck
+from holdfast.identity.interfaces import Credentials, IAuthenticator, Principal
+from holdfast.identity.rule_files import read_rules
+from holdfast.identity.rule_sources import sys_rules
+from holdfast.identity.rules import EVERY_ACTION, Action, Conditions, Identity, Rule, RuleList, Ruleset
+from holdfast.sessions.revocation import OnRevoke
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.authorization import naive

@@ -6,13 +6,13 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from holdfast.retained.leases.rows import DurableLeaseRows, LeaseRows
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.leases import DurableLeaseRows, LeaseRows
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
-from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.state.interfaces import ISessionStates
+from holdfast.sessions.durable import DurableSessionStates
+from holdfast.sessions.state import ISessionStates
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore, OpenStore

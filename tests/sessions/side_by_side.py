@@ -8,7 +8,7 @@ from typing import cast
 
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import START

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.registry.ownership import names_ignored, owners_only
+from holdfast.sessions.registry import names_ignored, owners_only
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

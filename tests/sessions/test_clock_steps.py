@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.interfaces import Credentials, IAuthenticator, Principal
-from holdfast.compose.monitoring import compose_clock_watch
-from holdfast.scheduling.clock import BrokerClock
+from holdfast.broker.watch import compose_clock_watch
+from holdfast.identity.bans import Bans, Exempt
+from holdfast.identity.interfaces import Credentials, IAuthenticator, Principal
+from holdfast.scheduling.deadlines import BrokerClock
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import time_of
 from holdfast.wire import Properties

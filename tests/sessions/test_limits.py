@@ -12,11 +12,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from twisted.logger import formatEvent
 
+from holdfast.broker.sessions import limits_of
 from holdfast.config.document import load
 from holdfast.config.sections.mqtt import MQTTConfig
-from holdfast.messages import seconds_left
+from holdfast.core.messages import seconds_left
 from holdfast.retained.configured import limits_of as retainer_limits_of
-from holdfast.sessions.configured import limits_of
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

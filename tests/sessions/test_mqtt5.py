@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Denied, Grant, IAuthenticator, IAuthorizer
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.sessions.connection.explanations import LONGEST
+from holdfast.identity.interfaces import Denied, Grant, IAuthenticator, IAuthorizer, UnrestrictedAuthorizer
+from holdfast.retained.limits import RetainerLimits
+from holdfast.sessions.connection.acknowledgements import LONGEST
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
 from holdfast.wire import packets as p

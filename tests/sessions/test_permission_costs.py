@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.coverage import MOST_NODES
-from holdfast.authorization.permissions import Grants, Permissions
-from holdfast.authorization.rule import EVERY_ACTION, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.identity.authorizer import Authorizer, Grants, Permissions
+from holdfast.identity.coverage import MOST_NODES
+from holdfast.identity.rules import EVERY_ACTION, Rule, RuleList, Ruleset
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker, TurnClock
 

@@ -10,11 +10,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.answer_in_time import PATIENCE
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.interfaces import PATIENCE, Credentials, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.registry.grants import OnRevoke, Revoked
+from holdfast.sessions.revocation import OnRevoke, Revoked
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.authorizers import Filtering, Permissions
@@ -276,7 +275,7 @@ def test_a_granted_subscription_costs_no_question_and_a_filtered_one_a_question_
 
 def test_routes_of_those_that_may_receive_a_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Client subscribes to all topics, and may receive its own: each topic has a route of its own."""
-    monkeypatch.setattr("holdfast.sessions.routing.routing_table._MOST_JUDGED", 100)
+    monkeypatch.setattr("holdfast.sessions.routing_table._MOST_JUDGED", 100)
     permissions = Permissions()
     broker = MemoryBroker(authorizer=permissions, authenticator=ByAddress())
     clients = [broker.client(f"c{number}") for number in range(10)]

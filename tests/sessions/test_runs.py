@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.identity.interfaces import UnrestrictedAuthorizer
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p

@@ -8,22 +8,19 @@ from typing import cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast import topics
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.rule import EVERY_ACTION, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
-from holdfast.authorization.trie import MOST_VISITED
-from holdfast.client_views import Found, SubscriptionSearch, SubscriptionView
-from holdfast.retained.since.since import ChangesSince
+from holdfast.core import topics
+from holdfast.core.clients import Found, SubscriptionSearch, SubscriptionView
+from holdfast.identity.authorizer import Authorizer
+from holdfast.identity.rules import EVERY_ACTION, MOST_VISITED, Rule, RuleList, Ruleset
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.scheduling.long_work import STEPS
+from holdfast.sessions import directory, sys_topics
 from holdfast.sessions.connection.packet_order import PORTION
-from holdfast.sessions.directory import directory
-from holdfast.sessions.exchange import asking, filter_checks, replay_ends
+from holdfast.sessions.exchange import asking, subscribing, unsubscribing
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.monitoring import sys_topics
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from holdfast.wire.entries import LongEntries
+from holdfast.wire.packets import LongEntries
 from tests.doubles import Client, MemoryBroker, TurnClock
 
 #: characters of Topic Filters that one turn may compare: in each step 50 comparisons of up to 64 characters
@@ -66,7 +63,7 @@ def compared(turns: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return prepared
 
-    for module in (asking, replay_ends, directory):
+    for module in (asking, subscribing, directory):
         monkeypatch.setattr(module, "matching", counting("matching"))
     monkeypatch.setattr(directory, "covering", counting("covering"))
     return turns
@@ -132,7 +129,7 @@ def test_a_turn_checks_a_bounded_number_of_characters_of_topic_filters(
         turns[-1] += len(topic_filter)
         check_filter(topic_filter, most)
 
-    monkeypatch.setattr(filter_checks, "check_topic_filter", counted)
+    monkeypatch.setattr(unsubscribing, "check_topic_filter", counted)
     filters = tuple("+/" * 16_000 + str(number) for number in range(60))
     client = MemoryBroker(limits=Limits(max_packet_size=1 << 24)).client("c", 5)
     packet = p.Unsubscribe(9, filters) if unsubscribes else p.Subscribe(9, tuple(map(p.SubscriptionRequest, filters)))
@@ -259,7 +256,7 @@ def test_few_topic_filters_are_decoded_in_each_turn(
     assert len(answers) == 1
     assert sum(turns) >= len(FILTERS)
     # One is decoded to know its length. The changes begin in the turn in which the checks end.
-    assert max(turns) <= STEPS * filter_checks.CHECKS_PER_STEP + 1 + STEPS
+    assert max(turns) <= STEPS * unsubscribing.CHECKS_PER_STEP + 1 + STEPS
 
 
 @pytest.mark.parametrize("wildcards", [True, False])

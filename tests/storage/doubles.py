@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.storage.store import DurableStore
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.storage.committer import Write
 from holdfast.storage.driver import Connection
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.readers import ThreadedReaders
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.writing.writes import Write
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import Faults, InjectedError, fresh_file, result_of
 from tests.storage.writing.test_writer import Desk

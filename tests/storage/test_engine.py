@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import open_database
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.maintenance import open_database
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.storage.doubles import InjectedError, fresh_file
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger
 from holdfast.storage import schema, tables
 from holdfast.storage.database import Durability
 from holdfast.storage.layouts import TABLES, VIEWS, Kind, Layout
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 
 _KINDS: dict[type, Kind] = {  # Integer is the last one: the other integer types are subclasses of it
     LargeBinary: Kind.BLOB,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sizes import STORED_ENTRY
+from holdfast.core.messages import STORED_ENTRY
 from holdfast.storage import schema
+from holdfast.storage.committer import StoreTotals, read_totals
 from holdfast.storage.database import Durability
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable
 from holdfast.storage.maintenance import DatabaseCondition, examine, upgrade_schema
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.writing.node_totals import StoreTotals, read_totals
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.storage.doubles import Bench, fresh_file, result_of
 
 #: a database as the program of schema 0001 has left it

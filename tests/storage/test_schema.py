@@ -16,10 +16,10 @@ from sqlalchemy.engine import make_url
 from holdfast.storage import schema
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.driver import Connection
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.postgres import PostgresDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.postgres import drop, empty_database
 from tests.storage.doubles import fresh_file
 
@@ -168,7 +168,7 @@ def test_a_file_is_built_and_opened_without_sqlalchemy_and_alembic(tmp_path: Pat
     path = tmp_path / "new.db" if new else fresh_file(tmp_path)
     program = (
         "import sys; from pathlib import Path; from holdfast.storage.database import Durability; "
-        "from holdfast.storage.schema import prepare; from holdfast.storage.sqlite.database import SQLiteDatabase; "
+        "from holdfast.storage.schema import prepare; from holdfast.storage.sqlite import SQLiteDatabase; "
         "prepare(SQLiteDatabase(Path(sys.argv[1]), Durability.FULL)); "
         "sys.exit(bool({'alembic', 'sqlalchemy'} & set(sys.modules)))"
     )

@@ -12,15 +12,15 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from holdfast.messages import RetainedChange
+from holdfast.core.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
+from holdfast.storage.committer import StoreTotals, read_totals
 from holdfast.storage.database import Durability
-from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.executor import SynchronousExecutor
-from holdfast.storage.sqlite.library import verdict
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.sqlite import verdict
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.processes import PATIENCE
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of

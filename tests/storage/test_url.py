@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.config.sections.storage import without_password
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
-from holdfast.storage.url import file_of, parsed, shown
+from holdfast.storage.location import file_of, parsed, shown
+from holdfast.storage.maintenance import database_at
 
 URLS = [
     "postgresql+psycopg://u:secret@h:5432/d?host=%2Ftmp",

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.transports.configured import layers_of
-from holdfast.transports.websocket.layer import WebSocketLayer
+from holdfast.transports.websocket import WebSocketLayer
 
 
 def test_a_listener_for_websocket_has_its_layer_for_each_connection() -> None:
@@ -22,7 +22,7 @@ def test_a_listener_for_websocket_has_its_layer_for_each_connection() -> None:
 
 def test_a_start_without_websocket_does_not_load_its_library() -> None:
     code = (
-        "import sys, holdfast.compose; from holdfast.config.sections.listeners import ListenerConfig;"
+        "import sys, holdfast.broker.compose; from holdfast.config.sections.listeners import ListenerConfig;"
         "from holdfast.transports.configured import layers_of; layers_of(ListenerConfig(), 1000, None, None);"
         "print(sorted({'autobahn', 'txaio'} & set(sys.modules)))"
     )

@@ -6,8 +6,8 @@ import gc
 import weakref
 from typing import Any
 
-from holdfast.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
 from holdfast.transports.layers import Layer
+from holdfast.transports.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.test_protocol import PROXY, Door, Transport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from holdfast.wire.characters import control_character
+from holdfast.wire.datatypes import control_character
 
 
 def test_exactly_the_control_characters_and_the_non_characters_are_found() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.wire import PacketParser, WireError, encode
 from holdfast.wire import packets as p
-from holdfast.wire.pubacks import pubacks, stretch_end
+from holdfast.wire.encoding import pubacks, stretch_end
 
 PUBACK = st.integers(0, 65535).map(lambda identifier: b"\x40\x02" + identifier.to_bytes(2, "big"))
 OTHERS = st.sampled_from(

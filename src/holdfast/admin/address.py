@@ -27,3 +27,9 @@ class SocketAddress:
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
+
+
+# The paths of calls that commands make. Commands import them without Twisted.
+
+
+TRACE_PATH = "/api/v5/trace"

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, named_tables, partial_table, table
-from holdfast.config.kinds import InvalidValue, Kind
-from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config import toml as toml_file
+from holdfast.config.options import (
+    FilePath,
+    Form,
+    InvalidValue,
+    Kind,
+    Option,
+    Section,
+    described,
+    named_tables,
+    partial_table,
+    table,
+    variants_of,
+)
 from holdfast.config.reader import KeyProblem, Reader
+from holdfast.config.secrets import Secret
 from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems
-from holdfast.config.sections.alarms import AlarmsConfig
-from holdfast.config.sections.audit import AuditConfig
-from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
-from holdfast.config.sections.authorization import AuthorizationConfig
+from holdfast.config.sections.authentication import (
+    AuthenticationConfig,
+    CredConfig,
+    authentication_problems,
+    plaintext_problems,
+)
+from holdfast.config.sections.authorization import AuthorizationConfig, FailedLoginsConfig
 from holdfast.config.sections.endpoints import EndpointString
-from holdfast.config.sections.failed_logins import FailedLoginsConfig
-from holdfast.config.sections.force_shutdown import ForceShutdownConfig
-from holdfast.config.sections.limits import LimitsConfig, LimitsOfClients
+from holdfast.config.sections.limits import ForceShutdownConfig, LimitsConfig, LimitsOfClients
 from holdfast.config.sections.listeners import (
     DEFAULT_LISTENERS,
     ListenerConfig,
@@ -31,17 +44,18 @@ from holdfast.config.sections.listeners import (
     shared_endpoints,
     unknown_zones,
 )
-from holdfast.config.sections.log import LogConfig
-from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.mqtt import MQTTConfig
-from holdfast.config.sections.node import FolderPath, NodeConfig
-from holdfast.config.sections.plaintext import plaintext_problems
-from holdfast.config.sections.retain_modes import RetainModes
-from holdfast.config.sections.retainer import RetainerConfig
-from holdfast.config.sections.storage import StorageConfig, StoreURL, resolved_url, without_password
-from holdfast.config.sections.sys_topics import SysTopicsConfig
-from holdfast.config.toml import file as toml_file
-from holdfast.config.toml.locations import ConfigOrigin
+from holdfast.config.sections.retainer import RetainerConfig, RetainModes
+from holdfast.config.sections.storage import (
+    FolderPath,
+    NodeConfig,
+    StorageConfig,
+    StoreURL,
+    resolved_url,
+    without_password,
+)
+from holdfast.config.sections.watching import AlarmsConfig, AuditConfig, LogConfig, SysTopicsConfig
+from holdfast.config.toml import ConfigError, ConfigOrigin, ConfigProblem
 
 _COMMAND_LINE = ConfigOrigin("command line")
 _AUTH = "--auth"  # begins the names of methods from the command line; no name in a file begins so
@@ -377,3 +391,53 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
     if reader.problems:
         raise ConfigError(source.problem(problem.path, problem.message) for problem in reader.problems)
     return config
+
+
+# The files that a configuration names, for whatever they are read.
+
+
+#: a value that changes when the file changes
+FileState = object
+
+
+def file_states(config: Config, environment: Mapping[str, str]) -> Mapping[Path, FileState]:
+    """Return each file that the configuration names, in the order of the reference, with its state. Links are followed.
+
+    The configuration file itself is none of them: its differences are compared. The ``environment`` names the folder of
+    credentials.
+    """
+    return {path: _state(path) for path in _files(config, config, environment)}
+
+
+def _files(section: Section, config: Config, environment: Mapping[str, str]) -> Iterator[Path]:
+    for key, entry in described(type(section)).items():
+        value = getattr(section, key)
+        if isinstance(entry, Option):
+            if isinstance(entry.kind, FilePath) and value:
+                yield config.absolute(value)
+            for secret in value.values() if isinstance(value, Mapping) else (value,):
+                if isinstance(secret, Secret):
+                    yield from _secret_files(secret, config, environment)
+        elif entry.form is Form.TABLE and value is not None:
+            yield from _files(value, config, environment)
+        elif entry.form is Form.NAMED:
+            for table in value.values():
+                yield from _files(table, config, environment)
+    named = variants_of(type(section))
+    for variant in getattr(section, named[0]).values() if named is not None else ():
+        yield from _files(variant, config, environment)
+
+
+def _secret_files(secret: Secret, config: Config, environment: Mapping[str, str]) -> Iterator[Path]:
+    if secret.place == "file":
+        yield config.absolute(secret.name)
+    elif secret.place == "credential" and "CREDENTIALS_DIRECTORY" in environment:
+        yield Path(environment["CREDENTIALS_DIRECTORY"]) / secret.name
+
+
+def _state(path: Path) -> FileState:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
+from holdfast.config.differences import TakesEffect, takes_effect
 from holdfast.config.document import Config, ZoneOverrides
-from holdfast.config.effects import TakesEffect, takes_effect
-from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
+from holdfast.config.options import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.tls import TLSConfig
-from holdfast.config.toml.text import literal, written
+from holdfast.config.toml import literal, written
 
 _WIDTH = 100
 #: the forms of tables whose name has no part that the operator chooses

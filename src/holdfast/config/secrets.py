@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.kinds import InvalidValue, Text
-from holdfast.config.toml.file import read_regular, without_mark
-from holdfast.terminal_text import hidden_character
+from holdfast.config.options import InvalidValue, Text
+from holdfast.config.toml import read_regular, without_mark
+from holdfast.core.terminal import hidden_character
 
 #: a secret of more bytes is refused
 LONGEST = 65536

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config.kinds import Duration
-from holdfast.scheduling.rates import Rate
+from holdfast.config.options import Duration
+from holdfast.core.units import Rate
 
 
 def shown_value(value: Any, kind: object) -> Any:

@@ -1,14 +1,14 @@
 """Numbers, sizes, times and topics for people. Pure.
 
-Clients choose the text of topics, so it is shown as :mod:`holdfast.terminal_text` does.
+Clients choose the text of topics, so it is shown as :mod:`holdfast.core.terminal` does.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast import terminal_text
-from holdfast.terminal_text import printable
+from holdfast.core import terminal
+from holdfast.core.terminal import printable
 
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -38,7 +38,7 @@ def quantity(value: float) -> str:
 
 def counted(value: int, noun: str) -> str:
     """Return a count with its noun: 1 message, 2,000 messages."""
-    return terminal_text.counted(value, noun, number(value))
+    return terminal.counted(value, noun, number(value))
 
 
 def short(value: float) -> str:

@@ -12,21 +12,55 @@ from typing import Any
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
+from zope.interface import Interface, implementer
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.terminal import counted
+from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.retained.change_feed import Change
 from holdfast.retained.fields import BadRecord
-from holdfast.retained.publisher import IPublisher, SilentPublisher
-from holdfast.retained.queries.known_tallies import ROWS as SCANNED
-from holdfast.retained.queries.searches import Count, Searches
-from holdfast.retained.queries.tree import TopicTree
-from holdfast.retained.quota.limits import NotRetained, name_refusal
-from holdfast.retained.replay.change_feed import Change
+from holdfast.retained.limits import NotRetained, name_refusal
+from holdfast.retained.searches import Count, Searches
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.scans.values import FoundPart, Search
-from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
-from holdfast.terminal_text import counted
-from holdfast.tickets import CommitTicket, StorageFailure
+from holdfast.retained.store.values import FoundPart, ListedMessage, Listing, RetainedStatistics, Search, Selection
+from holdfast.retained.tree import ROWS as SCANNED
+from holdfast.retained.tree import TopicTree
+
+# Publishers of operators' changes of retained messages, as administration and restoring see them.
+
+
+class IPublisher(Interface):
+    """Publishes changes by operators: messages with RETAIN 1, and clears."""
+
+    def publish(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain the message, or clear its topic if the payload is empty. May raise RetainRefused.
+
+        The ticket is settled when the change is durable.
+        """
+
+    def room(topic: str) -> Deferred[None] | None:
+        """Return None if a message may be published to this topic now.
+
+        Otherwise the reactor has other work, or a subscriber is behind: publish when the Deferred fires, in that turn.
+        """
+
+
+@implementer(IPublisher)
+class SilentPublisher:
+    """Changes the retained messages and tells no subscriber: on request, or where there is no subscriber."""
+
+    def __init__(self, retained: RetainedMessages) -> None:
+        self._retained = retained
+
+    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain the message, or clear its topic if the payload is empty. May raise RetainRefused."""
+        return self._retained.retain(message, origin, live=False)
+
+    def room(self, topic: str) -> None:
+        """Return None: there is always room."""
+        return
+
 
 #: The messages listed or changed in one turn, and their bytes.
 ROWS = 500

@@ -16,12 +16,11 @@ from __future__ import annotations
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 
-from holdfast.messages import RetainedChange
-from holdfast.retained.leases.lease import Wanted
-from holdfast.retained.leases.rows import LeaseRows, NoLeaseRows
-from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import FailureKind, StorageFailure, both
+from holdfast.retained.leases import LeaseRows, NoLeaseRows, Wanted
+from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.tickets import FailureKind, StorageFailure, both
 
 #: how often a change is stamped anew because others have stored higher revisions
 _MOST_STAMPS = 10

@@ -9,14 +9,13 @@ from attrs import asdict
 from holdfast.config import Config
 from holdfast.config.sections.limits import LimitsOfClients
 from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.rules import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
+from holdfast.retained.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.limits import FlowSettings, OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
-from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.since.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.store.recorder import Recorder
+from holdfast.retained.store.interfaces import Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore

@@ -46,16 +46,55 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
+from typing import Protocol
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from holdfast.messages import RetainedChange
-from holdfast.scheduling.rates import TokenBucket
-from holdfast.sizes import held_size
-from holdfast.tickets import COMMITTED, CommitTicket
-from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.core.messages import RetainedChange, held_size
+from holdfast.core.tickets import COMMITTED, CommitTicket
+from holdfast.core.topics import EVERY_TOPIC, matches
+from holdfast.core.units import TokenBucket
+
+# The seam between the store and changes that wait to be put into it (:mod:`holdfast.retained.delayed_writes`).
+
+
+class IDelayedChanges(Protocol):
+    """Changes that wait. They are older than changes that are put now, and newer than those that were put before."""
+
+    def __len__(self) -> int:
+        """Return how many topics have a waiting change."""
+
+    def drop(self, topic: str) -> bool:
+        """Forget the change of a topic: a newer one is put. Tell whether there was one."""
+
+    def write_topic(self, topic: str) -> None:
+        """Put the change of a topic now."""
+
+    def write(self, topic_filter: str = ...) -> CommitTicket | None:
+        """Put the changes of a Topic Filter, or all, or more. Returns None if done, else a ticket for the end."""
+
+
+class NoDelayedChanges:
+    """No change waits."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def drop(self, topic: str) -> bool:
+        """Do nothing."""
+        return False
+
+    def write_topic(self, topic: str) -> None:
+        """Do nothing."""
+
+    def write(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket | None:
+        """Do nothing."""
+        return None
+
+
+NO_DELAYED_CHANGES = NoDelayedChanges()
 
 #: The most bytes that wait for their interval. Beyond them, changes are written at once.
 _MOST_BYTES = 16 << 20

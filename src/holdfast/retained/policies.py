@@ -20,15 +20,16 @@ Else the name is new, and the topics are counted anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
+from types import MappingProxyType
+from typing import Protocol
 
 from attrs import frozen
 
-from holdfast.topic_tree import TopicTree
-from holdfast.topics import overlap
+from holdfast.core.topics import TopicTree, overlap
 
 #: Topics whose answers are remembered, and the most characters of such a topic.
 _REMEMBERED = 16_384
@@ -161,3 +162,30 @@ def _scopes(policies: Sequence[Policy]) -> dict[int, str]:
 
 
 NO_POLICIES = Policies()
+
+
+# The seam between the counting of usage and the policies (:mod:`holdfast.retained.policies`).
+
+
+class ICountedPolicies(Protocol):
+    """The policies with a quota, as the store counts their topics."""
+
+    @property
+    def counted_filters(self) -> Mapping[str, str]:
+        """The Topic Filter of each scope; not all of its topics need count in the scope."""
+
+    def scope_of(self, topic: str) -> str | None:
+        """Return the scope that a topic counts in, None for none."""
+
+
+class NoCountedPolicies:
+    """No policy has a quota."""
+
+    counted_filters: Mapping[str, str] = MappingProxyType({})
+
+    def scope_of(self, topic: str) -> str | None:
+        """Return None."""
+        return None
+
+
+NO_COUNTED_POLICIES = NoCountedPolicies()

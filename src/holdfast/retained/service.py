@@ -21,10 +21,9 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
-from holdfast.extensions.conditions import Conditions
-from holdfast.log.client_log import client_sentence, client_text
-from holdfast.log.log_throttle import LogThrottle
-from holdfast.messages import (
+from holdfast.core.extensions import Conditions
+from holdfast.core.messages import (
+    HELD_ENTRY,
     ApplicationMessage,
     ChangeKind,
     ChangeOrigin,
@@ -32,31 +31,27 @@ from holdfast.messages import (
     RetainedChanges,
     RetainedMessage,
 )
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
+from holdfast.core.units import Rate, TokenBucket
+from holdfast.retained.change_feed import Change, ChangeFeed
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.delayed_writes import DelayedWrites
-from holdfast.retained.expiry_notices import ExpiryNotices, INoticePublisher
-from holdfast.retained.leases.book import LeaseBook
-from holdfast.retained.leases.lease import Wanted
-from holdfast.retained.leases.rows import LeaseRows, NoLeaseRows
+from holdfast.retained.leases import LeaseBook, LeaseRows, NoLeaseRows, Wanted
+from holdfast.retained.limits import FlowSettings, Limit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.ledger import Ledger
-from holdfast.retained.quota.limits import Limit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
-from holdfast.retained.replay.change_feed import Change, ChangeFeed
-from holdfast.retained.replay.flow_control import FlowControl
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.quota import Ledger
 from holdfast.retained.replay.interfaces import IDelivery, IPast
+from holdfast.retained.replay.pace import FlowControl
+from holdfast.retained.replay.registry import ReplayRegistry
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.replay_registry import ReplayRegistry
-from holdfast.retained.since.since import ChangesSince
-from holdfast.retained.sources.source_check import SourceCheck
-from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
+from holdfast.retained.source_check import SourceCheck
+from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
-from holdfast.retained.sweep import Sweep
+from holdfast.retained.sweep import ExpiryNotices, INoticePublisher, Sweep
 from holdfast.retained.totals import TotalsReader
-from holdfast.scheduling.rates import Rate, TokenBucket
-from holdfast.sizes import HELD_ENTRY
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
+from holdfast.watch.log import LogThrottle, client_sentence, client_text
 from holdfast.wire.properties import NO_PROPERTIES
 
 

@@ -22,9 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from holdfast.core.tickets import StorageFailure
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics
-from holdfast.tickets import StorageFailure
 
 #: expired messages counted in one turn
 ROWS = 500

@@ -1,4 +1,1 @@
-"""When work is done: the clock, rates, deadlines, periodic jobs, and long work in portions.
-
-May import ``log``.
-"""
+"""When work is done: the clock, deadlines, periodic jobs, and long work in portions."""

@@ -1,7 +1,5 @@
 """Connections, Sessions, subscriptions and routing: the Server of the standard, without sockets and without SQL.
 
-The packages, from the top: ``exchange`` (the packets of one Client), ``monitoring``, ``registry`` (all Sessions),
-``routing``, ``replays``, ``durable`` (stored Session State), ``session``, ``delivery`` (messages to one Client),
-``connection`` and ``state``. Imports go down only; ``limits`` and ``counters`` are below all of them. May import
-``retained``, ``storage``, ``auth`` and the layers below them.
+From the top: ``exchange`` (the packets of one Client), ``registry`` (all Sessions), ``router``, ``delivery`` (messages
+to one Client, and its replays), ``connection`` and ``state``. ``limits`` and ``counters`` are below all of them.
 """

@@ -1,7 +1,7 @@
-"""What each payer (:mod:`holdfast.charging`) has in Sessions: their number, and the bytes that wait in them.
+"""What each payer (:mod:`holdfast.core.clients`) has in Sessions: their number, and the bytes that wait in them.
 
 How it works. The registry tells of each Session that begins and ends, queues count their messages, and
-:mod:`~holdfast.sessions.routing.wills` counts stored Wills. So a question costs one look into a dict. For example, with
+:mod:`~holdfast.sessions.wills` counts stored Wills. So a question costs one look into a dict. For example, with
 ``max_sessions = 2`` and the Sessions a and b of alice:
 
     alice connects as c                 refused
@@ -17,10 +17,10 @@ from collections import defaultdict
 
 from attrs import define
 
-from holdfast.auth.interfaces import Principal
-from holdfast.charging import is_guest, payer_of
+from holdfast.core.clients import is_guest, payer_of
+from holdfast.core.messages import held_size
+from holdfast.identity.interfaces import Principal
 from holdfast.sessions.limits import Limits
-from holdfast.sizes import held_size
 from holdfast.wire.packets import Will
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 from attrs import field, frozen
 
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
 from holdfast.wire import Reception
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.storage.driver import Connection
-from holdfast.storage.errors import StoreUnusable
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.storage.location import StoreUnusable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as SQLAlchemyConnection

@@ -34,10 +34,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import Attribute, Interface, implementer
 
+from holdfast.core.tickets import StorageFailure
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection
 from holdfast.storage.executor import IExecutor
-from holdfast.tickets import StorageFailure
 
 T = TypeVar("T")
 

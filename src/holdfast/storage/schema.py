@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.storage import layouts
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable
 
 if TYPE_CHECKING:
     from alembic.config import Config

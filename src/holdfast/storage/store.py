@@ -11,22 +11,19 @@ from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
+from holdfast.storage.committer import StoreTotals, add_node, read_totals
 from holdfast.storage.database import Database, Durability
-from holdfast.storage.driver import Connection
-from holdfast.storage.engine import database_at, open_database
-from holdfast.storage.errors import StoreDamaged, StoreUnusable
+from holdfast.storage.driver import Bulk, Connection
 from holdfast.storage.executor import IExecutor, ThreadExecutor
-from holdfast.storage.postgres.bulk import PostgresBulk
+from holdfast.storage.location import StoreDamaged, StoreUnusable
+from holdfast.storage.maintenance import database_at, open_database
+from holdfast.storage.postgres_values import PostgresBulk
 from holdfast.storage.readers import InlineReaders, IReaders, ThreadedReaders
 from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.salvage import salvage
 from holdfast.storage.schema import UPGRADE_COMMAND, prepare
-from holdfast.storage.sqlite.bulk import SQLiteBulk
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.sqlite.quarantine import OnCorruption, quarantined, set_aside
-from holdfast.storage.sqlite.salvage import salvage
-from holdfast.storage.writing.bulk import Bulk
-from holdfast.storage.writing.node_totals import StoreTotals, add_node, read_totals
-from holdfast.storage.writing.writer import MAX_PENDING, Writer
+from holdfast.storage.sqlite import OnCorruption, SQLiteBulk, SQLiteDatabase, quarantined, set_aside
+from holdfast.storage.writer import MAX_PENDING, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Generator

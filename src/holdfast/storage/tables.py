@@ -69,7 +69,7 @@ retained_levels = Table("retained_levels", metadata, Column("levels", Integer, p
 #: The commits of the node keep both up to date, so a start need not count. A share is negative if a node clears other
 #: nodes' messages.
 #: ``unsent_revision`` is the highest revision of an operator's change, which may not have been sent to subscribers.
-#: ``retained_bytes`` counts topic, properties and payload of each message, and ``holdfast.sizes.STORED_ENTRY``.
+#: ``retained_bytes`` counts topic, properties and payload of each message, and ``holdfast.core.messages.STORED_ENTRY``.
 nodes = Table(
     "nodes",
     metadata,
@@ -226,9 +226,9 @@ retained_leases = Table(
 )
 
 #: Every change of a retained message while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
-#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never decreases
-#: from one ``seq`` to the next, even if the clock is set back, so a time corresponds to one position in the order.
-#: ``operator`` is the caller of the API who made the change; no permission depends on it.
+#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.core.messages.ChangeOrigin`. ``changed_at`` never
+#: decreases from one ``seq`` to the next, even if the clock is set back, so a time corresponds to one position in the
+#: order. ``operator`` is the caller of the API who made the change; no permission depends on it.
 retained_history = Table(
     "retained_history",
     metadata,
@@ -256,7 +256,7 @@ Index("retained_history_topics", retained_history.c.topic, retained_history.c.se
 #: (NULL for the present period). Of the entries up to ``pruned_to``, only the newest of each topic is kept. ``rules``
 #: is JSON: which topics are recorded, and which are kept for a time of their own; NULL is every topic, for the general
 #: time. ``depths`` is JSON: what ``pruned_to`` and ``complete_since`` are for each of these times
-#: (:mod:`holdfast.retained.history.rules`).
+#: (:mod:`holdfast.retained.changes.entries`).
 retained_history_periods = Table(
     "retained_history_periods",
     metadata,

@@ -1,4 +1,4 @@
-"""The protocols between a socket and MQTT: TLS and WebSocket, each a layer of a connection.
+"""The way between a socket and MQTT: listeners and their limits, the PROXY protocol, TLS, WebSocket, the protocol.
 
-May import ``auth.interfaces``, ``peers``, ``scheduling``, ``log`` and the interface of transports in ``sessions``.
+No other room touches a client's transport.
 """

@@ -16,9 +16,8 @@ from holdfast.transports.layers import Layer, MakeLayers
 if TYPE_CHECKING:
     from OpenSSL import SSL
 
-    from holdfast.transports.tls.handshake_turns import HandshakeStep, HandshakeTurns
-    from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded
-    from holdfast.transports.tls.reloading import CertificateReloads
+    from holdfast.transports.tls import HandshakeStep, HandshakeTurns
+    from holdfast.transports.tls_reloading import CertificateReloads, ListenerTLS, Loaded
 
 
 class ComposedTLS(Service):
@@ -75,7 +74,7 @@ class ComposedTLS(Service):
         """
         if config.admin.tls is None and all(each.tls is None for each in config.listeners.values()):
             return partial(self._take, {})
-        from holdfast.transports.tls.configured import load_all
+        from holdfast.transports.tls_reloading import load_all
 
         return partial(self._take, load_all(config, self._seconds()))
 
@@ -91,9 +90,8 @@ class ComposedTLS(Service):
             return
         from twisted.internet.threads import deferToThreadPool
 
-        from holdfast.transports.tls.handshake_turns import HandshakeTurns
-        from holdfast.transports.tls.listener_tls import ListenerTLS
-        from holdfast.transports.tls.reloading import CertificateReloads
+        from holdfast.transports.tls import HandshakeTurns
+        from holdfast.transports.tls_reloading import CertificateReloads, ListenerTLS
 
         reactor = self._reactor
         self._turns = self._turns or HandshakeTurns(reactor)
@@ -119,9 +117,8 @@ def layers_of(
     if listener.transport != WEBSOCKET:
         return None if new_tls is None else lambda: [new_tls()]
     # Its library is large, and few brokers need it.
-    from holdfast.transports.websocket.layer import WebSocketLayer
-    from holdfast.transports.websocket.opening import Opening
-    from holdfast.transports.websocket.origins import AllowedOrigins
+    from holdfast.transports.websocket import WebSocketLayer
+    from holdfast.transports.websocket_opening import AllowedOrigins, Opening
 
     opening = Opening(listener.path, AllowedOrigins(listener.origins))
 

@@ -1,8 +1,8 @@
 """Layers: the protocols between the socket of one connection and its Control Packets.
 
-How it works. The bytes of a plain connection go from the protocol of the socket (:mod:`holdfast.protocol`) to the
-Network Connection, and nothing of this module exists. Otherwise layers are between the two, the lowest first, and at
-their top a :class:`LayeredNetwork`, which the Network Connection takes for its transport:
+How it works. The bytes of a plain connection go from the protocol of the socket (:mod:`holdfast.transports.protocol`)
+to the Network Connection, and nothing of this module exists. Otherwise layers are between the two, the lowest first,
+and at their top a :class:`LayeredNetwork`, which the Network Connection takes for its transport:
 
     socket <-> TLS <-> WebSocket <-> LayeredNetwork <-> Network Connection
 
@@ -22,9 +22,9 @@ from typing import Protocol
 
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import PeerCertificate
-from holdfast.peers.address import Peer
-from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.identity.addresses import Peer
+from holdfast.identity.interfaces import PeerCertificate
+from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.wire import ReasonCode
 
 

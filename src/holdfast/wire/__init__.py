@@ -1,20 +1,24 @@
 """MQTT Control Packets as bytes and as values.
 
-``parser`` cuts a byte stream into packets and runs of packets (``runs``, ``retained_runs``), ``decoding`` and
-``encoding`` convert single packets. No I/O, no clock; the only callback tells which topics a retained run may have. May
-import ``hot_values`` only.
+``parser`` cuts a byte stream into packets and runs of packets (``runs``), ``decoding`` and ``encoding`` convert single
+packets. No I/O, no clock; the only callback tells which topics a retained run may have.
 """
 
-from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
+from holdfast.wire.datatypes import (
+    EVERYTHING,
+    MalformedPacket,
+    ProtocolError,
+    Reception,
+    WireError,
+    encode_variable_byte_integer,
+    read_variable_byte_integer,
+)
 from holdfast.wire.encoding import encode, encode_publish
-from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
 from holdfast.wire.parser import NO_TOPICS, PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
-from holdfast.wire.reception import EVERYTHING, Reception
-from holdfast.wire.retained_runs import RetainedRun, RunTaker
-from holdfast.wire.runs import KnownTopics, Routes, Run, TopicPool
+from holdfast.wire.runs import KnownTopics, RetainedRun, Routes, Run, RunTaker, TopicPool
 
 __all__ = [
     "EVERYTHING",

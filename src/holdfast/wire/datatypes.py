@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from holdfast.wire.characters import control_character
-from holdfast.wire.errors import MalformedPacket
-from holdfast.wire.reception import EVERYTHING, Reception
+import re
+
+from attrs import frozen
+
+from holdfast.wire.properties import Properties
+from holdfast.wire.reasons import ReasonCode
+
+# The rules of one receiver for the packets of its peer, beyond those of the standard.
+
+
+_UNLIMITED = 1 << 62
+
+
+@frozen
+class Reception:
+    """The rules of one receiver. The default accepts everything that the standard allows, from Clients and Servers.
+
+    ``max_user_properties`` is the most User Properties of one packet or Will Message. ``max_properties_bytes`` is the
+    longest Property Length, without Authentication Data. ``control_characters`` tells whether control characters and
+    non-characters are accepted [MQTT5-1.5.4]. ``from_client`` refuses packets that only a Server may send.
+    """
+
+    max_user_properties: int = _UNLIMITED
+    max_properties_bytes: int = _UNLIMITED
+    control_characters: bool = True
+    from_client: bool = False
+
+
+EVERYTHING = Reception()
 
 MAXIMUM_VARIABLE_BYTE_INTEGER = 268_435_455
 
@@ -142,3 +168,62 @@ def check_characters(value: str, field: str, reception: Reception) -> None:
         refused = control_character(value)
         if refused is not None:
             raise MalformedPacket(f"{field} contains {refused}")
+
+
+# The errors in a peer's bytes: malformed packets and protocol errors [MQTT5-1.2], and excessive properties.
+
+
+class WireError(Exception):
+    """The peer broke the rules. ``reason`` is the Reason Code of the answer.
+
+    If the packet is a CONNECT, ``protocol_version`` is its protocol level and ``connect_properties`` are its
+    properties. Both are None if the error came before them.
+    """
+
+    default_reason = ReasonCode.UNSPECIFIED_ERROR
+
+    def __init__(self, message: str, reason: ReasonCode | None = None, protocol_version: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = self.default_reason if reason is None else reason
+        self.protocol_version = protocol_version
+        self.connect_properties: Properties | None = None
+
+
+class MalformedPacket(WireError):
+    """The bytes cannot be parsed according to the standard [MQTT5-1.2]."""
+
+    default_reason = ReasonCode.MALFORMED_PACKET
+
+
+class ProtocolError(WireError):
+    """The packet can be parsed but breaks another rule of the standard [MQTT5-1.2]."""
+
+    default_reason = ReasonCode.PROTOCOL_ERROR
+
+
+class ExcessiveProperties(WireError):
+    """The packet has more properties than the receiver accepts. Where the packet ends is known all the same."""
+
+    default_reason = ReasonCode.QUOTA_EXCEEDED
+
+
+# Control characters and non-characters, which a UTF-8 Encoded String should not include [MQTT5-1.5.4].
+
+
+_CONTROL = re.compile(
+    "[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef"
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+    + "]"
+)
+
+
+def control_character(text: str) -> str | None:
+    """Return the first control character or non-character of a text as ``U+001B``, None if it has none.
+
+    Control characters are U+0001 to U+001F and U+007F to U+009F; non-characters are U+FDD0 to U+FDEF and the last two
+    of each plane.
+    """
+    if text.isprintable():  # all of them are unprintable: usual texts cost one call
+        return None
+    found = _CONTROL.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"

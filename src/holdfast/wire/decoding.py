@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.wire import packets as p
-from holdfast.wire.datatypes import Cursor, check_characters
-from holdfast.wire.entries import entries
-from holdfast.wire.errors import ExcessiveProperties, MalformedPacket, ProtocolError, WireError
-from holdfast.wire.fixed_header import check_first_byte
+from holdfast.wire.datatypes import (
+    EVERYTHING,
+    Cursor,
+    ExcessiveProperties,
+    MalformedPacket,
+    ProtocolError,
+    Reception,
+    WireError,
+    check_characters,
+)
+from holdfast.wire.packets import check_first_byte, entries
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
 from holdfast.wire.property_codec import read_properties, topic_alias_in
 from holdfast.wire.reasons import PERMITTED, ConnectReturnCode, ReasonCode
-from holdfast.wire.reception import EVERYTHING, Reception
 
 _PROTOCOLS = {("MQIsdp", 3), ("MQTT", 4), ("MQTT", 5)}
 

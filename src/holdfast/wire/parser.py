@@ -30,15 +30,12 @@ Left out: a buffer of type ``bytearray``. Each packet's payload would have to be
 from __future__ import annotations
 
 from holdfast.wire import packets as p
-from holdfast.wire.datatypes import read_variable_byte_integer
+from holdfast.wire.datatypes import EVERYTHING, ProtocolError, Reception, WireError, read_variable_byte_integer
 from holdfast.wire.decoding import decode, decode_publish
-from holdfast.wire.errors import ProtocolError, WireError
-from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
-from holdfast.wire.pubacks import stretch_end
+from holdfast.wire.encoding import stretch_end
+from holdfast.wire.packets import PUBLISHES, check_first_byte
 from holdfast.wire.reasons import ReasonCode
-from holdfast.wire.reception import EVERYTHING, Reception
-from holdfast.wire.retained_runs import RETAINED_FIRST_BYTES, RetainedRun, RunTaker, find_retained_run
-from holdfast.wire.runs import Routes, Run, find_run
+from holdfast.wire.runs import RETAINED_FIRST_BYTES, RetainedRun, Routes, Run, RunTaker, find_retained_run, find_run
 
 #: A piece of at most so many bytes may stay in memory after its last packet is parsed, until the next piece comes.
 #: A longer one is given up at once: a silent Client must not hold the memory of the largest packet it has sent.

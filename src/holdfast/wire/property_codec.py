@@ -13,16 +13,19 @@ from typing import Any
 from attrs import frozen
 
 from holdfast.wire.datatypes import (
+    EVERYTHING,
     Cursor,
+    ExcessiveProperties,
+    MalformedPacket,
+    ProtocolError,
+    Reception,
     check_characters,
     encode_binary,
     encode_string,
     encode_variable_byte_integer,
 )
-from holdfast.wire.errors import ExcessiveProperties, MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
 from holdfast.wire.reasons import ReasonCode
-from holdfast.wire.reception import EVERYTHING, Reception
 
 
 class PropertyType(Enum):

@@ -6,12 +6,10 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from holdfast.admin.events import sources
-from holdfast.alarms.alarm import Severity
-from holdfast.alarms.alarms import Alarms
-from holdfast.audit.audit import NoAudit
-from holdfast.audit.overheard import OverheardAudit
-from holdfast.metrics.ring import Present, Ring
+from holdfast.admin.api import happening_sources
+from holdfast.watch.alarms import Alarms, Severity
+from holdfast.watch.audit import NoAudit, OverheardAudit
+from holdfast.watch.ring import Present, Ring
 from tests.doubles import MemoryBroker
 
 
@@ -21,8 +19,8 @@ def test_clients_and_replays_are_told_from_begin_to_stop() -> None:
     broker = MemoryBroker(audit=audit)
     told: list[Any] = []
     stops = [
-        sources.clients(audit, broker.now)(told.append),
-        sources.replays(broker.retained.replays, broker.clock)(told.append),
+        happening_sources.clients(audit, broker.now)(told.append),
+        happening_sources.replays(broker.retained.replays, broker.clock)(told.append),
     ]
     publisher = broker.client("p" * 1000, 5)
     publisher.publish("a", b"x", retain=True)
@@ -42,7 +40,7 @@ def test_clients_and_replays_are_told_from_begin_to_stop() -> None:
 
 def test_alarms_are_told_as_the_api_shows_them() -> None:
     alarms, told = Alarms(lambda: 1_700_000_000_000), []  # type: ignore[var-annotated]
-    stop = sources.alarms(alarms, lambda: 1_700_000_000_000, 1)(told.append)
+    stop = happening_sources.alarms(alarms, lambda: 1_700_000_000_000, 1)(told.append)
     alarms.begin("disk", Severity.WARNING, "little room", {})
     alarms.end("disk")
     stop()
@@ -53,7 +51,7 @@ def test_alarms_are_told_as_the_api_shows_them() -> None:
 def test_the_newest_figures_are_told_each_second() -> None:
     """Not before there are any."""
     clock, ring, told = Clock(), Ring([Present("connections", lambda: 3.0)]), []  # type: ignore[var-annotated]
-    stop = sources.monitor(ring, clock)(told.append)
+    stop = happening_sources.monitor(ring, clock)(told.append)
     clock.advance(0)
     assert not told
     ring.tick(1000)

@@ -10,15 +10,12 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.events.events import EventCalls
-from holdfast.admin.events.happenings import Happenings, Tell
-from holdfast.admin.routing.table import RoutingTable
-from holdfast.messages import ChangeKind
-from holdfast.retained.changes.change import StoredChange
-from holdfast.retained.changes.interfaces import Taken
-from holdfast.retained.changes.token import Place
+from holdfast.admin.api.events import EventCalls
+from holdfast.admin.api.happenings import Happenings, Tell
+from holdfast.admin.call import Answer, Call, Caller, Scope, Via
+from holdfast.admin.routing import RoutingTable
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.recent import Place, StoredChange, Taken
 from tests.storage.doubles import result_of
 
 READER = Caller("key reader", None, frozenset({Scope.READ}), Via.KEY)

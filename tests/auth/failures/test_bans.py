@@ -12,14 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from holdfast.auth.failures import bans as module
-from holdfast.auth.failures.ban import BadBan, Ban, Kind, ban_of, subject_of
-from holdfast.auth.failures.ban_file import FILE_NAME, ban_from, fields_of, load_bans, store_bans
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.config.problems import ConfigError
-from holdfast.peers.address import Peer
-from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.config.toml import ConfigError
+from holdfast.identity import bans as module
+from holdfast.identity.addresses import Peer, TrustedProxies
+from holdfast.identity.bans import (
+    FILE_NAME,
+    BadBan,
+    Ban,
+    Bans,
+    Exempt,
+    Kind,
+    ban_from,
+    ban_of,
+    fields_of,
+    load_bans,
+    store_bans,
+    subject_of,
+)
 
 
 def at(address: str) -> Peer:

@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.failures.failures import Failures
-from holdfast.auth.failures.records import FailureLimits
-from holdfast.peers.address import Peer
-from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.identity.addresses import Peer, TrustedProxies
+from holdfast.identity.bans import Bans, Exempt
+from holdfast.identity.failed_logins import FailureLimits, Failures
 
 LIMITS = FailureLimits()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.failures.records import FailureLimits, Record, Records
+from holdfast.identity.failed_logins import FailureLimits, Record, Records
 
 LIMITS = FailureLimits()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.auth.failures.waiting import WaitingRefusals
+from holdfast.identity.failed_logins import WaitingRefusals
 
 
 def test_few_wait_for_each_address_and_few_in_all() -> None:

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from holdfast.auth.http.client import Answer, Bounds, Busy, HTTPClient, RequestFailed, agent_of
+from holdfast.identity.http_client import Answer, Bounds, Busy, HTTPClient, RequestFailed, agent_of
 from tests.processes import PATIENCE
 
 BOUNDS = Bounds(timeout=PATIENCE, connections=2, queue=1, longest_answer=1000)

@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-from holdfast.auth.http.client import Bounds, HTTPClient, RequestFailed, agent_of
+from holdfast.identity.http_client import Bounds, HTTPClient, RequestFailed, agent_of
 from tests.certificates import Authority, Issued
 from tests.processes import PATIENCE
 

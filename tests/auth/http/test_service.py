@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from holdfast.auth.http.client import Answer, Busy, HTTPClient, RequestFailed
-from holdfast.auth.http.remembered import RememberedAnswers
-from holdfast.auth.http.service import ServiceMethod, ServiceOptions, request_body
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, PeerCertificate, Verdict
-from holdfast.peers.address import Peer
+from holdfast.identity.addresses import Peer
+from holdfast.identity.http_client import Answer, Busy, HTTPClient, RequestFailed
+from holdfast.identity.http_service import RememberedAnswers, ServiceMethod, ServiceOptions, request_body
+from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, PeerCertificate, Verdict
 from holdfast.wire.reasons import ReasonCode
 
 NOW = 1000.0

@@ -9,12 +9,9 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from holdfast.auth.chain import Chain, Chains, Entry
-from holdfast.auth.passwords.hashes import HashParameters, new_hash
-from holdfast.auth.passwords.hashing_threads import Busy
-from holdfast.auth.passwords.method import PasswordFile
-from holdfast.auth.passwords.unknown_users import UnknownUsers
-from holdfast.auth.passwords.verified import VerifiedCredentials
+from holdfast.identity.chain import Chain, Chains, Entry
+from holdfast.identity.hashes import Busy, HashParameters, new_hash
+from holdfast.identity.passwords import PasswordFile, UnknownUsers, VerifiedCredentials
 
 T = TypeVar("T")
 

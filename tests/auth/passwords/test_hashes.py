@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.passwords.hashes import HashParameters, checked, is_weaker, kind, new_hash, nobodys_hash, verify
-from holdfast.auth.passwords.users import read
-from holdfast.auth.user_file import InvalidUser
+from holdfast.identity.hashes import HashParameters, checked, is_weaker, kind, new_hash, nobodys_hash, read, verify
+from holdfast.identity.user_files import InvalidUser
 
 CHEAP = HashParameters(64, 1)
 

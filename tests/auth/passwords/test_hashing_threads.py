@@ -15,7 +15,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from holdfast.auth.passwords.hashing_threads import Busy, HashingThreads
+from holdfast.identity.hashes import Busy, HashingThreads
 from tests.processes import PATIENCE
 
 

@@ -11,10 +11,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast.auth.interfaces import Answer, Credentials, Denied, Principal
-from holdfast.auth.passwords.hashes import HashParameters, new_hash
-from holdfast.auth.passwords.method import COLLECTING, LOOK_INTERVAL
 from holdfast.config import ConfigError
+from holdfast.identity.hashes import HashParameters, new_hash
+from holdfast.identity.interfaces import Answer, Credentials, Denied, Principal
+from holdfast.identity.passwords import COLLECTING, LOOK_INTERVAL
 from holdfast.wire.reasons import ReasonCode
 from tests.auth.passwords.doubles import CHEAP, Passwords
 from tests.logs import logged
@@ -305,7 +305,7 @@ def test_without_the_right_to_write_the_broker_goes_on_and_says_so_once(
     def denied(**_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("holdfast.auth.editing.tempfile.mkstemp", denied)
+    monkeypatch.setattr("holdfast.identity.user_files.tempfile.mkstemp", denied)
     with logged() as log:
         for _ in range(2):
             for user, password in (("alice", "wonderland"), ("bob", "builder")):

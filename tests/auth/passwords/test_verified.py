@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.passwords.verified import VerifiedCredentials
+from holdfast.identity.passwords import VerifiedCredentials
 
 PARTS = st.tuples(st.text(max_size=3), st.text(max_size=3), st.binary(max_size=3), st.text(max_size=3))
 

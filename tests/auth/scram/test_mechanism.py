@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Authenticated, Challenge, Credentials, Principal
-from holdfast.auth.scram.mechanism import LONGEST_MESSAGE, ScramAuthenticator, ScramExchange
-from holdfast.auth.scram.verifier import METHOD, Verifier, new_verifier
+from holdfast.identity.interfaces import Authenticated, Challenge, Credentials, Principal
+from holdfast.identity.scram import LONGEST_MESSAGE, METHOD, ScramAuthenticator, ScramExchange, Verifier, new_verifier
 from holdfast.wire.reasons import ReasonCode
 
 REFUSED = ReasonCode.NOT_AUTHORIZED

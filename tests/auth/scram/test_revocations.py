@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.auth.interfaces import Principal
-from holdfast.auth.scram.revocations import LOOK_INTERVAL, Revocations
-from holdfast.auth.scram.users_file import UsersFile, remove_user, set_user
-from holdfast.auth.scram.verifier import new_verifier
+from holdfast.identity.interfaces import Principal
+from holdfast.identity.scram import LOOK_INTERVAL, Revocations, UsersFile, new_verifier, remove_user, set_user
 
 PEOPLE = [Principal("c", name, method="scram") for name in ("alice", "bob", "carol")]
 OTHERS = [Principal("c", "alice", method="passwords"), Principal("c", None)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.scram.secret_file import persistent_secret
 from holdfast.config import ConfigError
+from holdfast.identity.scram import persistent_secret
 
 
 def test_a_secret_is_made_once_with_its_folder(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS
-from holdfast.auth.scram.unknown_users import UnknownUserVerifiers
-from holdfast.auth.scram.verifier import Verifier
+from holdfast.identity.scram import UnknownUserVerifiers, Verifier
+from holdfast.identity.scram_iterations import DEFAULT_ITERATIONS
 
 
 def user(iterations: int, salt_bytes: int = 16) -> Verifier:

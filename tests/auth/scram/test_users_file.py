@@ -10,9 +10,8 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from holdfast.auth.scram.users_file import UsersFile
-from holdfast.auth.scram.verifier import Verifier, new_verifier
 from holdfast.config import ConfigError
+from holdfast.identity.scram import UsersFile, Verifier, new_verifier
 
 VERIFIER = new_verifier("pencil", 4096)
 OTHER = new_verifier("eraser", 4096)

@@ -8,8 +8,8 @@ import hmac
 
 import pytest
 
-from holdfast.auth.scram.verifier import Verifier, new_verifier, parsed, prepared
-from holdfast.auth.user_file import InvalidUser
+from holdfast.identity.scram import Verifier, new_verifier, parsed, prepared
+from holdfast.identity.user_files import InvalidUser
 
 KEY = base64.b64encode(bytes(32)).decode()
 SALT = base64.b64encode(bytes(16)).decode()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Accepted, Credentials
-from holdfast.auth.tokens.claims import ClaimRefused, ClaimRules, claim_of
+from holdfast.identity.interfaces import Accepted, Credentials
+from holdfast.identity.tokens import ClaimRefused, ClaimRules, claim_of
 
 NOW = 1000.0
 CLIENT = Credentials("sensor-7", "alice", b"", "tls", 5)

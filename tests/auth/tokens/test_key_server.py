@@ -9,10 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from holdfast.auth.http.client import Answer, HTTPClient, RequestFailed
-from holdfast.auth.tokens.key_server import PAUSE, Freshness, ServedKeys
-from holdfast.auth.tokens.key_sources import KeyRing, NoKeys
-from holdfast.auth.tokens.keys import key_set
+from holdfast.identity.http_client import Answer, HTTPClient, RequestFailed
+from holdfast.identity.token_keys import PAUSE, Freshness, KeyRing, NoKeys, ServedKeys, key_set
 from tests.auth.tokens.issuing import jwk, jwks
 
 

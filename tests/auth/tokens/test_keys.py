@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.tokens.keys import MOST_KEYS, UnusableKey, key_set, pem_key, secret_key
+from holdfast.identity.token_keys import MOST_KEYS, UnusableKey, key_set, pem_key, secret_key
 from tests.auth.tokens.issuing import jwk, jwks, pem, private_key
 
 RSA = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}

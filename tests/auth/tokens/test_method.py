@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
-from holdfast.auth.tokens.claims import ClaimRules
-from holdfast.auth.tokens.key_sources import FileKeys, FixedKeys, KeyRing, NoKeys
-from holdfast.auth.tokens.keys import UnusableKey, key_set, pem_key, secret_key
-from holdfast.auth.tokens.method import LONGEST_HEADER, LONGEST_TOKEN, TokenMethod
+from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
+from holdfast.identity.token_keys import FileKeys, FixedKeys, KeyRing, NoKeys, UnusableKey, key_set, pem_key, secret_key
+from holdfast.identity.tokens import LONGEST_HEADER, LONGEST_TOKEN, ClaimRules, TokenMethod
 from holdfast.wire.reasons import ReasonCode
 from tests.auth.tokens.issuing import NOW, SECRET, jwk, jwks, pem, private_key, token
 

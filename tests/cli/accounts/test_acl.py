@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
+from holdfast.commands import main
 
 RULES = """\
 [[rule]]

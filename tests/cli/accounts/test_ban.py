@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.root import main
+from holdfast.commands.root import main
 
 
 class Shell:

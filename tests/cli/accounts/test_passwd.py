@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.passwords.hashes import verify
-from holdfast.auth.passwords.users import read
-from holdfast.cli import main
+from holdfast.commands import main
 from holdfast.config import ConfigError
+from holdfast.identity.hashes import read, verify
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_an_invisible_character_in_a_name_is_refused(path: Path) -> None:
 
 
 def test_on_a_terminal_the_password_is_asked_for_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.cli.accounts.new_password.is_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.commands.passwd.is_terminal", lambda: True)
     result = run("add", path, "alice", typed="secret\nsecert\nsecret\nsecret\n")
     assert result.exit_code == 0
     assert "do not match" in result.output

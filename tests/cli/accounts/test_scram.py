@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.scram.users_file import UsersFile
-from holdfast.auth.scram.verifier import Verifier
-from holdfast.cli import main
+from holdfast.commands import main
+from holdfast.identity.scram import UsersFile, Verifier
 from tests.auth.scram.test_mechanism import keys
 
 
@@ -58,7 +57,7 @@ def test_the_mark_of_an_editor_is_no_part_of_a_password(path: Path) -> None:
 
 
 def test_a_password_is_asked_for_twice_and_not_shown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.cli.accounts.new_password.is_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.commands.passwd.is_terminal", lambda: True)
     result = run("set", path, "alice", "--iterations", "4096", typed="pencil\npencli\npencil\npencil\n")
     assert result.exit_code == 0
     assert "pencil" not in result.output

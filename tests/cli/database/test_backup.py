@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
+from holdfast.commands import main
 from holdfast.storage.database import Durability
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.sqlite.backup import back_up
-from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.sqlite import SQLiteDatabase, back_up
 from tests.storage.doubles import fresh_file
 
 

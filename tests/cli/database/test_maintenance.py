@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.cli.database import maintenance
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.lock import DirectoryLock
+from holdfast.commands import db_work, main
+from holdfast.storage.location import DirectoryLock, StoreUnusable
 from holdfast.storage.schema import newest_version, steps_from
-from holdfast.storage.sqlite.library import verdict
+from holdfast.storage.sqlite import verdict
 from tests.storage.doubles import fresh_file
 from tests.storage.test_maintenance import old_file, rows
 
@@ -104,7 +102,7 @@ def test_if_the_backup_fails_nothing_is_changed(data: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; free some space")
 
-    monkeypatch.setattr(maintenance, "back_up", full)
+    monkeypatch.setattr(db_work, "back_up", full)
     assert refused("upgrade") == (
         f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
         " free some space. To make one elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
@@ -257,7 +255,7 @@ def test_a_wrong_command_has_status_2(arguments: tuple[str, ...]) -> None:
 KILLED = """
 import os, signal, sys
 from sqlalchemy import Engine, event
-from holdfast.cli import main
+from holdfast.commands import main
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

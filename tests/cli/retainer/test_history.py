@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.admin.callers.operators import this_operator
-from holdfast.admin.retained import history as parts
-from holdfast.cli import main
-from holdfast.cli.retainer import history as commands
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.history import restoring
-from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
+from holdfast.admin.api import history as parts
+from holdfast.admin.callers import this_operator
+from holdfast.commands import main
+from holdfast.commands import retainer_history as commands
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained import restoring
+from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules
 from holdfast.retained.service import RetainedMessages
 from tests.postgres import drop, fresh_database
 from tests.retained.history.past import Past

@@ -13,9 +13,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.cli.retainer import importing
-from holdfast.storage.lock import DirectoryLock
+from holdfast.commands import importing, main
+from holdfast.storage.location import DirectoryLock
 from tests.postgres import fresh_database
 from tests.storage.doubles import fresh_file
 
@@ -286,7 +285,7 @@ def test_a_broker_that_stops_during_a_call_is_awaited(folder: Path, monkeypatch:
     lock = DirectoryLock(folder / "data")
     lock.acquire()
     monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
-    monkeypatch.setattr("holdfast.access.client.SocketConnection", _Ending)
+    monkeypatch.setattr("holdfast.commands.access.SocketConnection", _Ending)
     ok("info")
 
 

@@ -11,9 +11,9 @@ import pytest
 from attrs import evolve
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.cli.failures import Failed
-from holdfast.cli.retainer.orphans import Sightings, check_clients_known, clear_orphans
+from holdfast.commands import main
+from holdfast.commands.common import Failed
+from holdfast.commands.retainer_replays import Sightings, check_clients_known, clear_orphans
 from holdfast.config import Config
 from tests.storage.doubles import fresh_file
 

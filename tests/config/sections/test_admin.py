@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.commands.examination import plain_api
 from holdfast.config import ConfigError, default, load
 from holdfast.config.document import exposure_problems
-from holdfast.doctor.exposure import plain_api
 
 
 def problems(folder: Path, text: str) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.endpoints import _parse, quoteStringArgument
 
-from holdfast.config.kinds import InvalidValue
+from holdfast.config.options import InvalidValue
 from holdfast.config.sections.endpoints import EndpointString, parse_endpoint
 from holdfast.config.sections.listeners import ListenerConfig
 

@@ -9,12 +9,10 @@ import pytest
 from attrs import frozen
 
 from holdfast.config import ConfigError, load
-from holdfast.config.fields import Section
+from holdfast.config.options import Section
 from holdfast.config.reader import KeyProblem
-from holdfast.config.sections.authentication import AuthenticationConfig
-from holdfast.config.sections.authentication_methods import ScramConfig
+from holdfast.config.sections.authentication import AuthenticationConfig, ScramConfig, plaintext_problems
 from holdfast.config.sections.listeners import ListenerConfig
-from holdfast.config.sections.plaintext import plaintext_problems
 from holdfast.config.sections.tls import TLSConfig
 
 Write = Callable[[str], Path]

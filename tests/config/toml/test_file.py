@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import ConfigError, load
-from holdfast.config.toml.file import LARGEST
+from holdfast.config.toml import LARGEST
 from tests.config.conftest import Problems
 
 

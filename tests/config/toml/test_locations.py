@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.toml.locations import locate
+from holdfast.config.toml import locate
 
 DOCUMENT = '''\
 # a comment = 1

@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.toml.text import literal
+from holdfast.config.toml import literal
 
 
 @given(st.text(max_size=60))

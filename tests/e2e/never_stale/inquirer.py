@@ -12,8 +12,8 @@ from typing import Any
 
 from attrs import define, field
 
-from holdfast.extensions.names import PARTICIPATION
-from holdfast.topics import ASK_GET, matches
+from holdfast.core.extensions import PARTICIPATION
+from holdfast.core.topics import ASK_GET, matches
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.e2e.never_stale.ledger import Ledger

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from attrs import define, frozen
 
-from holdfast.topics import matches
+from holdfast.core.topics import matches
 from tests.e2e.never_stale.plan import DELAYED_BRANCH, Kind
 from tests.e2e.never_stale.revisions import Revisions
 

@@ -6,7 +6,7 @@ import math
 
 from attrs import define, field
 
-from holdfast.topics import matches
+from holdfast.core.topics import matches
 from holdfast.wire.packets import Publish
 from tests.e2e.never_stale.ledger import Ledger, Publication
 from tests.e2e.never_stale.plan import Kind

@@ -10,7 +10,7 @@ from functools import partial
 
 from attrs import define, evolve, field
 
-from holdfast.topics import matches
+from holdfast.core.topics import matches
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.e2e.never_stale.ledger import Ledger, Publication

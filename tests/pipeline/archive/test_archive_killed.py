@@ -19,7 +19,7 @@ from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.database.confirmation import confirm_archived
 from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.output.folder import Folder
-from holdfast.retained.history.periods import read_state
+from holdfast.retained.changes.periods import read_state
 from tests.pipeline.commands import COMMAND, PATIENCE, environment
 from tests.pipeline.database.test_confirmation import configured
 from tests.pipeline.stores import Filled, database, message

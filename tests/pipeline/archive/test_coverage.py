@@ -10,7 +10,7 @@ from attrs import evolve
 from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.retained.history.periods import Period
+from holdfast.retained.changes.periods import Period
 
 DAY = 86_400_000
 #: Two periods, with a time between them in which nothing was recorded.

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.messages import ChangeOrigin, RetainedChange
+from holdfast.core.messages import ChangeOrigin, RetainedChange
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast.pipeline import Source, snapshot_of
 from holdfast.pipeline.cli.options import milliseconds
 from holdfast.pipeline.errors import PipelineError
@@ -18,11 +19,9 @@ from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.audit import AuditResult, audit
 from holdfast.pipeline.output.folder import Folder
-from holdfast.retained.history.entries import retained_by
-from holdfast.retained.history.history import HistoryLimits
-from holdfast.retained.history.moments import HistoryUnavailable, present_moment
-from holdfast.retained.history.rules import NOT_RECORDED, Rule, Rules
-from holdfast.topics import EVERY_TOPIC
+from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules, retained_by
+from holdfast.retained.changes.history import HistoryLimits
+from holdfast.retained.changes.moments import HistoryUnavailable, present_moment
 from tests.pipeline.stores import NOW, Filled, fill, message
 from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, result_of

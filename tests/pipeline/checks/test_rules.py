@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.fields import described
+from holdfast.config.options import described
 from holdfast.pipeline.checks.rule_findings import requirement
 from holdfast.pipeline.checks.rule_types import TYPES, PublisherRule, RangeRule, RateRule, SchemaRule
 from holdfast.pipeline.checks.rules import read_rules

@@ -68,7 +68,7 @@ def test_the_choices_of_options_are_those_of_the_jobs() -> None:
 def test_help_imports_almost_nothing() -> None:
     """Neither Spark nor a database."""
     calls = [f"{' '.join(path)} --help" for path in COMMANDS] + ["--help", "--version"]
-    program = MODULES.replace("from holdfast.cli import main", "from holdfast.pipeline.cli.root import main")
+    program = MODULES.replace("from holdfast.commands import main", "from holdfast.pipeline.cli.root import main")
     command = [sys.executable, "-c", program, *calls]
     said = subprocess.run(command, env=unmeasured(), check=True, capture_output=True, text=True).stdout
     lines = said.splitlines()

@@ -12,8 +12,8 @@ from holdfast.config import Config, default
 from holdfast.pipeline.database.confirmation import confirm_archived
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.errors import PipelineError
-from holdfast.retained.history.periods import read_state
-from holdfast.storage.lock import DirectoryLock
+from holdfast.retained.changes.periods import read_state
+from holdfast.storage.location import DirectoryLock
 from tests.pipeline.stores import Filled, message
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.units import Rate
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.flow_options import flow_settings
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
 
 
 def test_options_override_the_settings_in_the_file(tmp_path: Path) -> None:

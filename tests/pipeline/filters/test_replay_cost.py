@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.units import Rate
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from holdfast.core.topics import matches
+from holdfast.core.units import Rate
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.deliveries import FilterDelivery
@@ -19,9 +21,7 @@ from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
 from holdfast.pipeline.jobs.filters import filters
 from holdfast.pipeline.output.folder import Folder
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
-from holdfast.topics import matches
+from holdfast.retained.limits import FlowSettings
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names
 

@@ -24,7 +24,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.shapes.shapes import NO_SHAPE
 from holdfast.pipeline.shapes.totals import ShapeTotals
-from holdfast.retained.history.rules import FOREVER, NOT_RECORDED, Rule, Rules
+from holdfast.retained.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
 from tests.pipeline.stores import NOW, database, message
 from tests.retained.history.past import Past
 

@@ -10,7 +10,7 @@ from attrs import evolve
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from holdfast.messages import ChangeOrigin, RetainedChange
+from holdfast.core.messages import ChangeOrigin, RetainedChange
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.jobs.check import check

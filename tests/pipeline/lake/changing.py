@@ -6,10 +6,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from holdfast.retained.history.periods import end
-from holdfast.retained.history.pruning import prune_part
+from holdfast.retained.changes.periods import end, prune_part
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
+from holdfast.storage.maintenance import database_at
 from tests.pipeline.stores import NOW, Filled
 
 

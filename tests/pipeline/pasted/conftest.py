@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve, frozen
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.pipeline import Source
 from holdfast.pipeline.jobs.sync import Sync
 from holdfast.pipeline.output.folder import Folder

@@ -13,7 +13,7 @@ import click
 import pytest
 from deltalake import DeltaTable
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli.root import main
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.commands import BIN

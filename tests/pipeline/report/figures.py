@@ -31,7 +31,7 @@ from holdfast.pipeline.report.shape_details import (
     ValueStep,
 )
 from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -6,14 +6,13 @@ import re
 
 from attrs import evolve
 
-from holdfast.config.units import parse_rate
+from holdfast.core.units import Rate, parse_rate
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.report.advice import Advice, advice
 from holdfast.pipeline.report.figures import Figures, ReportTotals
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
 from tests.pipeline.report.figures import NOW, delivery, empty
 
 

@@ -16,7 +16,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

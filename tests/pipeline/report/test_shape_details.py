@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.shape_details import anchor
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 from tests.pipeline.report.figures import HOSTILE
 from tests.pipeline.stores import NOW, database, message
 

@@ -15,7 +15,7 @@ from fastavro import schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
 from holdfast.pipeline.decoding.avro import AvroMessages, avro_schema
 from holdfast.pipeline.decoding.decoder import BadPayload
 from holdfast.pipeline.decoding.protobuf_messages import ProtobufMessages, protobuf_type

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
 from holdfast.pipeline.rollup.catalog import read_catalog
 from holdfast.pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from tests.pipeline.decoding.tahu import metric, payload

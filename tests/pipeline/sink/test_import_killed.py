@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from holdfast.access import stand_in
+from holdfast.commands import stand_in
 from holdfast.pipeline import Source
 from holdfast.pipeline.jobs.imports import Imported, import_messages
 from holdfast.pipeline.sink.merging import Target
@@ -26,7 +26,7 @@ from holdfast.pipeline.sink.retained_format import RetainedFormat
 from holdfast.pipeline.sink.writer import OPTIONS, RetainedWriter
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.registration import register_once
-from holdfast.retained.importing.jobs import read_job
+from holdfast.retained.import_jobs import read_job
 from holdfast.retained.records import line_of
 from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.sink.test_sink import contents
@@ -38,7 +38,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from holdfast.access import stand_in
+from holdfast.commands import stand_in
 from holdfast.pipeline import register
 from holdfast.pipeline.sink import merging as commit
 from holdfast.pipeline.sources import retained

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast.core.topics import matches
 from holdfast.pipeline import read_retained, snapshot_of
-from holdfast.topics import matches
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

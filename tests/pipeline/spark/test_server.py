@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.server_files import server_folder
 from holdfast.pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server

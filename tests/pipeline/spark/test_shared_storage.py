@@ -17,7 +17,7 @@ from holdfast.pipeline.spark.shared_storage import (
     shared_snapshot,
     uses_other_hosts,
 )
-from holdfast.retained.importing.staging_areas import StagingUnusable, staging_area_for
+from holdfast.retained.staging import StagingUnusable, staging_area_for
 from tests.pipeline.stores import database
 
 

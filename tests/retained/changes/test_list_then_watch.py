@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from holdfast.messages import ChangeKind
-from holdfast.retained.changes.interfaces import IFollower
-from holdfast.retained.changes.past import Forgotten
-from holdfast.retained.changes.recent import RecentChanges
-from holdfast.retained.changes.watch import ChangeWatch
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.recent import IFollower, RecentChanges
+from holdfast.retained.changes.watch import ChangeWatch, Forgotten
 from holdfast.retained.store.rows import Row
 from tests.storage.doubles import result_of
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import ChangeKind
-from holdfast.retained.changes.change import LONGEST_PAYLOAD, StoredChange
-from holdfast.retained.changes.recent import RecentChanges
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.recent import LONGEST_PAYLOAD, RecentChanges, StoredChange
 
 
 def change(topic: str, revision: int, payload: bytes = b"x") -> StoredChange:

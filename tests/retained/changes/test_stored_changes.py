@@ -11,14 +11,13 @@ import pytest
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from holdfast.messages import ChangeKind, RetainedChange
-from holdfast.retained.changes.past import PastChanges
-from holdfast.retained.changes.token import Head, Place, place_of
-from holdfast.retained.changes.watch import KEPT, ChangeWatch
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.rules import NO_RULES, NOT_RECORDED, Rule, Rules
+from holdfast.core.messages import ChangeKind, RetainedChange
+from holdfast.core.tickets import CommitTicket
+from holdfast.retained.changes.entries import NO_RULES, NOT_RECORDED, Rule, Rules
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recent import Head, Place, place_of
+from holdfast.retained.changes.watch import KEPT, ChangeWatch, PastChanges
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.tickets import CommitTicket
 from tests import postgres
 from tests.pipeline.stores import MAKES, NOW, database, fill, message
 from tests.postgres import synchronous
@@ -202,8 +201,8 @@ def test_the_change_of_another_node_comes_whatever_its_revision_is(two_nodes: tu
 
 def test_a_walk_in_many_parts_finds_all(two_nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one part has more changes than it returns."""
-    monkeypatch.setattr("holdfast.retained.changes.other_nodes._ROWS", 7)
-    monkeypatch.setattr("holdfast.retained.changes.other_nodes._CHANGES", 3)
+    monkeypatch.setattr("holdfast.retained.changes.watch._ROWS", 7)
+    monkeypatch.setattr("holdfast.retained.changes.watch._CHANGES_PER_PART", 3)
     node, other = two_nodes
     other.put("old")
     token = node.token()

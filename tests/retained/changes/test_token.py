@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.changes.token import LONGEST_TOKEN, BadToken, Head, Place, place_of
+from holdfast.retained.changes.recent import LONGEST_TOKEN, BadToken, Head, Place, place_of
 
 NUMBERS = st.integers(0, 2**64 - 1)
 

@@ -14,21 +14,19 @@ from attrs import define, evolve, field
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.history.entries import HistoryEvent
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.moments import Moment
-from holdfast.retained.history.restoring import Restored, Restorer
-from holdfast.retained.history.rules import NO_RULES, Rule, Rules
-from holdfast.retained.publisher import IPublisher
-from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.retained.administration import IPublisher
+from holdfast.retained.changes.entries import NO_RULES, HistoryEvent, Rule, Rules
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.moments import Moment
+from holdfast.retained.limits import FlowSettings, RetainerLimits
+from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
-from holdfast.tickets import CommitTicket, StorageFailure
 from holdfast.wire.properties import NO_PROPERTIES
 from tests.postgres import fresh_database
 from tests.storage.doubles import Wall, fresh_file, result_of

@@ -7,21 +7,20 @@ from uuid import uuid4
 
 from twisted.internet.defer import succeed
 
-from holdfast.messages import RetainedMessage
+from holdfast.core.messages import RetainedMessage
+from holdfast.core.tickets import CommitTicket
 from holdfast.retained.administration import Administration
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.history.restoring import Restorer
-from holdfast.retained.importing.chunk import ImportJob
-from holdfast.retained.importing.merging import Merger
-from holdfast.retained.importing.staging import StagedRows, staged_row
-from holdfast.retained.importing.verdicts import Merge
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import HistoryRecorder
+from holdfast.retained.importing import ImportJob, Merger
+from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.restoring import Restorer
+from holdfast.retained.staging import StagedRows, staged_row
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sessions.routing.operator_publisher import OperatorPublisher
+from holdfast.retained.verdicts import Merge
+from holdfast.sessions.operator_publisher import OperatorPublisher
 from holdfast.storage.store import DurableStore
-from holdfast.tickets import CommitTicket
 from tests.doubles import START, MemoryBroker
 from tests.storage.doubles import result_of
 

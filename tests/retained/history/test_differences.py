@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.history import differences as module
-from holdfast.retained.history.differences import LARGEST_COMPARED, MOST_CHANGES, Difference, differences
+from holdfast.retained.changes import revisions as module
+from holdfast.retained.changes.revisions import LARGEST_COMPARED, MOST_CHANGES, Difference, differences
 
 
 def told(before: bytes | None, after: bytes | None, where: str) -> list[dict[str, Any]]:

@@ -15,14 +15,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
-from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin
-from holdfast.retained.history import history, moments, restoring
-from holdfast.retained.history.history import HistoryLimits, IRetainedHistory, RetainedHistory
-from holdfast.retained.history.moments import BaselineUnfinished, HistoryUnavailable, find_moment, shown_time
-from holdfast.retained.quota.limits import Limit, RetainRefused
-from holdfast.retained.store.scans.values import Search
-from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.topics import matches
+from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.topics import matches
+from holdfast.retained import restoring
+from holdfast.retained.changes import history, moments
+from holdfast.retained.changes.history import HistoryLimits, IRetainedHistory, RetainedHistory
+from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable, find_moment, shown_time
+from holdfast.retained.limits import Limit, RetainRefused
+from holdfast.retained.store.values import Search
 from holdfast.wire.properties import Properties
 from tests import strategies
 from tests.logs import logged

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.messages import ChangeKind
-from holdfast.retained.history import history
-from holdfast.retained.history.history import HistoryLimits
+from holdfast.core.messages import ChangeKind
+from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.retained.changes import history
+from holdfast.retained.changes.history import HistoryLimits
 from holdfast.storage import store
-from holdfast.tickets import CommitTicket, StorageFailure
 from tests.retained.history.past import Past
 from tests.storage.doubles import Faults, FaultyDatabase, fresh_file
 

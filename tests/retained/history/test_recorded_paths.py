@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.importing.verdicts import Merge
-from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
+from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.verdicts import Merge
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import START

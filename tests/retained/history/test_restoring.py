@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.quota.limits import NotRetained, RetainerLimits
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.tickets import CommitTicket
+from holdfast.core.units import Rate
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.recording import HistoryRecorder
+from holdfast.retained.limits import NotRetained, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.scheduling.rates import Rate
-from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Publish
 from tests.doubles import START
 from tests.postgres import synchronous

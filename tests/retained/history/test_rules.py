@@ -12,20 +12,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.history import history
-from holdfast.retained.history.entries import HistoryEvent
-from holdfast.retained.history.history import HistoryLimits
-from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.history.periods import begin
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.history.rules import FOREVER, GENERAL, NO_RULES, NOT_RECORDED, LeftOut, Rule, Rules, rules_in
-from holdfast.retained.history.spans import Span, check_span, find_span, page_of_events
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.topics import EVERY_TOPIC, matches
+from holdfast.retained.changes import history
+from holdfast.retained.changes.entries import (
+    FOREVER,
+    GENERAL,
+    NO_RULES,
+    NOT_RECORDED,
+    HistoryEvent,
+    LeftOut,
+    Rule,
+    Rules,
+    rules_in,
+)
+from holdfast.retained.changes.history import HistoryLimits
+from holdfast.retained.changes.moments import HistoryUnavailable, Span, check_span, find_span, page_of_events
+from holdfast.retained.changes.periods import begin
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.storage.database import Durability
 from holdfast.storage.driver import Cursor
-from holdfast.storage.engine import database_at
-from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.storage.maintenance import database_at
 from tests import strategies
 from tests.retained.history.past import START, Model, Past, postgres, sqlite
 from tests.retained.strategies import topic_filters

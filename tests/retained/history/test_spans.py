@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import ChangeKind
-from holdfast.retained.history.entries import HistoryEvent
-from holdfast.retained.history.history import HistoryLimits
-from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.history.spans import Span, check_span, find_span, page_of_events
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.entries import HistoryEvent
+from holdfast.retained.changes.history import HistoryLimits
+from holdfast.retained.changes.moments import HistoryUnavailable, Span, check_span, find_span, page_of_events
 from holdfast.storage.driver import Cursor
 from tests.retained.history.past import START, Past, postgres, sqlite
 

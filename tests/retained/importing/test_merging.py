@@ -14,13 +14,14 @@ from attrs import define, evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.importing import chunk, merging
-from holdfast.retained.importing.chunk import ImportJob, Reject
-from holdfast.retained.importing.chunk_size import HOLD, LEAST, MOST, ChunkSize
-from holdfast.retained.importing.jobs import OtherJob, read_job
-from holdfast.retained.importing.merging import Merger
-from holdfast.retained.importing.staging import (
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage, stored_size
+from holdfast.retained import importing
+from holdfast.retained.change_feed import Change
+from holdfast.retained.import_jobs import OtherJob, read_job
+from holdfast.retained.importing import ImportJob, Merger, Reject
+from holdfast.retained.limits import FlowSettings, RetainerLimits, RetainRefused
+from holdfast.retained.service import RetainedMessages
+from holdfast.retained.staging import (
     FILE_INSERT,
     FILE_SCHEMA,
     TABLE_COPY,
@@ -31,15 +32,10 @@ from holdfast.retained.importing.staging import (
     StagedTable,
     Staging,
 )
-from holdfast.retained.importing.verdicts import Merge
-from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
-from holdfast.retained.replay.change_feed import Change
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.rows import Row, row_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics
-from holdfast.sizes import stored_size
+from holdfast.retained.verdicts import HOLD, LEAST, MOST, ChunkSize, Merge
 from tests.pipeline.stores import MAKES, NOW, Filled, database, fill, message
 from tests.storage.doubles import result_of
 
@@ -85,7 +81,7 @@ class Place:
         return StagedTable(table, range(len(attempts)))
 
     @contextmanager
-    def opened(self, limits: RetainerLimits | None = None, rows: int = merging.ROWS) -> Iterator[Desk]:
+    def opened(self, limits: RetainerLimits | None = None, rows: int = importing.ROWS) -> Iterator[Desk]:
         """Open the database as a broker does."""
         with self.filled.store() as store:
             retained = RetainedMessages(
@@ -194,7 +190,7 @@ def test_the_newest_row_counts_for_every_size_of_a_chunk(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
 ) -> None:
     """Also when one topic is staged more often than a chunk has messages."""
-    monkeypatch.setattr(chunk, "BYTES", most_bytes)
+    monkeypatch.setattr(importing, "BYTES", most_bytes)
     ages = {f"t/{number}": [OLDER - 2, NEWER, OLDER, OLDER - 1, NOW][: number + 1] for number in range(5)}
     given = [message(topic, b"at %d" % age, stored_at=age) for topic, all_of in ages.items() for age in all_of]
     with place.opened(rows=rows) as desk:
@@ -300,7 +296,7 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
             raise ValueError("broken")
 
         with monkeypatch.context() as patched:
-            patched.setattr(chunk, "advance", broken)
+            patched.setattr(importing, "advance", broken)
             with pytest.raises(ValueError, match="broken"):
                 result_of(desk.merger.step(ImportJob("j", staging, Merge.NEWER)))
         assert desk.get("t") is None
@@ -310,7 +306,7 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
 
 def test_chunks_are_bounded_in_bytes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large payloads make small chunks, one row at least."""
-    monkeypatch.setattr(chunk, "BYTES", 252)
+    monkeypatch.setattr(importing, "BYTES", 252)
     rows = staged(*(message(f"t/{number}", b"p" * size) for number, size in enumerate((100, 100, 100, 300, 10, 240))))
     with place.opened() as desk:
         staging = place.stage(rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.retained.importing.staging_areas import staging_area_for
+from holdfast.retained.staging import staging_area_for
 
 
 def test_the_broker_s_user_can_read_what_root_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import frozen
 
-from holdfast.retained.importing.verdicts import Merge, Verdict, verdict_of
+from holdfast.retained.verdicts import Merge, Verdict, verdict_of
 
 NOW = 1000
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.extensions.past import past_filter
-from holdfast.retained.history.history import RetainedHistory
-from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.past.messages import PastMessages
+from holdfast.core.extensions import past_filter
+from holdfast.retained.changes.history import RetainedHistory
+from holdfast.retained.changes.moments import HistoryUnavailable
+from holdfast.retained.changes.past import PastMessages
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.storage.revisions import RevisionClock
 from tests.storage.doubles import result_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.queries.levels import LevelWalk, Node, position_behind
-from holdfast.retained.store.scans.values import Stop
+from holdfast.retained.store.values import Stop
+from holdfast.retained.tree import LevelWalk, Node, position_behind
 from tests.retained.strategies import topics
 
 

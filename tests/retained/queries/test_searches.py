@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from holdfast.retained.queries import searches
-from holdfast.retained.queries.scan_places import ScanPlaces, TooManyScans
-from holdfast.retained.queries.searches import Searches
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.retained import searches
+from holdfast.retained.searches import ScanPlaces, Searches, TooManyScans
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
-from holdfast.retained.store.scans.values import Order, Search, Sorting
+from holdfast.retained.store.values import Order, Search, Sorting
 from holdfast.storage.revisions import RevisionClock
-from holdfast.topics import EVERY_TOPIC
 from tests.retained.store.contract import NOW, clear, few, put
 from tests.retained.store.scan_contract import CONDITIONS, fields, fill, is_wanted
 from tests.retained.strategies import topic_filters, topics

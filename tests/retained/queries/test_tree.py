@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 
-from holdfast.retained.queries import known_tallies, tree
-from holdfast.retained.queries.tree import TopicTree, TreeNode, TreePage
+from holdfast.core.messages import stored_size
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained import tree
+from holdfast.retained import tree as known_tallies
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
-from holdfast.retained.store.scans.values import Tally
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sizes import stored_size
+from holdfast.retained.store.values import Tally
+from holdfast.retained.tree import TopicTree, TreeNode, TreePage
 from holdfast.storage.revisions import RevisionClock
-from holdfast.tickets import FailureKind, StorageFailure
 from tests.retained.store.contract import NOW, clear, few, put
 from tests.retained.store.scan_contract import fields, fill
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from holdfast.retained.quota.budgets import Budget, Budgets, Growth
-from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits
+from holdfast.retained.limits import Limit, Quota, RetainerLimits
+from holdfast.retained.quota import Budget, Budgets, Growth
 from holdfast.retained.store.values import Usage
 
 LIMITS = RetainerLimits(

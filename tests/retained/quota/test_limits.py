@@ -15,26 +15,16 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import formatEvent
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.charging import GUESTS
-from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.clients import GUESTS
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, stored_size
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.units import Rate
+from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
 from holdfast.retained.delayed_writes import MOST_OF_PUBLISHER
+from holdfast.retained.limits import Limit, OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits, RetainRefused
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.ledger import size_of
-from holdfast.retained.quota.limits import (
-    Limit,
-    OnLimit,
-    PayerLimits,
-    PayerQuotas,
-    Quota,
-    RetainerLimits,
-    RetainRefused,
-)
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.quota import size_of
 from holdfast.sessions.limits import Limits, RetainMode
-from holdfast.sizes import stored_size
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

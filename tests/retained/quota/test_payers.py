@@ -12,16 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import succeed
 
-from holdfast.charging import GUESTS, payer_of, payers_of
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.importing.chunk import ImportJob
-from holdfast.retained.importing.merging import Merger
-from holdfast.retained.importing.staging import StagedRows, staged_row
-from holdfast.retained.importing.verdicts import Merge
-from holdfast.retained.quota.budgets import Budgets, Charge
-from holdfast.retained.quota.limits import Limit, PayerLimits, PayerQuotas, Quota, RetainerLimits
+from holdfast.core.clients import GUESTS, payer_of, payers_of
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, stored_size
+from holdfast.retained.importing import ImportJob, Merger
+from holdfast.retained.limits import Limit, PayerLimits, PayerQuotas, Quota, RetainerLimits
+from holdfast.retained.quota import Budgets, Charge
+from holdfast.retained.staging import StagedRows, staged_row
 from holdfast.retained.store.values import Usage
-from holdfast.sizes import stored_size
+from holdfast.retained.verdicts import Merge
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

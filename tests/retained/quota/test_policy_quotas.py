@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.limits import Quota, RetainerLimits
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.quota.limits import Quota, RetainerLimits
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

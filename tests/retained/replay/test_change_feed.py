@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.replay.change_feed import Change, ChangeFeed
-from holdfast.retained.replay.stalled import PATIENCE
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.tickets import COMMITTED
+from holdfast.retained.change_feed import Change, ChangeFeed
+from holdfast.retained.replay.pace import PATIENCE
 from holdfast.sessions.limits import Limits
-from holdfast.tickets import COMMITTED
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
+from holdfast.retained.replay.pace import ConcurrencyLimit
 
 
 class Waiting:

@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from holdfast.config import load
+from holdfast.core.units import Rate
 from holdfast.retained.configured import flow_of
-from holdfast.retained.replay.flow_control import FlowControl
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.replay.status import ReplayState
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
+from holdfast.retained.replay.interfaces import ReplayState
+from holdfast.retained.replay.pace import FlowControl
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.replay.change_feed import Change
-from holdfast.retained.replay.held_messages import BatchRead, HeldMessages
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.tickets import CommitTicket
+from holdfast.retained.change_feed import Change
+from holdfast.retained.replay.replay import BatchRead, HeldMessages
 from holdfast.retained.store.values import Batch, Slice
-from holdfast.tickets import CommitTicket
 from holdfast.wire import encode_publish
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.replay.status import ReplayState
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
+from holdfast.retained.limits import FlowSettings
+from holdfast.retained.replay.interfaces import ReplayState
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

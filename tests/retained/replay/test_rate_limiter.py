@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
-from holdfast.retained.replay.rate_limiter import RateLimiter
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
+from holdfast.scheduling.rate_limiter import RateLimiter
 
 NUMBERS = count(1)
 

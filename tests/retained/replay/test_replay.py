@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
-from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.replay.change_feed import Change
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.topics import matches
+from holdfast.core.units import Rate
+from holdfast.retained.change_feed import Change
+from holdfast.retained.limits import FlowSettings
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch
-from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock, after
-from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.topics import matches
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -6,9 +6,9 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.replay.stalled import PATIENCE, StalledReplays
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.limits import FlowSettings
+from holdfast.retained.replay.pace import PATIENCE, StalledReplays
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Selection
 from holdfast.storage.revisions import RevisionClock

@@ -9,7 +9,7 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from zope.interface import implementer
 
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.retained.replay.turns import ReplayTurns
+from holdfast.retained.replay.pace import ReplayTurns
 from tests.doubles import TurnClock
 
 

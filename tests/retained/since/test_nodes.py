@@ -12,19 +12,15 @@ from sqlalchemy.engine import make_url
 from twisted.internet.task import Clock
 from twisted.logger import formatEvent
 
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.messages import ChangeOrigin
-from holdfast.retained.since.epochs import Epochs
-from holdfast.retained.since.horizon import Horizon, horizon_of
-from holdfast.retained.since.other_nodes import OtherNodes
-from holdfast.retained.since.recording import AppendingRecorder
-from holdfast.retained.since.since import ChangesSince
-from holdfast.retained.since.stored import horizon_now
-from holdfast.retained.since.turns import POSTGRES
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.core.messages import ChangeOrigin
+from holdfast.retained.changes.recording import AppendingRecorder
+from holdfast.retained.changes.since import ChangesSince, Epochs, OtherNodes
+from holdfast.retained.changes.stored import POSTGRES, Horizon, horizon_now, horizon_of
+from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.driver import Cursor
-from holdfast.storage.postgres.database import DUMPERS, PostgresCursor
+from holdfast.storage.postgres import DUMPERS, PostgresCursor
+from holdfast.watch.log import LastingFailure
 from tests.logs import logged
 from tests.postgres import administer, drop, fresh_database, synchronous, wait_for_end
 from tests.retained.store.contract import NOW, clear, put, selection

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.messages import ChangeOrigin, RetainedChange
-from holdfast.retained.since.horizon import Horizon
-from holdfast.retained.since.recording import GatheringRecorder
-from holdfast.retained.since.stored import begin, changed_topics, ended, horizon_now, is_good
-from holdfast.retained.since.turns import SQLITE
-from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow
+from holdfast.core.messages import ChangeOrigin, RetainedChange
+from holdfast.retained.changes.recording import GatheringRecorder
+from holdfast.retained.changes.stored import SQLITE, Horizon, begin, changed_topics, ended, horizon_now, is_good
+from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow
 from holdfast.retained.store.rows import row_of
-from holdfast.storage.sqlite.bulk import SQLiteBulk
+from holdfast.storage.sqlite import SQLiteBulk
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import fresh_file
 

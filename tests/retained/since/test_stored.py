@@ -13,10 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.changes.token import Place
-from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
-from holdfast.retained.since.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.since.stored import (
+from holdfast.retained.changes.recent import Place
+from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
+from holdfast.retained.changes.stored import (
+    LENGTH,
+    POSTGRES,
+    SQLITE,
+    BadToken,
+    Horizon,
     begin,
     changed_topics,
     count_since,
@@ -24,6 +28,7 @@ from holdfast.retained.since.stored import (
     ended,
     excess_turn,
     horizon_now,
+    horizon_of,
     is_good,
     last_horizon,
     prune,
@@ -31,10 +36,9 @@ from holdfast.retained.since.stored import (
     time_of,
     turn_before,
 )
-from holdfast.retained.since.turns import POSTGRES, SQLITE
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.sqlite.bulk import SQLiteBulk
+from holdfast.storage.sqlite import SQLiteBulk
 from tests.postgres import fresh_database, synchronous
 from tests.retained.store.contract import NOW, clear, put
 from tests.storage.doubles import Bench, fresh_file, result_of

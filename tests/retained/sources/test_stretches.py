@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.sources.stretches import CLEAR, LOOKED, Stretches
+from holdfast.retained.source_check import CLEAR, LOOKED, Stretches
 
 
 def test_nothing_is_clear_before_the_survey_and_all_after_it() -> None:

@@ -10,8 +10,10 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.charging import GUESTS, payers_of
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.core.clients import GUESTS, payers_of
+from holdfast.core.messages import RetainedChange, RetainedMessage, stored_size
+from holdfast.core.tickets import FailureKind
+from holdfast.core.topics import EVERY_TOPIC, matches
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import cut, without
@@ -28,10 +30,7 @@ from holdfast.retained.store.values import (
     Usage,
     UsageSnapshot,
 )
-from holdfast.retained.wildcards.ranges import ranges_of
-from holdfast.sizes import stored_size
-from holdfast.tickets import FailureKind
-from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.retained.store.wildcards import ranges_of
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.parser import PacketParser

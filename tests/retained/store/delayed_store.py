@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.messages import RetainedChange
-from holdfast.retained.store.conditional.change import ConditionalChange
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.retained.store.conditional import ConditionalChange
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch, Selection, UsageSnapshot
 from holdfast.storage.revisions import RevisionClock
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
-from holdfast.topics import EVERY_TOPIC
 
 
 @implementer(IRetainedStore)

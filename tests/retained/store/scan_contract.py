@@ -12,18 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import succeed
 
-from holdfast.auth.interfaces import Grant
-from holdfast.messages import RetainedMessage
-from holdfast.retained.queries.permitted import PermittedMessages
-from holdfast.retained.queries.permitted import Place as Stopped
-from holdfast.retained.queries.permitted_tree import PermittedTree
-from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.scans.interfaces import IRetainedScans
-from holdfast.retained.store.scans.ranking import first_places
-from holdfast.retained.store.scans.values import Order, Place, Search, Sorting, Stop, Tally
-from holdfast.retained.store.values import ListedMessage
-from holdfast.sizes import stored_size
-from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.core.messages import RetainedMessage, stored_size
+from holdfast.core.topics import EVERY_TOPIC, matches
+from holdfast.identity.interfaces import Grant
+from holdfast.retained.permitted import PermittedMessages, PermittedTree
+from holdfast.retained.permitted import Place as Stopped
+from holdfast.retained.store.interfaces import IRetainedScans, IRetainedStore
+from holdfast.retained.store.scans import first_places
+from holdfast.retained.store.values import ListedMessage, Order, Place, Search, Sorting, Stop, Tally
 from tests.retained.store.contract import NOW, clear, few, put
 from tests.retained.strategies import topic_filters, topics
 from tests.storage.doubles import result_of
@@ -141,7 +137,7 @@ def ranked(scans: IRetainedScans, search: Search, sorting: Sorting, rows: int, l
 
 
 class ScanContract:
-    """The promises of :class:`holdfast.retained.store.scans.interfaces.IRetainedScans`."""
+    """The promises of :class:`holdfast.retained.store.interfaces.IRetainedScans`."""
 
     def opened(self) -> AbstractContextManager[IRetainedStore]:
         """Open an empty store with node 1, for one test."""

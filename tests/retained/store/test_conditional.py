@@ -12,16 +12,16 @@ import psycopg
 import pytest
 from twisted.python.failure import Failure
 
-from holdfast.extensions.conditions import Conditions
-from holdfast.messages import RetainedChange
+from holdfast.core.extensions import Conditions
+from holdfast.core.messages import RetainedChange
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.store.conditional.change import ConditionalChange, Verdict
+from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
-from holdfast.storage.postgres.bulk import PostgresBulk
+from holdfast.storage.postgres_values import PostgresBulk
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.sqlite.bulk import SQLiteBulk
+from holdfast.storage.sqlite import SQLiteBulk
 from holdfast.wire import NO_PROPERTIES, Properties
 from tests.retained.store import test_postgres as on_postgres
 from tests.retained.store import test_sql as on_sqlite

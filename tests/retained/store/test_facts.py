@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.extensions.replay_info import FACTS
-from holdfast.messages import RetainedMessage
-from holdfast.retained.store.facts import with_facts
+from holdfast.core.extensions import FACTS
+from holdfast.core.messages import RetainedMessage
+from holdfast.retained.store.rows import with_facts
 from holdfast.wire import PacketParser, encode
 from holdfast.wire.packets import Publish
 from tests.retained.strategies import messages, topics

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from zope.interface.verify import verifyObject
 
+from holdfast.core.tickets import COMMITTED
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.usage import USERS
 from holdfast.storage.revisions import RevisionClock
-from holdfast.tickets import COMMITTED
 from tests.retained.store.contract import StoreContract, UsageContract, batches, put, selection
 from tests.retained.store.scan_contract import ScanContract
 from tests.storage.doubles import Wall

@@ -17,20 +17,20 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
-from holdfast.messages import RetainedChange
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import CommitTicket
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.delayed_writes import DelayedWrites
-from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.store import bounded_read as reading
-from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.statements_postgres import PostgresStatements
 from holdfast.retained.store.values import Usage, UsageSnapshot
 from holdfast.retained.totals import TotalsReader
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.postgres import database as postgres
-from holdfast.storage.postgres.bulk import PostgresBulk
-from holdfast.tickets import CommitTicket
+from holdfast.storage import postgres
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.postgres_values import PostgresBulk
 from tests.postgres import fresh_database, synchronous
 from tests.retained.store.contract import (
     NOW,

@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.retained.since.recording import AppendingRecorder
-from holdfast.retained.since.source import SinceSource, count_expired
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.retained.changes.recording import AppendingRecorder
+from holdfast.retained.changes.since_source import SinceSource, count_expired
+from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.rows import COLUMNS
-from holdfast.retained.store.scans.values import Order, Search, Sorting
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.values import Order, Search, Sorting
 from holdfast.storage.driver import Cursor
 from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore

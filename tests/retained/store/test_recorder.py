@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.messages import ChangeOrigin, RetainedChange
-from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow
+from holdfast.core.messages import ChangeOrigin, RetainedChange
+from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.driver import Cursor
 from tests.retained.store.contract import NOW, clear, message, put

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import RetainedChange, RetainedChanges
+from holdfast.core.messages import RetainedChange, RetainedChanges
 from holdfast.retained.store.rows import (
     COLUMNS,
     MESSAGE_COLUMNS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.store.slice_size import SLICE_BYTES, SLICE_SECONDS, SliceSize
+from holdfast.retained.store.bounded_read import SLICE_BYTES, SLICE_SECONDS, SliceSize
 
 
 def after(before: int, rows: int, size: int, seconds: float) -> int:

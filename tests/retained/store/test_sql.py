@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
-from holdfast.messages import RetainedChange
-from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
-from holdfast.retained.store.dialects.sqlite import MOST_ROWS, SQLiteStatements
+from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.slice_size import SLICE_BYTES
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.sqlite.bulk import SQLiteBulk
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.retained.store.statements_sqlite import MOST_ROWS, SQLiteStatements
+from holdfast.storage.sqlite import SQLiteBulk, SQLiteDatabase
 from tests.retained.store.contract import (
     LATE,
     NOW,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.wildcards.plan import KeyRange, Plan, plan
-from holdfast.topics import level_count, matches
+from holdfast.core.topics import level_count, matches
+from holdfast.retained.store.wildcards import KeyRange, Plan, plan
 from tests.retained.strategies import topic_filters, topics
 
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.wildcards.plan import KeyRange, plan
-from holdfast.retained.wildcards.ranges import Ranges, next_low, ranges_of, up_to
+from holdfast.retained.store.wildcards import KeyRange, Ranges, next_low, plan, ranges_of, up_to
 from tests.retained.strategies import topic_filters, topics
 
 filters = st.lists(topic_filters(), max_size=4).map(tuple)

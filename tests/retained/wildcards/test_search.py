@@ -16,13 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.messages import RetainedChange
-from holdfast.retained.store.dialects.postgres import PostgresStatements
+from holdfast.core.messages import RetainedChange
+from holdfast.core.topics import matches
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.wildcards.plan import Plan, plan
-from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, WALKS_WITHOUT_JUMPS, ScanSize
-from holdfast.retained.wildcards.successor_sql import successor
-from holdfast.topics import matches
+from holdfast.retained.store.statements_postgres import PostgresStatements
+from holdfast.retained.store.wildcards import (
+    FEWEST_JUMPS,
+    FEWEST_TOPICS,
+    WALKS_WITHOUT_JUMPS,
+    Plan,
+    ScanSize,
+    plan,
+    successor,
+)
 from tests.retained.store import test_postgres, test_sql
 from tests.retained.store.contract import NOW, clear, message, put, selection, topics_read
 from tests.retained.store.slice_topics import topics_of
@@ -246,7 +252,7 @@ def jumped(names: list[str], planned: Plan, jumps: int) -> list[str | None]:
 @contextmanager
 def connected() -> Iterator[Any]:
     """A cursor on Postgres."""
-    from holdfast.storage.postgres.database import PostgresCursor
+    from holdfast.storage.postgres import PostgresCursor
 
     url = test_postgres.database().replace("+psycopg", "")
     with psycopg.connect(url, autocommit=True, cursor_factory=PostgresCursor) as connection:

@@ -12,12 +12,10 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.failures.ban import Ban, Kind
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.interfaces import Grant, Principal
+from holdfast.core.topics import matches
+from holdfast.identity.bans import Ban, Bans, Exempt, Kind
+from holdfast.identity.interfaces import Grant, Principal
 from holdfast.sessions.limits import Limits
-from holdfast.topics import matches
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Listed, Permissions
@@ -129,7 +127,7 @@ def test_a_level_of_names_that_are_not_told_costs_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool, pages: int
 ) -> None:
     """Names without messages are passed part by part, an answer for each part. Topics that begin with $ are jumped."""
-    monkeypatch.setattr("holdfast.retained.queries.permitted_tree._MOST_WALKS", 10)
+    monkeypatch.setattr("holdfast.retained.permitted._MOST_WALKS", 10)
     broker = RestartableBroker(fresh_file(tmp_path))
     topics = [f"{'$' if own else ''}gone{number:02}" for number in range(40)]
     retaining(broker, *topics, "here")
@@ -334,7 +332,7 @@ def test_only_what_may_be_received_is_told() -> None:
 
 def test_where_an_answer_ended_tells_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that ends among topics that the client may not know does not tell where; it goes on all the same."""
-    monkeypatch.setattr("holdfast.retained.queries.permitted.MOST_READ", 1)
+    monkeypatch.setattr("holdfast.retained.permitted.MOST_READ", 1)
     broker = MemoryBroker(authorizer=PartlyGranted({"c": ["open/#", "my/#"]}, {}))
     retaining(broker, "hidden/a", "hidden/b", "open/a")
     client = asker(broker)

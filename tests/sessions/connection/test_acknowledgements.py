@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from twisted.python.failure import Failure
 
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
-from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
+from holdfast.sessions.connection.link import ErrorGuard
 
 FAILURE = StorageFailure(FailureKind.FULL, "full")
 

@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from typing import Any
 
-from holdfast.sessions.connection.actions import NO_ACTIONS, Action, Actions
+from holdfast.sessions.connection.link import NO_ACTIONS, Action, Actions
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.test_protocol import Door

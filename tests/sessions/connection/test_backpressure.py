@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent
 
-from holdfast.sessions.connection.backpressure import PORTION
+from holdfast.sessions.connection.client_link import PORTION
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import Answer, Credentials, Denied, Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.identity.interfaces import Answer, Credentials, Denied, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p

@@ -10,11 +10,10 @@ import pytest
 from twisted.logger import LogEvent, formatEvent
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.log.client_log import MOST_LINES, ClientLog
-from holdfast.peers.address import Peer
+from holdfast.identity.addresses import Peer
+from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
 from holdfast.sessions.limits import Limits
+from holdfast.watch.log import MOST_LINES, ClientLog
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

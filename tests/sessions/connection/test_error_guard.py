@@ -10,14 +10,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.core.tickets import CommitTicket
+from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.connection.connection import Phase
-from holdfast.sessions.connection.packet_order import PORTION
-from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, PATIENCE
+from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PATIENCE, PORTION
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.state.memory import UNRECORDED
-from holdfast.tickets import CommitTicket
+from holdfast.sessions.state import UNRECORDED
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.authorizers import Filtering

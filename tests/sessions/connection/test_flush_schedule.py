@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
-from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.outbox import FlushSchedule
 
 
 def test_a_flush_that_fails_keeps_no_other_connection_from_being_written(logged_failures: list[LogEvent]) -> None:

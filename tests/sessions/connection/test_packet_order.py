@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.actions import Actions
-from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.link import Actions
+from holdfast.sessions.connection.outbox import FlushSchedule
 from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
 from holdfast.wire import packets as p
-from holdfast.wire.pubacks import pubacks
+from holdfast.wire.encoding import pubacks
 from tests.doubles import Network, TurnClock
 
 CONNECT = encode(p.Connect("c", 4), 4)

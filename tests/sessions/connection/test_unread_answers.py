@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sessions.connection.packet_order import READ_AHEAD
-from holdfast.sessions.connection.unread_answers import MOST_ANSWERS
+from holdfast.sessions.connection.packet_order import MOST_ANSWERS, READ_AHEAD
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from holdfast.wire.pubacks import pubacks
+from holdfast.wire.encoding import pubacks
 from tests.doubles import Client, MemoryBroker
 
 PINGREQ = b"\xc0\x00"

@@ -6,12 +6,11 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.messages import ApplicationMessage
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
+from holdfast.retained.limits import FlowSettings
 from holdfast.sessions.limits import Limits
+from holdfast.watch.log import LastingFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Filtering

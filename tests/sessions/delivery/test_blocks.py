@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.core.messages import HELD_IDENTIFIER
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.delivery.blocks import NO_BLOCKS, Blocks
 from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight import Inflight
+from holdfast.sessions.delivery.inflight import NO_BLOCKS, Blocks, Inflight, Window
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
-from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.state.memory import UNRECORDED, MemorySessionStates
-from holdfast.sizes import HELD_IDENTIFIER
+from holdfast.sessions.state import UNRECORDED, MemorySessionStates
 from holdfast.wire import ProtocolError, encode
 from holdfast.wire import packets as p
-from holdfast.wire.pubacks import pubacks
+from holdfast.wire.encoding import pubacks
 from tests.doubles import Client, MemoryBroker
 
 

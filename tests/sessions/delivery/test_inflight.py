@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
 from holdfast.sessions.delivery.inflight import (
@@ -16,11 +17,10 @@ from holdfast.sessions.delivery.inflight import (
     Inflight,
     InflightEvent,
     InflightState,
+    Window,
 )
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
-from holdfast.sessions.delivery.window import Window
-from holdfast.sessions.state.memory import UNRECORDED, MemorySessionStates
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.sessions.state import UNRECORDED, MemorySessionStates
 from holdfast.wire import ProtocolError
 from tests.doubles import MemoryBroker
 

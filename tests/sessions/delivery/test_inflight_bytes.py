@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.messages import HELD_ENTRY
 from holdfast.sessions.limits import Limits
-from holdfast.sizes import HELD_ENTRY
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

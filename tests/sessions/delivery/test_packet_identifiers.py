@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.delivery.blocks import Blocks
-from holdfast.sessions.delivery.packet_identifiers import CommonIdentifiers, PacketIdentifiers, last_used
-from holdfast.sessions.delivery.window import Window
+from holdfast.sessions.delivery.inflight import Blocks, CommonIdentifiers, PacketIdentifiers, Window, last_used
 
 
 def blocks(*spans: tuple[int, int]) -> Blocks:

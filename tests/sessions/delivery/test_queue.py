@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
 from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.queue import MessageQueue, Queued

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.sessions.delivery.inflight import OVER, Inflight
 from holdfast.sessions.delivery.replay_positions import ReplayPosition, ReplayPositions
-from holdfast.sessions.state.subscription import ReplayProgress
+from holdfast.sessions.state import ReplayProgress
 
 
 def sent(position: ReplayPosition, *topics: str) -> list[Inflight]:

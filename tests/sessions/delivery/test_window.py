@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.delivery.window import Window
+from holdfast.sessions.delivery.inflight import Window
 
 
 def window(size: int, *, replaying: bool = False, replayed: int = 0) -> Window:

@@ -11,13 +11,12 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import succeed
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.importing.chunk import ImportJob
-from holdfast.retained.importing.merging import Merger
-from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA, StagedFiles
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.importing import ImportJob, Merger
+from holdfast.retained.staging import FILE_INSERT, FILE_SCHEMA, StagedFiles
 from holdfast.retained.store.rows import row_of
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.verdicts import Merge
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.sessions.durable import EndedSessions, RowKind
 from holdfast.storage import layouts
+from holdfast.storage.committer import Write
 from holdfast.storage.layouts import Layout
-from holdfast.storage.sqlite.bulk import SQLiteBulk, delete_statement
-from holdfast.storage.writing.writes import Write
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.storage.sqlite import SQLiteBulk, delete_statement
 from tests.storage.doubles import fresh_file
 
 

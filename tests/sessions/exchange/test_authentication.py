@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import (
+from holdfast.identity.interfaces import (
     Authenticated,
     AuthenticationStep,
     Challenge,

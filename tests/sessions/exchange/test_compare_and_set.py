@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Principal
-from holdfast.extensions.participation import ANSWER
-from holdfast.messages import ApplicationMessage, ChangeKind
-from holdfast.retained.quota.limits import OnLimit, RetainerLimits
+from holdfast.core.extensions import ANSWER
+from holdfast.core.messages import ApplicationMessage, ChangeKind
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.identity.interfaces import Principal, UnrestrictedAuthorizer
+from holdfast.retained.limits import OnLimit, RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.authorizers import Permissions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.sessions.registry.ownership import owners_only
+from holdfast.sessions.registry import owners_only
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.auth.passwords.doubles import Passwords

@@ -10,14 +10,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.failures.ban import ban_of
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.failures.failures import Failures
-from holdfast.auth.failures.records import FailureLimits
-from holdfast.auth.failures.waiting import MOST_FOR_ADDRESS
-from holdfast.auth.interfaces import Answer, Credentials, Denied, IAuthenticator, Principal
-from holdfast.peers.address import Peer
+from holdfast.identity.addresses import Peer
+from holdfast.identity.bans import Bans, Exempt, ban_of
+from holdfast.identity.failed_logins import MOST_FOR_ADDRESS, FailureLimits, Failures
+from holdfast.identity.interfaces import Answer, Credentials, Denied, IAuthenticator, Principal
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import START, Client, MemoryBroker

@@ -6,9 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.answer_in_time import PATIENCE
-from holdfast.auth.interfaces import Answer, Credentials, Grant, IAuthenticator, IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.interfaces import PATIENCE, Answer, Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

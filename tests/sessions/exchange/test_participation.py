@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.extensions.participation import ANSWER
+from holdfast.core.extensions import ANSWER
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
 from holdfast.sessions.connection.packet_order import PORTION, RUN_DISCOUNT, STRIPE_DISCOUNT
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.session.session import Session
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from holdfast.wire.runs import LONGEST_RUN

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.authorization import authorizer as verdicts
-from holdfast.authorization.authorizer import Authorizer
-from holdfast.authorization.present import PresentAuthorizer
-from holdfast.authorization.rule import Action, Conditions, Rule
-from holdfast.authorization.ruleset import RuleList, Ruleset
+from holdfast.identity import authorizer as verdicts
+from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
+from holdfast.identity.rules import Action, Conditions, Rule, RuleList, Ruleset
 from holdfast.wire import TopicPool, encode, runs
 from holdfast.wire import packets as p
 from holdfast.wire.parser import PacketParser

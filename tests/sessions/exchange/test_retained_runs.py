@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.wire import Properties, ReasonCode, RetainedRun, encode

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Grant, Principal
+from holdfast.identity.interfaces import Grant, Principal, UnrestrictedAuthorizer
 from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-from holdfast.wire.entries import LONG
+from holdfast.wire.packets import LONG
 from tests.doubles import Client, MemoryBroker
 
 MANY = 1000

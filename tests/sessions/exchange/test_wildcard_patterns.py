@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import topic_tree
+from holdfast.core import topics
+from holdfast.core.topics import wildcard_pattern
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.state.subscription import Subscription
-from holdfast.sessions.state.subscriptions import Subscriptions
-from holdfast.topics import wildcard_pattern
+from holdfast.sessions.state import Subscription, Subscriptions
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
@@ -99,13 +98,13 @@ class CountingChildren(dict[str, Any]):
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CountingChildren]]:
     """Count the steps in all trees that are made from now on."""
-    made = topic_tree._Node.__init__
+    made = topics._Node.__init__
 
     def init(node: Any) -> None:
         made(node)
         node.children = CountingChildren()
 
-    monkeypatch.setattr(topic_tree._Node, "__init__", init)
+    monkeypatch.setattr(topics._Node, "__init__", init)
     yield CountingChildren
     CountingChildren.asked = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sessions.monitoring.load_average import LoadAverage
+from holdfast.sessions.sys_topics import LoadAverage
 
 
 def rounded(load: LoadAverage, total: int, interval: float) -> tuple[float, ...]:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.monitoring.memory_guard import LEAST
-from holdfast.sessions.monitoring.process_memory import MemoryUnknown, available_bytes, resident_bytes
+from holdfast.sessions.memory_guard import LEAST, MemoryUnknown, available_bytes, resident_bytes
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -10,15 +10,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
-from holdfast.log.lasting_failure import LastingFailure
-from holdfast.messages import ApplicationMessage
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.core.messages import HELD_ENTRY, ApplicationMessage
+from holdfast.core.units import Rate
+from holdfast.identity.interfaces import Grant, IAuthorizer, Principal
+from holdfast.retained.limits import FlowSettings
 from holdfast.scheduling.long_work import STEPS
-from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.monitoring.figures import resident_memory
-from holdfast.sizes import HELD_ENTRY
+from holdfast.sessions.sys_topics import resident_memory
+from holdfast.watch.log import LastingFailure
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Filtering
@@ -478,7 +477,7 @@ def test_a_figure_that_fails_keeps_no_other_from_being_published(
             raise OSError(24, "Too many open files")
         return {"current": 17}
 
-    monkeypatch.setattr("holdfast.sessions.monitoring.figures.resident_memory", memory)
+    monkeypatch.setattr("holdfast.sessions.sys_topics.resident_memory", memory)
     with logged(LastingFailure) as events:
         for _ in range(3):
             broker.advance(INTERVAL)

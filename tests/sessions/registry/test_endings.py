@@ -11,10 +11,10 @@ import pytest
 from twisted.logger import formatEvent
 
 from holdfast.scheduling.long_work import STEPS
+from holdfast.sessions.delivery import session as membership
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.registry.endings import Endings
-from holdfast.sessions.routing.routing_table import RoutingTable
-from holdfast.sessions.session import membership
+from holdfast.sessions.registry import Endings
+from holdfast.sessions.routing_table import RoutingTable
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -12,9 +12,16 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Answer, Credentials, Denied, IAuthenticator, IAuthorizer, Principal
-from holdfast.sessions.registry.ownership import Access, names_ignored, owners_only
+from holdfast.identity.interfaces import (
+    Answer,
+    Credentials,
+    Denied,
+    IAuthenticator,
+    IAuthorizer,
+    Principal,
+    UnrestrictedAuthorizer,
+)
+from holdfast.sessions.registry import Access, names_ignored, owners_only
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

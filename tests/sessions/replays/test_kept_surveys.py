@@ -11,14 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.logger import formatEvent
 
-from holdfast.auth.failures.ban import Ban, Kind
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.interfaces import Principal
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.sources.source_check import SourceCheck
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.identity.bans import Ban, Bans, Exempt, Kind
+from holdfast.identity.interfaces import Principal
+from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import packets as p
 from tests.authorizers import Listed
 from tests.doubles import MemoryBroker

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.auth.interfaces import Principal
-from holdfast.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage
+from holdfast.identity.interfaces import Principal
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p

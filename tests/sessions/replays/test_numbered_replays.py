@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
+from holdfast.sessions.delivery import replay_delivery
+from holdfast.sessions.delivery import replay_delivery as replayed_packets
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.replays import replay_delivery, replayed_packets
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

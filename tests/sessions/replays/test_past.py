@@ -11,13 +11,12 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.auth.failures.ban import Ban, Kind
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.history.rules import NO_RULES
-from holdfast.retained.past.messages import PastMessages
+from holdfast.core.tickets import CommitTicket
+from holdfast.identity.bans import Ban, Bans, Exempt, Kind
+from holdfast.retained.changes.entries import NO_RULES
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.past import PastMessages
+from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -26,7 +25,6 @@ from holdfast.storage.database import Durability
 from holdfast.storage.driver import Cursor
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
-from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.authorizers import Listed, Permissions

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.retained.history.history import HistoryLimits
-from holdfast.retained.past import pages
+from holdfast.retained.changes import past
+from holdfast.retained.changes.history import HistoryLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
@@ -217,7 +217,7 @@ def test_changes_that_are_lost_meanwhile_end_the_replay(tmp_path: Path) -> None:
 
 def test_a_history_with_few_matches_takes_many_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read visits a bounded number of entries, and the replay goes on behind them."""
-    monkeypatch.setattr(pages, "_ENTRIES", 2)
+    monkeypatch.setattr(past, "_ENTRIES", 2)
     broker, expected = logged(tmp_path / "db")
     client = broker.client("c", 5)
     prefix = "$history/changes/-40s/-0s/"

@@ -14,16 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, formatEvent
 
-from holdfast.auth.failures.ban import Ban, Kind
-from holdfast.auth.failures.bans import Bans
-from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.interfaces import Grant, Principal
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.sources.source_check import SourceCheck
-from holdfast.retained.store.dialects.sqlite import SQLiteStatements
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.topics import matches
+from holdfast.identity.bans import Ban, Bans, Exempt, Kind
+from holdfast.identity.interfaces import Grant, Principal
+from holdfast.retained.limits import FlowSettings
+from holdfast.retained.source_check import SourceCheck
+from holdfast.retained.store.statements_sqlite import SQLiteStatements
 from holdfast.sessions.limits import Limits
-from holdfast.topics import matches
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.authorizers import Listed

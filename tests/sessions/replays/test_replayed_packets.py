@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.replays.replayed_packets import (
+from holdfast.sessions.delivery.replay_delivery import (
     message_expiry_interval,
     numbered,
     packets_of,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.units import Rate
+from holdfast.retained.limits import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

@@ -9,10 +9,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.core.units import Rate
+from holdfast.identity.interfaces import IAuthorizer, Principal
+from holdfast.retained.limits import FlowSettings
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.messages import RetainedChange
+from holdfast.core.messages import RetainedChange
+from holdfast.retained.changes.recording import SECONDS, AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.changes.since import ChangesSince, Epochs
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.since.epochs import Epochs
-from holdfast.retained.since.recording import SECONDS, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.since.since import ChangesSince
-from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.recorder import NO_RECORDER
+from holdfast.retained.store.interfaces import NO_RECORDER, IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.driver import Cursor

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.extensions.participation import ANSWER
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.core.extensions import ANSWER
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, RetainMode
-from holdfast.sessions.registry.ownership import owners_only
+from holdfast.sessions.registry import owners_only
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.core.messages import HELD_ENTRY, ApplicationMessage, ChangeOrigin
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.routing.operator_messages import OperatorMessages
-from holdfast.sessions.routing.operator_publisher import DELIVERIES, PATIENCE, OperatorPublisher
-from holdfast.sizes import HELD_ENTRY
+from holdfast.sessions.operator_publisher import DELIVERIES, PATIENCE, OperatorMessages, OperatorPublisher
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from holdfast.wire.packets import SubscriptionRequest

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Principal
-from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.identity.interfaces import Principal, UnrestrictedAuthorizer
+from holdfast.retained.limits import RetainerLimits
 from holdfast.scheduling.long_work import STEPS
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.sessions.directory.views import client_view
-from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.directory import client_view
+from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.sessions.connection.outbox import LOW_WATER
+from holdfast.sessions.delivery.session import _PORTION
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.session.session import _PORTION
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.identity.interfaces import UnrestrictedAuthorizer
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.tracing.trace import HEARTBEAT, MOST_A_SECOND, MOST_BUFFERED, Trace
-from holdfast.sessions.tracing.traces import MOST_TRACES, CannotTrace, Traces
+from holdfast.sessions.tracing import HEARTBEAT, MOST_A_SECOND, MOST_BUFFERED, MOST_TRACES, CannotTrace, Trace, Traces
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

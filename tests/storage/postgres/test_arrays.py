@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from holdfast.storage import layouts
 from holdfast.storage.database import Durability
 from holdfast.storage.driver import Connection
-from holdfast.storage.engine import open_database
 from holdfast.storage.layouts import Kind
-from holdfast.storage.postgres.arrays import (
+from holdfast.storage.maintenance import open_database
+from holdfast.storage.postgres_values import (
     ARRAYS,
     BigIntegers,
     Blobs,

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from holdfast.storage.database import Durability
-from holdfast.storage.errors import StoreLate, StoreUnusable
-from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.location import StoreLate, StoreUnusable
+from holdfast.storage.postgres import PostgresDatabase
 from tests.postgres import server, url_of
 
 #: what a client sends first to ask for TLS, and for GSSAPI

@@ -12,9 +12,9 @@ from unittest.mock import patch
 from attrs import frozen
 
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.checkpoints import OwnCheckpoints
 from holdfast.storage.database import Durability
-from holdfast.storage.sqlite.checkpoints import OwnCheckpoints
-from holdfast.storage.sqlite.quarantine import OnCorruption
+from holdfast.storage.sqlite import OnCorruption
 from tests.storage.doubles import Bench, result_of
 from tests.storage.sqlite.ruins import clear, contents, copy_of, fresh_file, put, store
 

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.messages import RetainedChange
+from holdfast.core.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.sqlite.quarantine import OnCorruption
+from holdfast.storage.sqlite import OnCorruption
 from holdfast.storage.store import DurableStore
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import Bench, fresh_file, result_of

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
+from holdfast.storage import checkpoints
+from holdfast.storage.checkpoints import OWN_PAGES, PAGES, Checkpoints, OwnCheckpoints
+from holdfast.storage.committer import Committer
 from holdfast.storage.database import Durability
-from holdfast.storage.sqlite import checkpoints
-from holdfast.storage.sqlite.checkpoints import OWN_PAGES, PAGES, Checkpoints, OwnCheckpoints
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.writing.committer import Committer
+from holdfast.storage.sqlite import SQLiteDatabase
 
 _PAGE = 4096
 _LONG = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.storage.sqlite.library import is_mended, verdict
+from holdfast.storage.sqlite import is_mended, verdict
 
 
 @pytest.mark.parametrize(

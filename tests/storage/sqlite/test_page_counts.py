@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.sqlite.page_counts import missing_pages
-from holdfast.storage.sqlite.quarantine import OnCorruption
+from holdfast.storage.checkpoints import missing_pages
+from holdfast.storage.sqlite import OnCorruption
 from tests.storage.doubles import Bench, result_of
 from tests.storage.sqlite.logs import Written, torn, unmoved, written
 from tests.storage.sqlite.ruins import (

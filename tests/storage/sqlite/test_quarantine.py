@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from twisted.logger import LogEvent
 
-from holdfast.messages import RetainedChange
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Selection
-from holdfast.storage.errors import StoreDamaged, StoreUnusable
-from holdfast.storage.sqlite import quarantine
-from holdfast.storage.sqlite.quarantine import OnCorruption
-from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.storage import sqlite
+from holdfast.storage.location import StoreDamaged, StoreUnusable
+from holdfast.storage.sqlite import OnCorruption
 from tests.retained.store.contract import NOW, batches, message
 from tests.storage.doubles import fresh_file, result_of
 from tests.storage.sqlite.ruins import PAGE, contents, filled, garble, leaves, put, store, topics
@@ -57,7 +57,7 @@ def without_messages_of_sessions(path: Path) -> None:
 
 
 def marked(path: Path) -> None:
-    quarantine.mark(path).write_text("malformed, at noon\n")
+    sqlite.mark_of(path).write_text("malformed, at noon\n")
 
 
 def emptied_beside_its_log(path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_damaged_database_is_refused_by_default_with_a_remedy_and_not_changed(
         assert 'storage.on_corruption = "quarantine"' in str(raised.value)
         assert "restore a backup" in str(raised.value)
     assert files(path).items() >= {name: data for name, data in before.items() if not name.endswith("-wal")}.items()
-    assert quarantine.quarantined(path) == []
+    assert sqlite.quarantined(path) == []
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -119,7 +119,7 @@ def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
     before = path.read_bytes()
     opened = store(path)
     opened.open()
-    (aside,) = quarantine.quarantined(path)
+    (aside,) = sqlite.quarantined(path)
     assert aside.read_bytes() == before
     assert [event["log_level"].name for event in errors] == ["critical", "critical"]
     assert errors[1]["where"] == aside
@@ -127,13 +127,13 @@ def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
     told = opened.status()
     assert (told["damaged"], told["quarantined"]) == (0, 1)
     result_of(opened.close())
-    assert not quarantine.mark(path).exists()
+    assert not sqlite.mark_of(path).exists()
     found = contents(path)
     again = store(path, OnCorruption.REFUSE)
     again.open()
     result_of(again.close())
     assert contents(path) == found
-    assert quarantine.quarantined(path) == [aside]
+    assert sqlite.quarantined(path) == [aside]
     assert set(found) <= set(topics(2000))
     if damage in (marked, without_totals, without_messages_of_sessions):
         assert set(found) == set(topics(2000))
@@ -148,14 +148,14 @@ def test_files_in_quarantine_are_never_overwritten(path: Path) -> None:
         opened = store(path)
         opened.open()
         result_of(opened.close())
-    assert len(quarantine.quarantined(path)) == 3
+    assert len(sqlite.quarantined(path)) == 3
 
 
 def test_the_log_goes_into_quarantine_with_its_file(path: Path) -> None:
     """The write-ahead log goes with the file."""
     emptied_beside_its_log(path)
     store(path).open()
-    (aside,) = quarantine.quarantined(path)
+    (aside,) = sqlite.quarantined(path)
     assert aside.with_name(aside.name + "-wal").read_bytes() == b"what was committed last"
 
 
@@ -176,12 +176,12 @@ def test_a_quarantine_that_was_cut_short_is_finished(path: Path, monkeypatch: py
 
         folder = path.parent / str(left)
         folder.mkdir()
-        for file in (path, quarantine.mark(path)):
+        for file in (path, sqlite.mark_of(path)):
             shutil.copy(file, folder / file.name)
         copy = folder / path.name
         with monkeypatch.context() as patched:
             patched.setattr(Path, "rename", counted)
-            patched.setattr(quarantine, "discard", lambda _: None)
+            patched.setattr(sqlite, "discard", lambda _: None)
             patched.setattr(Path, "unlink", lambda self, missing_ok=False: counted(self))
             try:
                 store(copy).open()
@@ -193,7 +193,7 @@ def test_a_quarantine_that_was_cut_short_is_finished(path: Path, monkeypatch: py
         opened.open()
         result_of(opened.close())
         assert contents(copy) == before
-        assert len(quarantine.quarantined(copy)) == 1
+        assert len(sqlite.quarantined(copy)) == 1
         if finished:
             return
     raise AssertionError("it never ends")
@@ -202,7 +202,7 @@ def test_a_quarantine_that_was_cut_short_is_finished(path: Path, monkeypatch: py
 def test_a_replacement_that_was_not_completed_is_made_anew(path: Path) -> None:
     """An incomplete replacement is removed."""
     marked(path)
-    quarantine.replacement(path).write_bytes(b"half")
+    sqlite.replacement(path).write_bytes(b"half")
     opened = store(path)
     opened.open()
     result_of(opened.close())
@@ -217,7 +217,7 @@ def test_an_unusable_but_undamaged_database_is_always_refused(path: Path) -> Non
     connection.close()
     with pytest.raises(StoreUnusable, match="does not know"):
         store(path).open()
-    assert quarantine.quarantined(path) == []
+    assert sqlite.quarantined(path) == []
 
 
 def test_a_damaged_database_is_refused_if_its_replacement_does_not_fit(
@@ -288,4 +288,4 @@ def test_damage_found_in_a_commit_refuses_its_changes_and_all_later_ones(path: P
         assert ticket.settled
         assert ticket.failure is not None
     result_of(opened.close())
-    assert quarantine.mark(path).exists()
+    assert sqlite.mark_of(path).exists()

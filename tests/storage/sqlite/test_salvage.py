@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.storage.database import Durability
-from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.sqlite.quarantine import replacement
-from holdfast.storage.sqlite.salvage import Salvaged, salvage
+from holdfast.storage.salvage import Salvaged, salvage
+from holdfast.storage.sqlite import SQLiteDatabase, replacement
 from tests.storage.sqlite.ruins import PAGE, contents, copy_of, filled, fresh_file, garble, leaves, topics
 
 COUNT = 3000

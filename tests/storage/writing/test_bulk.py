@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.writing.bulk import split, split_in_powers_of_two
+from holdfast.storage.driver import split, split_in_powers_of_two
 
 
 @given(st.lists(st.integers(), max_size=100), st.integers(1, 20))

@@ -16,13 +16,12 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from zope.interface import implementer
 
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
+from holdfast.storage.committer import MARK_AHEAD, IWriteKind, Write
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.writing.committer import MARK_AHEAD
-from holdfast.storage.writing.writer import Writer
-from holdfast.storage.writing.writes import IWriteKind, Write
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
+from holdfast.storage.writer import Writer
 from tests.storage.doubles import Faults, FaultyDatabase, InjectedError, Wall, fresh_file, result_of
 
 POISON = "poison"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.transports.tls.contexts import UnusableTLS, build
-from holdfast.transports.tls.settings import KeyPair, TLSSettings
+from holdfast.transports.tls_contexts import UnusableTLS, build
+from holdfast.transports.tls_files import KeyPair, TLSSettings
 from tests.certificates import Authority, Issued
 
 

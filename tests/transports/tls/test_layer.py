@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import Credentials, PeerCertificate, Principal
-from holdfast.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
-from holdfast.transports.tls.handshake_turns import HandshakeTurns
-from holdfast.transports.tls.layer import MOST_RECORDS, PIECE
-from holdfast.transports.tls.listener_tls import ListenerTLS, load
-from holdfast.transports.tls.settings import KeyPair, TLSSettings
+from holdfast.identity.interfaces import Credentials, PeerCertificate, Principal
+from holdfast.transports.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
+from holdfast.transports.tls import MOST_RECORDS, PIECE, HandshakeTurns
+from holdfast.transports.tls_files import KeyPair, TLSSettings
+from holdfast.transports.tls_reloading import ListenerTLS, load
 from holdfast.wire import encode
 from holdfast.wire import packets as p
 from tests.certificates import CLIENT, SERVER, Authority, Issued

@@ -10,9 +10,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.interfaces import PeerCertificate
-from holdfast.transports.tls.peer_certificate import peer_certificate
-from holdfast.transports.tls.server_names import ServerNames
+from holdfast.identity.interfaces import PeerCertificate
+from holdfast.transports.tls_contexts import ServerNames
+from holdfast.transports.tls_files import peer_certificate
 from tests.certificates import CLIENT, Authority
 
 

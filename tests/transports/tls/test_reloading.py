@@ -11,10 +11,9 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast.transports.tls.handshake_turns import HandshakeTurns
-from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded, load
-from holdfast.transports.tls.reloading import INTERVAL, CertificateReloads
-from holdfast.transports.tls.settings import KeyPair, TLSSettings
+from holdfast.transports.tls import HandshakeTurns
+from holdfast.transports.tls_files import KeyPair, TLSSettings
+from holdfast.transports.tls_reloading import INTERVAL, CertificateReloads, ListenerTLS, Loaded, load
 from tests.certificates import Authority
 from tests.logs import logged
 

@@ -9,10 +9,9 @@ from typing import Any
 from twisted.internet.interfaces import IAddress
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from holdfast.protocol import MQTTServerFactory, OpenConnections
-from holdfast.transports.websocket.layer import WebSocketLayer
-from holdfast.transports.websocket.opening import Opening
-from holdfast.transports.websocket.origins import AllowedOrigins
+from holdfast.transports.protocol import MQTTServerFactory, OpenConnections
+from holdfast.transports.websocket import WebSocketLayer
+from holdfast.transports.websocket_opening import AllowedOrigins, Opening
 from tests.test_protocol import STRANGER, Door, Socket, Transport
 
 BINARY, TEXT, CLOSE, PING, PONG = 0x82, 0x81, 0x88, 0x89, 0x8A

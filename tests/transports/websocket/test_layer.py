@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocol import CLOSING_TIME
-from holdfast.transports.websocket import received_frames, sent_frames
-from holdfast.transports.websocket.opening import Opening
-from holdfast.transports.websocket.origins import AllowedOrigins
+from holdfast.transports import websocket, websocket_frames
+from holdfast.transports.protocol import CLOSING_TIME
+from holdfast.transports.websocket_opening import AllowedOrigins, Opening
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.test_protocol import CONNACK, CONNECT, HEADER, PROXY
@@ -105,14 +104,14 @@ def test_any_cut_into_frames_fragments_and_segments_is_the_plain_stream(data: st
 
 def test_a_long_piece_is_sent_in_frames_of_16_bit_lengths() -> None:
     data = bytes(range(256)) * 1000
-    frames = frames_of(sent_frames.binary(data))
+    frames = frames_of(websocket.binary(data))
     assert [first for first, _ in frames] == [BINARY] * 4
     assert b"".join(payload for _, payload in frames) == data
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
 def test_the_length_of_a_sent_frame(size: int) -> None:
-    assert b"".join(payload for _, payload in frames_of(sent_frames.binary(bytes(size)))) == bytes(size)
+    assert b"".join(payload for _, payload in frames_of(websocket.binary(bytes(size)))) == bytes(size)
 
 
 # --- pings
@@ -250,24 +249,24 @@ def test_any_request_gets_one_answer(target: str, headers: dict[str, str]) -> No
 def test_a_turn_takes_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece of 64 KiB can have 10,000 frames. The rest of them waits, and the socket is not read meanwhile."""
     parsed = 0
-    count = received_frames.ReceivedFrames.onFrameBegin
+    count = websocket_frames.ReceivedFrames.onFrameBegin
 
-    def counted(self: received_frames.ReceivedFrames) -> None:
+    def counted(self: websocket_frames.ReceivedFrames) -> None:
         nonlocal parsed
         parsed += 1
         count(self)
 
-    monkeypatch.setattr(received_frames.ReceivedFrames, "onFrameBegin", counted)
-    monkeypatch.setattr(received_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
+    monkeypatch.setattr(websocket_frames.ReceivedFrames, "onFrameBegin", counted)
+    monkeypatch.setattr(websocket_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
     door = WebSocketDoor()
     protocol = door.open()
     door.send(protocol, frame(CONNECT))
     protocol.dataReceived(frame(b"") * 10000)
-    assert parsed <= received_frames.PORTION + received_frames.SLICE // 6
+    assert parsed <= websocket_frames.PORTION + websocket_frames.SLICE // 6
     assert protocol.transport.producerState == "paused"
     before = parsed
     door.broker.clock.turn()
-    assert 0 < parsed - before <= received_frames.PORTION + received_frames.SLICE // 6
+    assert 0 < parsed - before <= websocket_frames.PORTION + websocket_frames.SLICE // 6
     assert door.send(protocol, frame(PINGREQ)) == b"\x82\2" + PINGRESP
     assert parsed == 1 + 10000 + 1
     assert protocol.transport.producerState == "producing"
@@ -404,7 +403,7 @@ def test_a_paused_client_is_read_until_its_close() -> None:
     ],
 )
 def test_the_close_code_tells_the_reason(reason: ReasonCode, code: int) -> None:
-    assert sent_frames.close_code(reason) == code
+    assert websocket.close_code(reason) == code
 
 
 @pytest.mark.parametrize("more", [b"", frame(b"", TEXT), frame(b"", CLOSE)])
@@ -427,12 +426,12 @@ FRAMES = st.one_of(
 
 def parsed(data: list[bytes], alone: bool) -> tuple[bytes, bytes | None, object]:
     """Return the payload, the last ping and the end of a connection; ``alone`` lets Autobahn parse every frame."""
-    frames = received_frames.ReceivedFrames(Opening("/mqtt", AllowedOrigins()), 1 << 16)
+    frames = websocket_frames.ReceivedFrames(Opening("/mqtt", AllowedOrigins()), 1 << 16)
     frames.open(request())
     payload = b""
     with pytest.MonkeyPatch.context() as patch:
         if alone:
-            patch.setattr(received_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
+            patch.setattr(websocket_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
         for piece in data:
             while piece:
                 piece = frames.feed(piece)

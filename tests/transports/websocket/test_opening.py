@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.transports.websocket.opening import LONGEST_HEAD, NotHTTP, RequestHead
-from holdfast.transports.websocket.origins import AllowedOrigins
+from holdfast.transports.websocket_opening import LONGEST_HEAD, AllowedOrigins, NotHTTP, RequestHead
 from tests.transports.websocket.client import WebSocketDoor, log_lines, request
 
 PAGE = "https://app.example"

@@ -16,8 +16,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
 from holdfast.admin.address import SOCKET_NAME, SocketAddress
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.problems import unavailable
+from holdfast.admin.call import Answer, Call, unavailable
 from holdfast.admin.http.site import Answering, APISite
 
 

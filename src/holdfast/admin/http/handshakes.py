@@ -20,7 +20,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from holdfast.peers.address import Peer, peer_of
+from holdfast.identity.addresses import Peer, peer_of
 
 #: the first byte of a handshake
 _HANDSHAKE = 0x16

@@ -10,15 +10,12 @@ from typing import Any
 
 from twisted.web import http
 
-from holdfast.accounts.key_rows import StoredKey
-from holdfast.accounts.keys import Keys
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.callers.sessions import DashboardSessions
-from holdfast.admin.calls.head import Head
-from holdfast.admin.calls.problems import RefusedCall, unauthorized
-from holdfast.admin.http.guards import Guards, is_on_loopback
-from holdfast.auth.failures.failures import IFailures
-from holdfast.peers.address import Peer
+from holdfast.admin.call import Caller, Head, RefusedCall, Scope, Via, unauthorized
+from holdfast.admin.callers import DashboardSessions
+from holdfast.admin.http.request import Guards, is_on_loopback
+from holdfast.identity.addresses import Peer
+from holdfast.identity.api_keys import Keys, StoredKey
+from holdfast.identity.failed_logins import IFailures
 
 #: Seconds of the longest delay of a refusal: its connection stays open for them. Many clients wait no longer than 10
 #: seconds, Prometheus among them. They are to see the refusal.

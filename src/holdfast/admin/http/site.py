@@ -13,15 +13,23 @@ from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from holdfast.admin.callers.caller import Caller
-from holdfast.admin.callers.operators import UNKNOWN, operator_at
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import GoesOn, Head, Identify, Unwrap
-from holdfast.admin.calls.problems import HEADERS_TOO_LARGE, RefusedCall, bad_request, title_of
-from holdfast.admin.http.early import LINGER, bytes_of
-from holdfast.admin.http.producer import AnswerProducer
+from holdfast.admin.call import (
+    HEADERS_TOO_LARGE,
+    PROBLEM,
+    Answer,
+    Call,
+    Caller,
+    GoesOn,
+    Head,
+    Identify,
+    RefusedCall,
+    Unwrap,
+    bad_request,
+    title_of,
+)
+from holdfast.admin.callers import UNKNOWN, operator_at
+from holdfast.admin.http.answers import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of, long_target
-from holdfast.admin.http.turns import Turns
 from holdfast.admin.http.upgrade import Upgrade
 
 #: seconds a connection may be idle
@@ -389,3 +397,68 @@ def _as_it_is(head: Head) -> Head:
 
 def _cancelled(failure: Failure) -> None:
     failure.trap(CancelledError)
+
+
+# Refusals of requests that have not arrived as a whole: their answers are written to the connection itself.
+#
+# A connection that is closed while its client still sends is reset, and a reset can destroy the answer before the
+# client has read it. So the answer says that the connection ends. What still arrives is dropped for a few seconds.
+
+
+#: seconds in which a client may still send after its refusal
+LINGER = 5.0
+
+
+def bytes_of(refused: RefusedCall) -> bytes:
+    """Return the whole answer that refuses a request, as HTTP/1.1 has it."""
+    body = refused.answer().body
+    lines = (
+        f"HTTP/1.1 {refused.status} {title_of(refused.status)}",
+        "Connection: close",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        f"Content-Type: {PROBLEM}",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+# Lets connections take turns if their clients send many requests without waiting for answers (pipelining).
+#
+# How it works. 64 KiB that arrive at one moment may have two thousand requests in them. Twisted would answer all of
+# them before it does anything else. Here each later request waits in one line for all connections, and a turn of the
+# reactor answers a few of this line only.
+
+
+#: requests of one turn of the reactor; each takes some tenths of a millisecond
+MOST = 8
+
+
+class Turns:
+    """The line of waiting connections. Each is in it at most once."""
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._line: dict[object, Callable[[], None]] = {}
+        self._timer: IDelayedCall | None = None
+
+    def enter(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call ``go_on`` in a later turn of the reactor."""
+        self._line.setdefault(who, go_on)
+        self._schedule()
+
+    def leave(self, who: object) -> None:
+        """Leave the line."""
+        self._line.pop(who, None)
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._line:
+            self._timer = self._reactor.callLater(0, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        for who in list(self._line)[:MOST]:
+            go_on = self._line.pop(who, None)
+            if go_on is not None:  # else the ones before have ended it
+                go_on()
+        self._schedule()

@@ -16,8 +16,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
-from holdfast.admin.calls.call import Answer, Call
-from holdfast.admin.calls.head import Head
+from holdfast.admin.call import Answer, Call, Head
 from holdfast.admin.http.site import Answering
 
 #: the types of the files that are served; others are not

@@ -15,9 +15,8 @@ from twisted.internet.protocol import Protocol
 from twisted.protocols.policies import ProtocolWrapper
 from twisted.web import http
 
-from holdfast.admin.callers.caller import Caller, Scope, Via
-from holdfast.admin.calls.problems import RefusedCall, unauthorized
-from holdfast.peers.acceptance import AcceptedConnection
+from holdfast.admin.call import Caller, RefusedCall, Scope, Via, unauthorized
+from holdfast.transports.acceptance import AcceptedConnection
 
 #: makes the protocol for a connection, its caller, and the cookie of the caller's session
 MakeProtocol = Callable[[AcceptedConnection, Caller, str], Protocol]

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option, table
-from holdfast.config.kinds import Flag, Integer, InvalidValue, Text, invalid_value
+from holdfast.config.options import Flag, Integer, InvalidValue, Section, Text, invalid_value, option, table
 from holdfast.config.reader import KeyProblem
-from holdfast.config.sections.endpoints import ServerEndpoint, parse_endpoint
-from holdfast.config.sections.proxies import Proxies
+from holdfast.config.sections.endpoints import Proxies, ServerEndpoint, parse_endpoint
 from holdfast.config.sections.tls import TLSConfig
-from holdfast.config.toml.text import literal
+from holdfast.config.toml import literal
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 

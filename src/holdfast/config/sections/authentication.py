@@ -2,21 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option, variants
-from holdfast.config.kinds import FilePath
+from holdfast.config.options import Choice, FilePath, Flag, Integer, Section, Size, Text, option, variants
 from holdfast.config.reader import KeyProblem
-from holdfast.config.sections.authentication_methods import METHODS, ScramConfig
 from holdfast.config.sections.listeners import ListenerConfig
-from holdfast.config.sections.methods.certificate import CertificateConfig
-from holdfast.config.sections.methods.cred import CredConfig
-from holdfast.config.sections.methods.jwt import JWTConfig
-from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, PasswordFileConfig
-from holdfast.config.toml.text import dotted, literal
+from holdfast.config.sections.remote_methods import HTTPConfig, JWTConfig
+from holdfast.config.toml import dotted, literal
+
+# ``type = "file"`` and ``type = "database"``: users with passwords, in a file or in the broker's database.
+
+
+def _memory() -> Any:
+    return option(
+        Size("64KB", "1GB"),
+        "19MB",
+        help="Memory for one argon2id hash. Two passwords are hashed at a time.",
+        effect="Higher: a thief of the hashes needs more memory for each guess, and a first login takes longer.",
+        example="46MB",
+    )
+
+
+def _passes() -> Any:
+    return option(
+        Integer(1, 100),
+        2,
+        help="Passes of argon2id over its memory. Hashes of another number are verified too.",
+        effect="Higher: each guess takes longer, and so does a first login.",
+        example=3,
+    )
+
+
+@frozen
+class PasswordFileConfig(Section):
+    """A file of users with their hashed passwords. It can be one of mosquitto."""
+
+    path: str = option(
+        FilePath(),
+        "",
+        help="File with a line NAME:HASH for each user. Written by: holdfast passwd add FILE USER, or mosquitto_passwd."
+        " A relative path begins at the folder of this file.",
+        effect="Clients can log in with the User Names and Passwords of this file.",
+        example="passwords",
+    )
+    rehash: bool = option(
+        Flag(),
+        True,
+        help="Replace a hash that is less work than memory and passes ask for, such as one of mosquitto or bcrypt, when"
+        " its user logs in. The broker needs the right to write to the file and its folder.",
+        effect="false: hashes stay as they are. A thief of the file guesses passwords of weak hashes sooner.",
+        example=False,
+    )
+    memory: int = _memory()
+    passes: int = _passes()
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, tuple[str, ...]]]:
+        """Return a problem if there is no path."""
+        if not self.path:
+            yield "path", "is missing; set the path of the file with the users", ("path",)
+
+
+@frozen
+class DatabaseUsersConfig(Section):
+    """Users in the broker's own database, which the commands ``holdfast user`` add, change and remove."""
+
+    rehash: bool = option(
+        Flag(),
+        True,
+        help="When a user logs in whose hash is less work than memory and passes ask for: replace it in the database.",
+        effect="false: hashes stay as they are. A thief of the database guesses passwords of weak hashes sooner.",
+        example=False,
+    )
+    memory: int = _memory()
+    passes: int = _passes()
+
+
+#: the sections of methods that compare passwords with hashes
+HashedConfig = PasswordFileConfig | DatabaseUsersConfig
+
+
+# ``[authentication.NAME]`` with ``type = "certificate"``.
+
+
+@frozen
+class CertificateConfig(Section):
+    """The user is the one that a client's TLS certificate names."""
+
+    name: str = option(
+        Choice(("common_name", "alternative_name", "subject")),
+        "common_name",
+        help="The part of the certificate that is the user name: the common name (CN), the alternative name (a DNS"
+        " name, an e-mail address or a URI), or the whole subject. Of several alternative names, the client tells one"
+        " as its User Name.",
+        effect="Clients get other user names. A name with + # / or control characters is denied.",
+        example="alternative_name",
+    )
+    ignore_username: bool = option(
+        Flag(),
+        False,
+        help="Take no notice of the User Name in CONNECT. Otherwise a client that sends another one than the name in"
+        " its certificate is denied.",
+        effect="true: clients may send any User Name; it counts for nothing.",
+        example=True,
+    )
+
+
+# ``[authentication.NAME]`` with ``type = "cred"``.
+
+
+@frozen
+class CredConfig(Section):
+    """User Name and Password are verified by a checker of twisted.cred, one of Twisted's or of a plugin."""
+
+    checker: str = option(
+        Text(allowed='the description of a checker, as "TYPE:ARGUMENTS"'),
+        "",
+        help="Description of the checker. twistd holdfast --help-auth lists the types that are installed. A relative"
+        " path begins at the folder that the broker is started in.",
+        effect="Another checker verifies the passwords.",
+        example="file:/etc/holdfast/cred.passwd",
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return the problem of a missing checker."""
+        if not self.checker:
+            yield "checker", 'is missing; for example: checker = "file:/etc/holdfast/cred.passwd"', ("checker",)
+
+
+# ``[authentication.NAME]``: the methods that the chains of listeners consist of, each with its type.
+
+
+@frozen
+class ScramConfig(Section):
+    """Users of SCRAM-SHA-256, an Authentication Method of MQTT 5: clients prove a password without sending it."""
+
+    path: str = option(
+        FilePath(),
+        "",
+        help="File with the users. Written by: holdfast scram set FILE USERNAME. A relative path begins at the folder"
+        " of this file.",
+        effect="The clients of the listeners that name this method may authenticate with SCRAM-SHA-256.",
+        example="users.scram",
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, tuple[str, ...]]]:
+        """Return a problem if there is no path."""
+        if not self.path:
+            yield "path", "is missing; set the path of the file with the users", ("path",)
+
+
+#: the values of the key ``type``, each with the section of its other keys
+METHODS: Mapping[str, type[Section]] = {
+    "file": PasswordFileConfig,
+    "database": DatabaseUsersConfig,
+    "scram": ScramConfig,
+    "certificate": CertificateConfig,
+    "jwt": JWTConfig,
+    "http": HTTPConfig,
+    "cred": CredConfig,
+}
 
 #: the name of the method that ``scram_file`` configures, on every listener
 SCRAM_FILE = "scram_file"
@@ -122,3 +270,39 @@ def _methods_in_words(methods: Mapping[str, Section]) -> str:
     if not methods:
         return "there are no such tables"
     return f"there are: {', '.join(map(literal, methods))}"
+
+
+# Passwords over connections that everyone on the way can read.
+
+
+#: the types of methods whose clients prove who they are without sending a secret
+_WITHOUT_SECRETS = ("scram", "certificate")
+
+
+def plaintext_problems(
+    listeners: Mapping[str, ListenerConfig], authentication: AuthenticationConfig
+) -> Iterator[KeyProblem]:
+    """Yield a problem for each listener that takes secrets from other machines without TLS and without permission."""
+    harmless = tuple(METHODS[name] for name in _WITHOUT_SECRETS if name in METHODS)
+    for name, listener in listeners.items():
+        if listener.allow_plaintext or listener.is_loopback or listener.tls is not None:
+            continue
+        methods = [
+            method
+            for method in authentication.names_of(listener)
+            if method in authentication.methods and not isinstance(authentication.methods[method], harmless)
+        ]
+        if not methods:
+            continue
+        proxied = listener.server_endpoint.proxied
+        whose = "takes clients of a proxy" if proxied else "listens beyond this machine"
+        permission = dotted(["listeners", name, "allow_plaintext"])
+        when = "if the proxy ends TLS" if proxied else "if the network is safe"
+        message = (
+            f"listener {name} {whose} ({literal(listener.endpoint)}) without TLS, and clients send passwords or tokens"
+            f" for {', '.join(dotted(['authentication', method]) for method in methods)}; add"
+            f" {dotted(['listeners', name, 'tls'])}, or set {permission} = true {when}"
+        )
+        path = ("listeners", name, "endpoint")
+        needs = (path, ("listeners", name, "allow_plaintext"), ("listeners", name, "tls"), ("authentication",))
+        yield KeyProblem(path, message, needs)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
-from holdfast.config.kinds import InvalidValue, Text
-from holdfast.config.toml.text import literal
+from holdfast.config.options import InvalidValue, Text, invalid_value
+from holdfast.config.toml import literal
 
 _ALLOWED = "a Twisted server endpoint that begins with tcp:, unix:, systemd: or haproxy:"
 
@@ -159,3 +160,108 @@ def _split(text: str) -> tuple[list[str], list[tuple[str, str]]]:
         else:
             named.append((_ESCAPE.sub(r"\1", match[1]), _ESCAPE.sub(r"\1", match[2])))
     return positional, named
+
+
+# Origins of web pages: ``SCHEME://HOST[:PORT]``, as browsers send them.
+
+
+#: stands for every page
+ANY_ORIGIN = "*"
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class NotAnOrigin(ValueError):
+    """A text is no origin."""
+
+
+def parse_origin(text: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of an origin. Raises :class:`NotAnOrigin`."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise NotAnOrigin(text) from None
+    if port is None:
+        port = _PORTS.get(parts.scheme)
+    plain = not (parts.path or "@" in parts.netloc or "?" in text or "#" in text or "*" in text)
+    if not (host and port and plain and parts.scheme and text.isascii() and text.isprintable() and " " not in text):
+        raise NotAnOrigin(text)
+    return parts.scheme, host, port
+
+
+@frozen
+class Origins:
+    """The kind of options with a list of origins."""
+
+    allowed: str = field(
+        default='a list of origins such as "https://example.org" or "http://192.0.2.1:8080", without a path; "*"'
+        " for all",
+        init=False,
+    )
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """Return the origins; raises InvalidValue."""
+        if not isinstance(value, list):
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            self._check(name)
+        return tuple(value)
+
+    def _check(self, name: object) -> None:
+        if name == ANY_ORIGIN:
+            return
+        try:
+            if isinstance(name, str):
+                parse_origin(name)
+                return
+        except NotAnOrigin:
+            pass
+        raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+
+
+# Lists of proxies whose word about their clients is believed.
+
+
+#: stands for the peers of UNIX domain sockets among proxies
+UNIX_PEERS = "unix"
+
+
+@frozen
+class Proxies:
+    """The kind of options with a list of proxies, which may be ``empty``."""
+
+    empty: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The names in words."""
+        number = "" if self.empty else "one or more "
+        return (
+            f'a list of {number}IP addresses, networks such as "10.0.0.0/8", and "unix" for the peers'
+            " of UNIX domain sockets"
+        )
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """Return the names; raises InvalidValue."""
+        if not isinstance(value, list) or not (value or self.empty):
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            if not isinstance(name, str):
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+            if name != UNIX_PEERS:
+                self._check(name)
+        return tuple(value)
+
+    def _check(self, name: str) -> None:
+        try:
+            ip_network(name)
+        except ValueError:
+            try:
+                network = ip_network(name, strict=False)
+            except ValueError:
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}") from None
+            raise InvalidValue(
+                f"found {literal(name)} in the list, which has bits after the prefix; did you mean"
+                f" {literal(str(network))}?"
+            ) from None

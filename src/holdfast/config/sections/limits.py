@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Integer, InvalidValue, Rate, Size, invalid_value
-from holdfast.scheduling import rates
+from holdfast.config.options import Choice, Flag, Integer, InvalidValue, Rate, Section, Size, invalid_value, option
+from holdfast.core import units
 
 _PERCENTAGE = re.compile("([0-9]{1,3}) ?%")
 _INFINITY: dict[str, int | None] = {"infinity": None}
@@ -110,14 +109,14 @@ class LimitsOfClients(Section):
         effect="As max_retained_bytes, for guests only.",
         example="16MB",
     )
-    messages_rate: rates.Rate | None = option(
+    messages_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of the PUBLISH packets of one client. After a pause the number may come at once: 100 with 100/s.",
         effect="The broker reads the client's packets later. Nothing is dropped, and other clients do not wait.",
         example="100/s",
     )
-    bytes_rate: rates.Rate | None = option(
+    bytes_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of the bytes of the PUBLISH packets of one client. After a pause the number may come at once. A"
@@ -140,4 +139,44 @@ class LimitsConfig(LimitsOfClients):
         " 85 %. At 95 %, it disconnects the client for which most bytes wait, 1 MB or more, with Quota exceeded"
         " (0x97), at most one in a second.",
         example="80%",
+    )
+
+
+# ``[force_shutdown]``: limits on the memory of a slow connection.
+
+
+@frozen
+class ForceShutdownConfig(Section):
+    """The messages and bytes that may wait for one Network Connection before the broker closes it."""
+
+    enable: bool = option(
+        Flag(),
+        True,
+        help="Close a Network Connection that exceeds the limits below.",
+        effect="false: a client that stops reading can use memory without limit.",
+        example=False,
+    )
+    policy: str = option(
+        Choice(("disconnect", "conflate")),
+        "disconnect",
+        help="What happens before the limits are reached. conflate: as soon as half of a limit waits for a connection,"
+        " a new message that was published with RETAIN 1 takes the place of the waiting one of its topic. Other"
+        " messages are queued as ever, and at the limits the connection is closed.",
+        effect="conflate: slow clients stay connected through floods and miss values that newer ones have replaced.",
+        example="conflate",
+    )
+    max_mailbox_size: int = option(
+        Integer(0, unit="Application Messages; 0 is no limit"),
+        100000,
+        help="Application Messages that may wait in memory for one Network Connection. 0 = no limit.",
+        effect="Higher: slow clients stay connected longer and hold more memory.",
+        example=10000,
+    )
+    max_bytes: int = option(
+        Size("1KB", "64GB", zero="no limit"),
+        "32MB",
+        help="Bytes of all packets that may wait in memory for one Network Connection. 0 = no limit. The broker stops"
+        " reading from a client much earlier, when 64 KiB of answers wait for it (all packets but PUBLISH).",
+        effect="Higher: slow clients stay connected longer and hold more memory.",
+        example="8MB",
     )

@@ -9,15 +9,30 @@ from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option, table
-from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Text, invalid_value
+from holdfast.config.options import (
+    Choice,
+    Flag,
+    Integer,
+    InvalidValue,
+    Rate,
+    Section,
+    Text,
+    invalid_value,
+    option,
+    table,
+)
 from holdfast.config.reader import KeyProblem
-from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
-from holdfast.config.sections.origins import Origins
-from holdfast.config.sections.proxies import UNIX_PEERS, Proxies
+from holdfast.config.sections.endpoints import (
+    UNIX_PEERS,
+    EndpointString,
+    Origins,
+    Proxies,
+    ServerEndpoint,
+    parse_endpoint,
+)
 from holdfast.config.sections.tls import TLSConfig
-from holdfast.config.toml.text import dotted, literal
-from holdfast.scheduling import rates
+from holdfast.config.toml import dotted, literal
+from holdfast.core import units
 
 #: the value of ``transport`` for MQTT over WebSocket
 WEBSOCKET = "websocket"
@@ -169,7 +184,7 @@ class ListenerConfig(Section):
         effect="Further connections are closed at once. Clients behind one NAT share one address.",
         example=100,
     )
-    max_conn_rate: rates.Rate | None = option(
+    max_conn_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Most new connections of this listener in a time.",
@@ -177,7 +192,7 @@ class ListenerConfig(Section):
         " the broker, need more time.",
         example="500/s",
     )
-    max_conn_rate_per_address: rates.Rate | None = option(
+    max_conn_rate_per_address: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Most new connections of one address in a time; addresses as for max_connections_per_address.",

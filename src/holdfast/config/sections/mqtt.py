@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Number, Size, Text, invalid_value
+from holdfast.config.options import Choice, Duration, Flag, Integer, Number, Section, Size, Text, invalid_value, option
 from holdfast.config.sections.retainer import FilterString
-from holdfast.config.units import parse_duration
+from holdfast.core.units import parse_duration
 
 _INFINITY: dict[str, int | None] = {"infinity": None}
 

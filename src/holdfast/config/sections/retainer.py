@@ -7,12 +7,62 @@ from math import inf
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, listed_tables, named_tables, option, table
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Rate, Size, Text, invalid_value
-from holdfast.config.sections.retain_modes import RetainModes
-from holdfast.config.toml.text import literal
-from holdfast.scheduling import rates
-from holdfast.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
+from holdfast.config.options import (
+    Choice,
+    Duration,
+    Flag,
+    Integer,
+    InvalidValue,
+    Rate,
+    Section,
+    Size,
+    Text,
+    invalid_value,
+    listed_tables,
+    named_tables,
+    option,
+    table,
+)
+from holdfast.config.toml import literal
+from holdfast.core import units
+from holdfast.core.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
+
+# ``[retainer]``, the options that zones can have too: the handling of messages with RETAIN 1.
+
+
+@frozen
+class RetainModes(Section):
+    """The handling of messages with RETAIN 1 from clients."""
+
+    retained_messages_mode: str = option(
+        Choice(("enabled", "enabled_without_retaining", "downgrade", "drop")),
+        "enabled",
+        help="Handling of messages with RETAIN 1: enabled = store and route; enabled_without_retaining = route"
+        " only; downgrade = treat as if RETAIN were 0; drop = acknowledge and do nothing. To refuse them, set"
+        " mqtt.retain_available = false.",
+        effect="With every value but enabled, clients neither retain nor clear messages, and still get retained"
+        " messages. The broker sets RETAIN of their Will Messages to 0; with drop, it does not publish Will Messages"
+        " with RETAIN 1.",
+        example="enabled_without_retaining",
+    )
+    tell_publishers: bool = option(
+        Flag(),
+        False,
+        help="Tell clients the Client Identifiers of the publishers of retained messages, if they ask with"
+        " holdfast-replay-info. Where rules are configured, they also have to allow subscribe and receive on"
+        " $replay/publisher/FILTER, where FILTER is the Topic Filter of the Subscription.",
+        effect="true: clients learn the names of others.",
+        example=True,
+    )
+    stop_publish_clear_msg: bool = option(
+        Flag(),
+        False,
+        help="Do not route messages with RETAIN 1 and an empty payload, which clear a retained message.",
+        effect="true: present subscribers do not learn that a retained message was cleared. For Will Messages, only the"
+        " value in [retainer] counts, not that of a zone.",
+        example=True,
+    )
+
 
 #: The meaning of ``batch_read_number = 0``, as in EMQX.
 DEFAULT_BATCH_READ_NUMBER = 1000
@@ -68,7 +118,7 @@ class FlowControlConfig(Section):
         example="256KB",
     )
 
-    batch_deliver_limiter: rates.Rate | None = option(
+    batch_deliver_limiter: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of retained messages for all replays together. EMQX's key for retainer.delivery_rate; if both are"
@@ -76,7 +126,7 @@ class FlowControlConfig(Section):
         effect="See retainer.delivery_rate.",
         example="1000/s",
     )
-    client_rate: rates.Rate | None = option(
+    client_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of retained messages for the replays of one client. retainer.delivery_rate limits all replays too.",
@@ -402,7 +452,7 @@ class RetainerConfig(RetainModes):
         " one of at most the same size, is always possible.",
         example="10GB",
     )
-    max_publish_rate: rates.Rate | None = option(
+    max_publish_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of new retained messages from all clients together. After a pause the number may come at once: 60"
@@ -464,7 +514,7 @@ class RetainerConfig(RetainModes):
         " memory.",
         example=500,
     )
-    delivery_rate: rates.Rate | None = option(
+    delivery_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="Rate of retained messages for all replays together. After a pause the number may come at once: 1000 with"
@@ -473,7 +523,7 @@ class RetainerConfig(RetainModes):
         " order of their arrival; nothing is dropped.",
         example="1000/s",
     )
-    deliver_rate: rates.Rate | None = option(
+    deliver_rate: units.Rate | None = option(
         Rate(),
         "infinity",
         help="An older name of delivery_rate, as in EMQX. If both are set, they must be the same.",
@@ -524,9 +574,9 @@ class RetainerConfig(RetainModes):
     )
 
     @property
-    def node_rate(self) -> rates.Rate | None:
+    def node_rate(self) -> units.Rate | None:
         """The rate of all replays together: the lowest rate that is set; None for no limit."""
-        return rates.slower(self.delivery_rate, self.deliver_rate, self.flow_control.batch_deliver_limiter)
+        return units.slower(self.delivery_rate, self.deliver_rate, self.flow_control.batch_deliver_limiter)
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Require the same value for both names of an option."""

@@ -7,9 +7,8 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, named_tables, option
-from holdfast.config.kinds import Choice, FilePath
-from holdfast.config.toml.text import literal
+from holdfast.config.options import Choice, FilePath, Section, named_tables, option
+from holdfast.config.toml import literal
 
 ClientCertificates = Literal["none", "optional", "required"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
 from holdfast.pipeline.analysis.prefixes import prefixes
 from holdfast.pipeline.analysis.topic_changes import TopicChanges
 from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.report.figures import ChangeStep, History, NamedTotals
-from holdfast.retained.history.rules import GENERAL
+from holdfast.retained.changes.entries import GENERAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

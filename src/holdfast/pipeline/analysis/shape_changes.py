@@ -13,7 +13,7 @@ from holdfast.pipeline.analysis.topic_changes import TopicChanges
 from holdfast.pipeline.analysis.topic_shapes import with_shape
 from holdfast.pipeline.archive.states import has_general_depth
 from holdfast.pipeline.shapes.shapes import Shapes
-from holdfast.retained.history.rules import GENERAL, Depth
+from holdfast.retained.changes.entries import GENERAL, Depth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

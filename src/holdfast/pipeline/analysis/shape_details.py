@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.analysis.shape_numbers import ShapeNumbers, numbers_in
 from holdfast.pipeline.analysis.shaped import Shaped
 from holdfast.pipeline.database.snapshot import Snapshot

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.analysis.kept_table import KeptTable, kept_frame, kept_table
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.sources.tables import NOW, history_table
-from holdfast.retained.history.entry_rules import retained_sql
-from holdfast.retained.history.periods import Period, read_periods
+from holdfast.retained.changes.entries import retained_sql
+from holdfast.retained.changes.periods import Period, read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,13 +14,13 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import COVERAGE
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_recorded, shown_time
-from holdfast.retained.history.periods import Period, read_periods
-from holdfast.topics import EVERY_TOPIC
+from holdfast.retained.changes.moments import HistoryUnavailable, Moment, check_recorded, shown_time
+from holdfast.retained.changes.periods import Period, read_periods
 
 _LAST = "SELECT changed_at FROM retained_history WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 

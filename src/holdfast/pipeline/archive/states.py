@@ -11,14 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.pipeline.sources.topic_patterns import pattern
-from holdfast.retained.history.entry_rules import retained_sql, stored_at_sql
-from holdfast.retained.history.rules import GENERAL, Depth, Rules, rules_in
+from holdfast.retained.changes.entries import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
 from holdfast.storage.revisions import TIME_SHIFT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from holdfast.retained.history.moments import Moment
+    from holdfast.retained.changes.moments import Moment
 
 _STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT}))")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from holdfast.config.toml.text import literal
+from holdfast.config.toml import literal
+from holdfast.core.units import Rate
 from holdfast.pipeline.checks.finding import Finding, worst_first
 from holdfast.pipeline.checks.rule_types import (
     EnumerationRule,
@@ -21,7 +22,6 @@ from holdfast.pipeline.checks.rule_types import (
 )
 from holdfast.pipeline.checks.rules import Rule
 from holdfast.pipeline.formatting import counted, number, quantity, share, span
-from holdfast.scheduling.rates import Rate
 
 #: The most parts of a rule (names of its level ``by``) that have a finding of their own.
 MOST_PARTS = 200

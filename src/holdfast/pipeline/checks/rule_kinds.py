@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
-from holdfast.config.kinds import InvalidValue, Kind, Rate, Text, invalid_value
+from holdfast.config.options import InvalidValue, Kind, Rate, Text, invalid_value
+from holdfast.core import units
 from holdfast.pipeline.checks.json_schema import BadSchema, JsonSchema, parsed_schema
 from holdfast.pipeline.decoding.topic_patterns import topic_pattern
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.rollup import json_path
 from holdfast.pipeline.sources.options import check_filter
-from holdfast.scheduling import rates
 
 _MOST_VALUES = 1000
 _MOST_SIBLINGS = 20
@@ -122,7 +122,7 @@ class ChangeRate:
         default='a number of changes, 1 or more, in a time from 1s to 1d, such as "6/m", "60/h" or "1/2h"', init=False
     )
 
-    def read(self, value: object) -> rates.Rate | None:
+    def read(self, value: object) -> units.Rate | None:
         """Return the rate, None for none; raises InvalidValue."""
         if value == "":
             return None

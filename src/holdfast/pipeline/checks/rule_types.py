@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Choice, Duration, FilePath, Flag, Number, Text
+from holdfast.config.options import Choice, Duration, FilePath, Flag, Number, Section, Text, option
+from holdfast.core import units
 from holdfast.pipeline.checks.finding import SEVERITIES
 from holdfast.pipeline.checks.json_schema import JsonSchema
 from holdfast.pipeline.checks.rule_kinds import (
@@ -24,7 +24,6 @@ from holdfast.pipeline.checks.rule_kinds import (
 )
 from holdfast.pipeline.decoding.topic_patterns import topic_pattern
 from holdfast.pipeline.rollup import json_path
-from holdfast.scheduling import rates
 
 Problem = tuple[str, str, Collection[str]]
 
@@ -201,14 +200,14 @@ class SilenceRule(RuleOptions):
 class RateRule(RuleOptions):
     """Changes of each topic in a time, counted in the history."""
 
-    at_least: rates.Rate | None = option(
+    at_least: units.Rate | None = option(
         ChangeRate(),
         "",
         help="The fewest changes of each topic; without it, any. It is judged where the history has the whole window.",
         effect="Higher: more failures.",
         example="1/h",
     )
-    at_most: rates.Rate | None = option(
+    at_most: units.Rate | None = option(
         ChangeRate(),
         "",
         help="The most changes of each topic; without it, any.",

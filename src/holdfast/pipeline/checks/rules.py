@@ -18,11 +18,10 @@ from pathlib import Path
 import attrs
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, table, variants
-from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config import toml as toml_file
+from holdfast.config.options import Section, table, variants
 from holdfast.config.reader import Reader
-from holdfast.config.toml import file as toml_file
-from holdfast.config.toml.locations import ConfigOrigin
+from holdfast.config.toml import ConfigError, ConfigOrigin, ConfigProblem
 from holdfast.pipeline.checks.json_schema import BadSchema, parsed_schema
 from holdfast.pipeline.checks.rule_types import (
     TYPES,

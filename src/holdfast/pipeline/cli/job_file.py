@@ -22,9 +22,8 @@ from typing import Any
 import click
 from attrs import frozen
 
-from holdfast.config.problems import ConfigError, ConfigProblem
-from holdfast.config.toml import file as toml_file
-from holdfast.config.toml.locations import ConfigOrigin
+from holdfast.config import toml as toml_file
+from holdfast.config.toml import ConfigError, ConfigOrigin, ConfigProblem
 from holdfast.pipeline.errors import WrongUsage
 
 #: Keys of a job that are no options of its command.

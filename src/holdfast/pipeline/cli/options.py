@@ -111,7 +111,7 @@ def milliseconds(text: str) -> int:
 
     ``holdfast retainer`` accepts the same times.
     """
-    from holdfast.times import ALLOWED, BadTime, moment_of
+    from holdfast.core.units import ALLOWED, BadTime, moment_of
 
     try:
         return moment_of(text, time.time_ns() // 1_000_000)
@@ -128,7 +128,7 @@ def interval(once: bool, every: str | None) -> float | None:
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:
     """Return the seconds of a duration such as "30s" or "7d". Raises :class:`PipelineError`."""
-    from holdfast.config.units import parse_duration
+    from holdfast.core.units import parse_duration
 
     try:
         found = parse_duration(text)
@@ -141,7 +141,7 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
 
 def bytes_of(option: str, text: str) -> int:
     """Return the bytes of a size of at least 1MB, such as "128MB". Raises :class:`PipelineError`."""
-    from holdfast.config.units import parse_size
+    from holdfast.core.units import parse_size
 
     try:
         found = parse_size(text)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus, printable, printable_json
 from holdfast.pipeline.cli.options import NO_SERVER, VERBOSE, is_quiet
 from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 from holdfast.pipeline.errors import PipelineError, WrongUsage
-from holdfast.terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,14 +6,13 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from holdfast.access.interfaces import Inaccessible
-from holdfast.access.opening import access_to
+from holdfast.commands.interfaces import Inaccessible
+from holdfast.commands.opening import access_to
 from holdfast.pipeline.errors import PipelineError
-from holdfast.retained.history.periods import confirm
+from holdfast.retained.changes.periods import confirm
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.lock import DirectoryUnusable
+from holdfast.storage.location import DirectoryUnusable, StoreUnusable
+from holdfast.storage.maintenance import database_at
 
 if TYPE_CHECKING:
     from holdfast.config import Config

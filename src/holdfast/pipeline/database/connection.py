@@ -13,10 +13,9 @@ from attrs import frozen
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.storage.database import Database, Durability
-from holdfast.storage.engine import database_at
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable, file_of, parsed
+from holdfast.storage.maintenance import database_at
 from holdfast.storage.schema import newest_version, own_version
-from holdfast.storage.url import file_of, parsed
 
 #: The store tells Postgres' planner to use indexes only. A job reads whole tables, so it allows scans and sorts again.
 _ALLOW_SCANS = "SELECT " + ", ".join(

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import database_at, open_database
-from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.location import StoreUnusable, file_of
+from holdfast.storage.maintenance import database_at, open_database
 from holdfast.storage.schema import own_version, prepare
-from holdfast.storage.url import file_of
 
 
 def create_missing(url: str, make_folder: bool) -> str | None:

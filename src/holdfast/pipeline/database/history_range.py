@@ -12,7 +12,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from holdfast.pipeline.database.connection import ReadTransaction
-from holdfast.retained.history.periods import read_periods, read_state
+from holdfast.retained.changes.periods import read_periods, read_state
 
 _COUNT = "SELECT count(*) FROM retained_history WHERE seq > ? AND seq <= ?"
 _FIRST = "SELECT coalesce(min(seq), 0) FROM retained_history"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.pipeline.errors import PipelineError, WrongUsage
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.url import file_of, parsed
+from holdfast.storage.location import StoreUnusable, file_of, parsed
 
 
 def url_of(storage: str | None, config: str | None, context: str = "") -> str:

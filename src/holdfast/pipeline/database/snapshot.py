@@ -21,8 +21,7 @@ from holdfast.pipeline.database.temporary_folder import temporary_folder
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.progress.texts import BYTES
-from holdfast.retained.since.stored import last_horizon
-from holdfast.retained.since.turns import turns_of
+from holdfast.retained.changes.stored import last_horizon, turns_of
 
 #: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
 _STEPS = 100_000

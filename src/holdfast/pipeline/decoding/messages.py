@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
+from holdfast.core.topics import overlap
 from holdfast.pipeline.archive.coverage import require_coverage
 from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.database.snapshot import Snapshot
@@ -18,7 +19,6 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sources.tables import read_history, read_retained
 from holdfast.pipeline.sources.topic_patterns import pattern
-from holdfast.topics import overlap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

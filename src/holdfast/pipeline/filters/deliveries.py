@@ -6,7 +6,7 @@ from attrs import frozen
 
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed, RequestedFilter
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 
 
 @frozen

@@ -7,11 +7,10 @@ from pathlib import Path
 from attrs import evolve
 
 from holdfast.config import ConfigError, load
-from holdfast.config.units import parse_rate
+from holdfast.core.units import Rate, parse_rate
 from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.configured import flow_of
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
 
 
 def flow_settings(

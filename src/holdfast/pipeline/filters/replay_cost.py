@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.core.units import Rate
+from holdfast.retained.limits import FlowSettings
 
 
 def reads(flow: FlowSettings, messages: int, payload_bytes: int) -> int:

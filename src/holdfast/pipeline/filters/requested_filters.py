@@ -9,8 +9,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from holdfast.core.topics import InvalidTopicFilter, check_topic_filter, is_sys, split_shared
 from holdfast.pipeline.errors import PipelineError
-from holdfast.topics import InvalidTopicFilter, check_topic_filter, is_sys, split_shared
 
 #: Levels of a Topic Filter here: the job joins once for each level, and Spark plans no more than about 100 joins.
 MOST_LEVELS = 50

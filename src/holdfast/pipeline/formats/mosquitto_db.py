@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.store.rows import json_of
-from holdfast.wire.errors import MalformedPacket, ProtocolError
+from holdfast.wire.datatypes import MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties
 

@@ -29,8 +29,8 @@ from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.history import HistorySource
 from holdfast.pipeline.sources.registration import register_once
 from holdfast.pipeline.sources.tables import parallelism
-from holdfast.retained.history.periods import read_state
-from holdfast.storage.url import shown
+from holdfast.retained.changes.periods import read_state
+from holdfast.storage.location import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

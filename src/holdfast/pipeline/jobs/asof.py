@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast.pipeline.archive.coverage import require_coverage
 from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.archive.states import newest_of, state_of
@@ -19,8 +20,7 @@ from holdfast.pipeline.jobs.export import Manifest, write
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sources.columns import HISTORY, struct_of
 from holdfast.pipeline.sources.tables import read_history
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
-from holdfast.topics import EVERY_TOPIC
+from holdfast.retained.changes.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from holdfast.pipeline.output.overwriting import require_replaceable
 from holdfast.pipeline.output.table_files import write_files
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, present_moment
+from holdfast.retained.changes.moments import HistoryUnavailable, Moment, present_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

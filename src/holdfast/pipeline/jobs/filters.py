@@ -18,7 +18,7 @@ from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.progress.phases import phase
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

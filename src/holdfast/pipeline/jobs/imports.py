@@ -22,9 +22,9 @@ from holdfast.pipeline.sink.retained_format import RetainedFormat
 from holdfast.pipeline.sink.rows import FIELDS
 from holdfast.pipeline.sources.files import FilesSource, files_of
 from holdfast.pipeline.sources.registration import register_once
-from holdfast.retained.importing.jobs import Job, read_job
-from holdfast.retained.importing.staging_areas import sweep
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.import_jobs import Job, read_job
+from holdfast.retained.staging import sweep
+from holdfast.retained.verdicts import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

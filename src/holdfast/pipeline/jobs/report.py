@@ -40,8 +40,8 @@ from holdfast.pipeline.report.figures import (
 )
 from holdfast.pipeline.shapes.patterns import Patterns
 from holdfast.pipeline.sources.tables import NOW, age
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.storage.url import shown
+from holdfast.retained.limits import FlowSettings
+from holdfast.storage.location import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

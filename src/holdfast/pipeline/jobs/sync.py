@@ -33,8 +33,8 @@ from holdfast.pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CUR
 from holdfast.pipeline.lake.upkeep import Upkeep
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.progress.phases import phase, progressed
-from holdfast.retained.history.periods import read_periods
-from holdfast.storage.url import shown
+from holdfast.retained.changes.periods import read_periods
+from holdfast.storage.location import shown
 
 #: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
 CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.pipeline.analysis.shape_changes import ShapeChanges
 from holdfast.pipeline.analysis.shape_numbers import ShapeNumbers
 from holdfast.pipeline.analysis.shaped import Shaped

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.units import Rate
 from holdfast.pipeline.archive.states import has_depth
 from holdfast.pipeline.checks.rule_types import PublisherRule, RateRule
 from holdfast.pipeline.checks.rules import Rule
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.judging.cases import cases
 from holdfast.pipeline.sources.tables import read_history
-from holdfast.retained.history.periods import read_periods
-from holdfast.retained.history.rules import GENERAL, Rules
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.changes.entries import GENERAL, Rules
+from holdfast.retained.changes.periods import read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
 from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.lake.layouts import READ, READ_CURRENT
 from holdfast.pipeline.output.parquet import PARTITION

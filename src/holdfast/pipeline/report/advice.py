@@ -10,12 +10,12 @@ import math
 
 from attrs import evolve, frozen
 
+from holdfast.core.units import Rate
 from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.report.figures import Figures
-from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.scheduling.rates import Rate
+from holdfast.retained.limits import FlowSettings
 
 #: The seconds over which replays of all subscriptions are spread. Fewer bytes than ``_HARMLESS`` need no rate.
 _SPREAD = 300

@@ -10,7 +10,7 @@ from holdfast.pipeline.checks.discovered import NOTHING, Discovered
 from holdfast.pipeline.filters.deliveries import FilterDeliveries
 from holdfast.pipeline.report.shape_details import ShapeDetails
 from holdfast.pipeline.shapes.totals import ShapesFound
-from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.limits import FlowSettings
 
 #: The bands of ages: the youngest age of each in seconds, and its name.
 AGE_BANDS: tuple[tuple[int, str], ...] = (

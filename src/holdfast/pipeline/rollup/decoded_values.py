@@ -10,14 +10,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from holdfast.messages import ChangeKind
+from holdfast.core.messages import ChangeKind
+from holdfast.core.topics import matches
 from holdfast.pipeline.decoding.decoder import BadPayload
 from holdfast.pipeline.formatting import visible
 from holdfast.pipeline.rollup.catalog import Catalog, ValueKind
 from holdfast.pipeline.rollup.json_path import MISSING, value_at
 from holdfast.pipeline.rollup.sparkplug_values import metrics_named
 from holdfast.storage.revisions import time_of
-from holdfast.topics import matches
 
 #: The most rows of one message, and the most characters of a reason.
 _MOST_ROWS, _LONGEST_REASON = 100_000, 300

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
+from holdfast.core.topics import matches
 from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
-from holdfast.topics import matches
 
 
 @frozen

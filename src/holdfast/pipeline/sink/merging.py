@@ -9,16 +9,15 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.access.interfaces import Access, Inaccessible
-from holdfast.access.merging import MergeFailed, merge_staged
-from holdfast.access.opening import access_to
+from holdfast.commands.access import MergeFailed, merge_staged
+from holdfast.commands.interfaces import Access, Inaccessible
+from holdfast.commands.opening import access_to
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
-from holdfast.retained.importing.staging_areas import StagingUnusable
-from holdfast.retained.importing.verdicts import Merge
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.lock import DirectoryUnusable
+from holdfast.retained.staging import StagingUnusable
+from holdfast.retained.verdicts import Merge
+from holdfast.storage.location import DirectoryUnusable, StoreUnusable
 
 
 @frozen
@@ -62,7 +61,7 @@ class Target:
                 with access_to(config) as access:
                     yield access
                 return
-            from holdfast.access.stand_in import standing_in  # imports Twisted, which Spark's workers do without
+            from holdfast.commands.stand_in import standing_in  # imports Twisted, which Spark's workers do without
 
             with standing_in(config) as access:
                 yield access

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.messages import RetainedMessage
+from holdfast.core.messages import RetainedMessage
 from holdfast.retained.fields import FUTURE, HIGHEST_REVISION, BadRecord, Fields, check_payload
-from holdfast.retained.importing.staging import staged_row
 from holdfast.retained.records import properties_in
+from holdfast.retained.staging import staged_row
 from holdfast.retained.store.rows import Row
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 

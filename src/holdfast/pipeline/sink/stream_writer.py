@@ -24,7 +24,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sink.merging import staging_explained
 from holdfast.pipeline.sink.writer import Staged, StagingWriter
 from holdfast.pipeline.sources.options import Options
-from holdfast.retained.importing.staging_areas import StagingArea
+from holdfast.retained.staging import StagingArea
 
 #: Spark adds the place of the checkpoint to the writer's options.
 STREAM_OPTIONS = ("merge", "rejects", "max_rejects", "staging", "checkpointLocation")

@@ -36,10 +36,10 @@ from holdfast.pipeline.sink.rows import FIELDS, UnfitMessage, row_of_fields
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
-from holdfast.retained.importing.jobs import LONGEST_NAME
-from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.import_jobs import LONGEST_NAME
+from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
+from holdfast.retained.verdicts import Merge
 
 OPTIONS = ("merge", "job", "rejects", "max_rejects", "staging")
 Reject = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.core.topics import EVERY_TOPIC, matches
 from holdfast.pipeline.database.connection import Cursor
 from holdfast.pipeline.sources.columns import Column, arrow_schema
-from holdfast.topics import EVERY_TOPIC, matches
 
 #: A batch ends at this many rows, or at this many bytes in large columns.
 ROWS = 10_000

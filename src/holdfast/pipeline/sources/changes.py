@@ -1,8 +1,8 @@
 """Reading ``format("retained")`` with the option ``since``: the topics that have changed after a token or a time.
 
-How it works. The broker stores which topics change, in turns (``retained/since/stored.py``). A token names the turn up
-to which a reader knows all changes. The rows are the present messages of the topics that have changed after it, and a
-row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end. Some
+How it works. The broker stores which topics change, in turns (``retained/changes/stored.py``). A token names the turn
+up to which a reader knows all changes. The rows are the present messages of the topics that have changed after it, and
+a row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end. Some
 changes are not in the table yet: their transaction has not ended, or the broker gathers them. They are above the next
 token.
 """
@@ -15,16 +15,24 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import Column
 from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
-from holdfast.retained.since.horizon import LENGTH, BadToken, Horizon, horizon_of
-from holdfast.retained.since.stored import is_good, read_kept, time_of, turn_before
-from holdfast.retained.since.turns import turns_of
-from holdfast.topics import EVERY_TOPIC
+from holdfast.retained.changes.stored import (
+    LENGTH,
+    BadToken,
+    Horizon,
+    horizon_of,
+    is_good,
+    read_kept,
+    time_of,
+    turn_before,
+    turns_of,
+)
 
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.errors import PipelineError
-from holdfast.retained.history.entry_rules import stored_at_sql
+from holdfast.retained.changes.entries import stored_at_sql
 from holdfast.storage.revisions import TIME_SHIFT
 
 #: A time, for Spark and Arrow.

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.database.history_range import HistoryRange, history_range, missing_entries
 from holdfast.pipeline.errors import PipelineError
@@ -31,7 +32,6 @@ from holdfast.pipeline.sources.columns import HISTORY, Column, chosen, struct_of
 from holdfast.pipeline.sources.one_message import OneMessage
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.ranges import Condition
-from holdfast.topics import EVERY_TOPIC
 
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
+from holdfast.core.units import ALLOWED, BadTime, moment_of
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.pipeline.sources.columns import Column, named
-from holdfast.times import ALLOWED, BadTime, moment_of
-from holdfast.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
 

@@ -1,7 +1,7 @@
 """Reading ``format("retained")`` with the option ``as_of``: the messages that were retained at a past time.
 
 How it works. The history finds the time's moment: a range of entries, whose newest entry of each topic tells what was
-retained then. The rules are those of ``retained/history/moments.py``: topics that the history does not know then are
+retained then. The rules are those of ``retained/changes/moments.py``: topics that the history does not know then are
 left out, and a Topic Filter of such topics alone is refused. Each task checks its part in the transaction that
 reads it, so pruning cannot make topics disappear from the answer.
 """
@@ -19,8 +19,8 @@ from holdfast.pipeline.sources.columns import STORED_AT_OF_ENTRY, Column
 from holdfast.pipeline.sources.history import EntryRange, EntryReader
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.ranges import Condition
-from holdfast.retained.history.entry_rules import retained_sql
-from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
+from holdfast.retained.changes.entries import retained_sql
+from holdfast.retained.changes.moments import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 
 
 class PastRange(EntryRange):

@@ -11,8 +11,8 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.retained.wildcards.plan import GLOB, LIKE, KeyRange, plan
-from holdfast.topics import EVERY_TOPIC
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.retained.store.wildcards import GLOB, LIKE, KeyRange, plan
 
 
 @frozen

@@ -30,7 +30,7 @@ from holdfast.pipeline.sources.past import PastReader
 from holdfast.pipeline.sources.pushdown import pushed
 from holdfast.pipeline.sources.ranges import Condition, TopicSelection, divided, selection
 from holdfast.pipeline.sources.splitting import bounds, within
-from holdfast.retained.wildcards.plan import KeyRange
+from holdfast.retained.store.wildcards import KeyRange
 
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608

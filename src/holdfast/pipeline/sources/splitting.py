@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.pipeline.database.connection import ReadTransaction
-from holdfast.retained.wildcards.plan import KeyRange
+from holdfast.retained.store.wildcards import KeyRange
 
 # SQL is built from constants and counts only: values are always bound.
 # ruff: noqa: S608

@@ -1,4 +1,4 @@
-"""Follows the changes of retained messages: after a list, without a gap, in bounded memory.
+"""What has been: changes since a token or a time, the history, and what follows a list without a gap.
 
-May import ``retained.store``, ``retained.history`` and ``retained.records``; knows no transport.
+May import ``retained.store``, ``retained.replay`` and the values of ``retained``; knows no transport.
 """

@@ -15,13 +15,242 @@ one of its topic is here.
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any
 
-from attrs import frozen
+from attrs import define, frozen
+from twisted.internet.defer import Deferred
+from zope.interface import Interface
 
-from holdfast.retained.changes.change import StoredChange
-from holdfast.retained.changes.token import NO_HEAD, Head
+from holdfast.core.messages import ChangeKind
+from holdfast.retained.changes.entries import HistoryEvent
+from holdfast.retained.fields import date_of
+from holdfast.retained.store.rows import Row, json_of
+from holdfast.wire.properties import NO_PROPERTIES
+
+# One committed change of a retained message, and its JSON.
+
+
+#: The longest payload, in bytes, that a change carries.
+LONGEST_PAYLOAD = 1 << 16
+#: What a change takes in memory beside its texts and its payload.
+_OVERHEAD = 700
+
+
+@define(eq=False)
+class StoredChange:
+    """A committed change. Times are in milliseconds since the epoch.
+
+    ``payload`` is empty if it was longer than :data:`LONGEST_PAYLOAD`; ``size`` is its length. ``properties`` is a JSON
+    object.
+    """
+
+    topic: str
+    revision: int
+    kind: ChangeKind
+    at: int
+    qos: int = 0
+    size: int = 0
+    expires_at: int | None = None
+    client_id: str | None = None
+    username: str | None = None
+    properties: str | None = None
+    payload: bytes = b""
+    _text: bytes | None = None
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes in memory, at most."""
+        names = len(self.client_id or "") + len(self.username or "") + len(self.properties or "")
+        return _OVERHEAD + 3 * (len(self.topic) + names) + 2 * min(self.size, LONGEST_PAYLOAD)
+
+    def json(self) -> bytes:
+        """Return the change as JSON in ASCII, without a line end. It is made once."""
+        if self._text is None:
+            self._text = json.dumps(self._fields(), separators=(",", ":")).encode()
+            self.payload = b""  # the text has it
+        return self._text
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "event": self.kind.value,
+            "topic": self.topic,
+            "revision": str(self.revision),
+            "publish_at": date_of(self.at),
+            "from_clientid": self.client_id,
+            "from_username": self.username,
+        }
+        if self.kind is not ChangeKind.SET:
+            return fields
+        fields |= {
+            "qos": self.qos,
+            "size": self.size,
+            "expiry_at": None if self.expires_at is None else date_of(self.expires_at),
+            "properties": json.loads(self.properties or "{}"),
+        }
+        if self.size > LONGEST_PAYLOAD:
+            fields["payload_omitted"] = True
+        else:
+            fields["payload"] = b64encode(self.payload).decode()
+        return fields
+
+
+def change_of_row(row: Row) -> StoredChange:
+    """Return the change that wrote a row. A tombstone does not tell a clear from an expiry: it counts as a clear."""
+    return StoredChange(
+        row.topic,
+        row.revision,
+        ChangeKind.CLEAR if row.tombstone else ChangeKind.SET,
+        row.stored_at,
+        row.qos,
+        row.size,
+        row.expires_at,
+        row.client_id,
+        row.username,
+        row.properties_json,
+        row.payload if row.size <= LONGEST_PAYLOAD else b"",
+    )
+
+
+def expiry_of(topic: str, at: int, revision: int) -> StoredChange:
+    """Return the change of a message that has expired."""
+    return StoredChange(topic, revision, ChangeKind.EXPIRE, at)
+
+
+def change_of_event(event: HistoryEvent) -> StoredChange:
+    """Return the change that an entry of the history records."""
+    size = len(event.payload)
+    return StoredChange(
+        event.topic,
+        event.revision,
+        event.kind,
+        event.changed_at,
+        event.qos,
+        size,
+        event.expires_at,
+        event.client_id,
+        event.username,
+        None if event.properties is NO_PROPERTIES else json_of(event.properties),
+        event.payload if size <= LONGEST_PAYLOAD else b"",
+    )
+
+
+# Tokens: places in the order of changes. A client keeps a token, and later continues from it.
+#
+# A token is opaque to clients: base64url of 33 bytes. It names one place in two ways:
+#
+#     byte 0         the version
+#     bytes 1..8     the recording of a broker: random, new whenever a broker begins to record
+#     bytes 9..16    a position in that recording
+#     bytes 17..24   the last entry of the history that is not after the place, 0 for none
+#     bytes 25..32   the revision of that entry, by which another database is noticed
+#
+# Every change that is not certainly at or before the place comes after it, in both ways. So nothing is missing after a
+# token; a change may come twice.
+
+
+_VERSION = 1
+_FORMAT = Struct(">B8sQQQ")
+_NO_RECORDING = bytes(8)
+#: The most characters of a token, of any version.
+LONGEST_TOKEN = 128
+
+
+class BadToken(ValueError):
+    """A text is no token of this API."""
+
+
+@frozen
+class Head:
+    """An entry of the history: its position, and its revision. 0 for none."""
+
+    seq: int = 0
+    revision: int = 0
+
+
+NO_HEAD = Head()
+
+
+@frozen
+class Place:
+    """The place in a token. Without a ``recording``, only the history knows the place."""
+
+    recording: bytes = _NO_RECORDING
+    position: int = 0
+    head: Head = NO_HEAD
+
+    @property
+    def token(self) -> str:
+        """The token."""
+        head = self.head
+        packed = _FORMAT.pack(_VERSION, self.recording, self.position, head.seq, head.revision)
+        return urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def place_of(token: str) -> Place:
+    """Return the place in a token. Raises BadToken."""
+    if not token or len(token) > LONGEST_TOKEN:
+        raise BadToken(f"a token has 1 to {LONGEST_TOKEN} characters")
+    try:
+        packed = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+    except (Error, ValueError):
+        raise BadToken("this is no token: copy it unchanged") from None
+    if not packed:
+        raise BadToken("this is no token: copy it unchanged")
+    if packed[0] != _VERSION:
+        raise BadToken("the token is of another version of the broker")
+    if len(packed) != _FORMAT.size or urlsafe_b64encode(packed).rstrip(b"=").decode() != token:
+        raise BadToken("this is no token: copy it unchanged")
+    _, recording, position, seq, revision = _FORMAT.unpack(packed)
+    return Place(recording, position, Head(seq, revision))
+
+
+# The interfaces of followers of changes, and of the readers of earlier changes.
+
+
+@frozen
+class Taken:
+    """Changes in their order. All changes up to ``place`` were taken; ``more`` means that other changes follow at once.
+
+    ``reset`` is the reason if changes are missing before these: the keeper of a copy must list the messages again.
+    """
+
+    changes: Sequence[StoredChange]
+    place: Place
+    more: bool = False
+    reset: str | None = None
+
+
+class IFollower(Interface):
+    """Follows the changes of the topics that match a Topic Filter."""
+
+    def take(most_bytes: int) -> Deferred[Taken]:
+        """Return the next changes, none if there are none now. Do not call it again before it has fired.
+
+        It may fail with StorageFailure.
+        """
+
+    def close() -> None:
+        """Follow no longer."""
+
+
+class IChangesSince(Interface):
+    """Finds the changes of retained messages since a token."""
+
+    def token() -> Deferred[str | None]:
+        """Return a token for now, None if none is available: a list that begins later has all changes up to it."""
+
+    def follow(topic_filter: str, token: str | None, news: Callable[[], None]) -> Deferred[IFollower]:
+        """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
+
+        If the token is none, of another store, or too old, the follower begins with a reset.
+        """
+
 
 MOST_CHANGES = 10_000
 MOST_BYTES = 16 << 20

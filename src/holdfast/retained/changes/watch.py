@@ -22,24 +22,41 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from holdfast.retained.changes.change import StoredChange, change_of_row, expiry_of
-from holdfast.retained.changes.following import Follower
-from holdfast.retained.changes.interfaces import IChangesSince, IFollower
-from holdfast.retained.changes.other_nodes import OtherNodes
-from holdfast.retained.changes.past import Forgotten, PastChanges, head_of
-from holdfast.retained.changes.recent import RecentChanges
-from holdfast.retained.changes.token import NO_HEAD, BadToken, Head, Place, place_of
+from holdfast.core.tickets import StorageFailure
+from holdfast.core.topics import matches
+from holdfast.retained.changes.history import RetainedHistory
+from holdfast.retained.changes.moments import HistoryUnavailable
+from holdfast.retained.changes.periods import read_periods, read_state
+from holdfast.retained.changes.recent import (
+    LONGEST_PAYLOAD,
+    NO_HEAD,
+    BadToken,
+    Head,
+    IChangesSince,
+    IFollower,
+    Place,
+    RecentChanges,
+    StoredChange,
+    Taken,
+    change_of_event,
+    change_of_row,
+    expiry_of,
+    place_of,
+)
 from holdfast.retained.store.interfaces import ICommitWatcher
-from holdfast.retained.store.rows import Row
+from holdfast.retained.store.rows import COLUMNS, Row
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.tickets import StorageFailure
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.storage.driver import Cursor
 
 #: Seconds for which changes are recorded after the last token or follower.
 KEPT = 120.0
@@ -231,3 +248,329 @@ class ChangeWatch(Service):
 
 def _no_head(_cursor: Any) -> Head:
     return NO_HEAD
+
+
+# Earlier changes, from the history: they outlast a restart of the broker, and reach further back than its memory.
+
+
+#: The changes of one read.
+_CHANGES = 200
+
+
+class Forgotten(Exception):
+    """The history lacks changes since a place; the text has the reason."""
+
+
+def head_of(cursor: Cursor) -> Head:
+    """Return the last entry of the history if every change is recorded now, else NO_HEAD."""
+    periods = read_periods(cursor)
+    if not periods or periods[-1].ended_at is not None:
+        return NO_HEAD
+    seq = read_state(cursor).last_seq
+    revision = _revision_at(cursor, seq)
+    return NO_HEAD if revision is None else Head(seq, revision)
+
+
+class PastChanges:
+    """Reads the changes after an entry of the history."""
+
+    def __init__(self, history: RetainedHistory) -> None:
+        self._history = history
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this broker records its changes."""
+        return self._history.limits.enable
+
+    @inlineCallbacks
+    def check(self, topic_filter: str, head: Head) -> Generator[Deferred[Any], Any, None]:
+        """Fail with :class:`Forgotten` if changes of the topics after this entry are missing.
+
+        Also if the entry is of another database.
+        """
+        if not self.enabled or head == NO_HEAD:
+            raise Forgotten("the changes since the token are not known any more")
+
+        def work(cursor: Cursor) -> str | None:
+            periods, state = read_periods(cursor), read_state(cursor)
+            present = periods[-1] if periods else None
+            if head.seq > state.last_seq or _revision_at(cursor, head.seq) not in (head.revision, None):
+                return "the token is of another database, or of a later state of this one"
+            if present is None or present.ended_at is not None or head.seq <= present.first_seq:
+                return "not every change since the token is recorded"
+            if present.left_out_at(state.last_at, topic_filter).filters:
+                return "not every change of these topics is recorded"
+            if head.seq < present.pruned_in(topic_filter) or _revision_at(cursor, head.seq) is None:
+                return "the token is older than the history"
+            return None
+
+        refusal: str | None = yield self._history.read(work)
+        if refusal is not None:
+            raise Forgotten(refusal)
+
+    @inlineCallbacks
+    def read(
+        self, topic_filter: str, seq: int
+    ) -> Generator[Deferred[Any], Any, tuple[list[StoredChange], Head, int, bool]]:
+        """Return the next changes after ``seq``, their last entry, the next position, and whether these are all.
+
+        Fails with :class:`Forgotten` if pruning has passed ``seq``.
+        """
+        page = yield self._history.events(topic_filter, cursor=seq, limit=_CHANGES)
+
+        def work(cursor: Cursor) -> tuple[int, int]:
+            periods = read_periods(cursor)
+            return max(each.pruned_in(topic_filter) for each in periods), periods[-1].first_seq
+
+        pruned, first_seq = yield self._history.read(work)
+        if first_seq > seq:
+            raise Forgotten("not every change since the token is recorded")
+        if pruned > seq:
+            raise Forgotten("the history forgets the changes faster than they are read")
+        last = Head(page.events[-1].seq, page.events[-1].revision) if page.events else NO_HEAD
+        return [change_of_event(event) for event in page.events], last, page.cursor, page.done
+
+
+def _revision_at(cursor: Cursor, seq: int) -> int | None:
+    cursor.execute("SELECT revision FROM retained_history WHERE seq = ?", (seq,))
+    found = cursor.fetchall()
+    return found[0][0] if found else None
+
+
+# Followers: each reads the changes of one Topic Filter, from the history first, then from the recent changes.
+
+
+#: The changes that one take looks at.
+_LOOKED = 1000
+
+
+class IRecording(Protocol):
+    """The recording that followers read."""
+
+    changes: RecentChanges
+    recording: bytes
+
+    def left(self, follower: Follower) -> None:
+        """Note that a follower is closed."""
+
+
+@implementer(IFollower)
+class Follower:
+    """Follows the changes after a position of the recording.
+
+    With ``past``, it first reads the history after the entry ``since``. ``why`` is the reason of a first reset.
+    """
+
+    def __init__(
+        self,
+        recording: IRecording,
+        topic_filter: str,
+        position: int,
+        news: Callable[[], None],
+        *,
+        past: PastChanges | None = None,
+        since: Head = NO_HEAD,
+        why: str | None = None,
+    ) -> None:
+        self.news = news
+        self._recording = recording
+        self._name = recording.recording
+        self._filter = topic_filter
+        self._position = position
+        self._past = past
+        self._seq = since.seq
+        self._passed = since
+        self._why = why
+
+    def take(self, most_bytes: int) -> Deferred[Taken]:
+        """Return the next changes."""
+        if self._past is not None:
+            return self._take_past(self._past)
+        return succeed(self._take_recent(most_bytes))
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._recording.left(self)
+
+    def _take_recent(self, most_bytes: int) -> Taken:
+        changes, why = self._recording.changes, self._why
+        self._why = None
+        if self._name != self._recording.recording:
+            # The recording has begun anew, so changes between the two are missing.
+            self._name = self._recording.recording
+            self._position, why = changes.latest, why or "the broker could not follow the changes for a while"
+        part = changes.read(self._position, self._matches, _LOOKED, most_bytes)
+        if part is None:
+            self._position = changes.latest
+            why = why or "there were more changes than could be kept for you"
+            return Taken((), self._place(changes.head), reset=why)
+        self._position = part.position
+        return Taken(part.changes, self._place(part.head), part.more, why)
+
+    @inlineCallbacks
+    def _take_past(self, past: PastChanges) -> Generator[Deferred[Any], Any, Taken]:
+        try:
+            changes, last, self._seq, done = yield past.read(self._filter, self._seq)
+        except (Forgotten, HistoryUnavailable) as refusal:
+            self._past, self._why = None, str(refusal)
+            self._position = self._recording.changes.latest
+            return self._take_recent(0)
+        if last != NO_HEAD:
+            self._passed = last
+        if not done:
+            return Taken(changes, Place(head=self._passed), True)
+        self._past = None
+        return Taken(changes, self._place(self._passed), True)
+
+    def _place(self, head: Head) -> Place:
+        return Place(self._name, self._position, head)
+
+    def _matches(self, topic: str) -> bool:
+        return matches(self._filter, topic)
+
+
+# Finds the changes of other nodes that share the database, while somebody follows changes.
+#
+# How it works. There is no index on revisions, and revisions do not tell new rows from old ones: another node may
+# commit a lower one later. Postgres knows: each row has the number of the transaction that wrote it (``xmin``), and
+# every transaction below ``pg_snapshot_xmin`` has ended. So a walk through all topics, part by part, looks for rows
+# that were written by transactions from the mark of the walk before on:
+#
+#     walk 1    mark 900 (all transactions below 900 have ended) walk 2    mark 950, then finds rows of transactions >=
+#     900 walk 3    mark 990, then finds rows of transactions >= 950; one that 940 writes is found now or was found by
+#     walk 2
+#
+# A row that walk 2 could not see yet was written by a transaction that had not ended at mark 950, so walk 3 finds it. A
+# row may be found twice. Each part looks at a bounded number of rows and pauses, so changes of other nodes come after
+# the time of one walk: a second for up to 100,000 topics, then a second for each 100,000.
+#
+# Numbers of transactions have 32 bits and wrap around; ``age`` compares them. A mark is never older than a walk.
+
+
+# Built from constants alone: values are always bound.
+# ruff: noqa: S608
+
+#: Seconds between the beginnings of two walks, at least, and between two parts.
+INTERVAL = 1.0
+_PAUSE = 0.05
+#: The rows that a part looks at, and the changes that it returns.
+_ROWS = 5_000
+_CHANGES_PER_PART = 100
+
+_MARK = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS numeric) % 4294967296"
+_PART = (
+    "WITH part AS MATERIALIZED (SELECT topic, xmin AS written FROM retained WHERE topic > ? ORDER BY topic LIMIT ?) "
+    "SELECT (SELECT max(topic) FROM part), (SELECT count(*) FROM part), "
+    "ARRAY(SELECT topic FROM part WHERE age(written) BETWEEN 0 AND age(CAST(CAST(CAST(? AS bigint) AS text) AS xid)) "
+    "ORDER BY topic LIMIT ?)"
+)
+_SHOWN = ", ".join(COLUMNS[:-1])
+_ROWS_OF = (
+    f"SELECT {_SHOWN}, CASE WHEN size <= {LONGEST_PAYLOAD} THEN payload ELSE CAST('' AS bytea) END "
+    "FROM retained WHERE topic IN ({places})"
+)
+
+
+@frozen
+class WalkPart:
+    """Changes that a part of a walk has found; the next part begins ``after`` a topic, unless ``done``."""
+
+    changes: Sequence[StoredChange]
+    after: str
+    done: bool
+
+
+@frozen
+class Mark:
+    """What is known before a walk: a transaction below which all have ended, and the last entry of the history."""
+
+    transaction: int
+    head: Head
+
+
+def read_mark(cursor: Cursor) -> Mark:
+    """Return a mark. The head of the history is read first: what is before it is visible to the walk."""
+    head = head_of(cursor)
+    cursor.execute(_MARK)
+    ((transaction,),) = cursor.fetchall()
+    return Mark(int(transaction), head)
+
+
+def read_part(cursor: Cursor, mark: Mark, after: str) -> WalkPart:
+    """Return the rows of the next part that were written since a mark."""
+    cursor.execute(_PART, (after, _ROWS, mark.transaction, _CHANGES_PER_PART))
+    ((last, looked, topics),) = cursor.fetchall()
+    changes = []
+    if topics:
+        cursor.execute(_ROWS_OF.format(places=", ".join("?" * len(topics))), list(topics))
+        rows = [Row._make(columns) for columns in cursor.fetchall()]
+        changes = [change_of_row(row) for row in sorted(rows, key=lambda row: row.revision)]
+    if len(topics) == _CHANGES_PER_PART:
+        return WalkPart(changes, topics[-1], False)
+    return WalkPart(changes, last or after, looked < _ROWS)
+
+
+class OtherNodes:
+    """Walks through the topics while it is started.
+
+    ``found`` gets the found changes, and ``walked``, after a walk, the head of the history at its beginning.
+    ``floor`` changes when recorded changes were dropped; ``unsure`` is told when the order of changes is not certain.
+    """
+
+    def __init__(
+        self,
+        store: SQLRetainedStore,
+        clock: IReactorTime,
+        found: Callable[[Sequence[StoredChange]], None],
+        walked: Callable[[Head], None],
+        floor: Callable[[], int],
+        unsure: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._found = found
+        self._walked = walked
+        self._floor = floor
+        self._unsure = unsure
+        self._mark: Mark | None = None
+        self._job = PeriodicJob(
+            self.walk, name="looking for changes of other nodes", interval=INTERVAL, clock=clock,
+            foreseen=(StorageFailure,),
+        )  # fmt: skip
+        self._running = False
+
+    @inlineCallbacks
+    def start(self) -> Generator[Deferred[Any], Any, None]:
+        """Set the first mark; every change that is committed later will be found. Fails with StorageFailure."""
+        self._mark = yield self._store.scan(read_mark)
+        self._running = True
+        self._job.start(INTERVAL)
+
+    def stop(self) -> None:
+        """Stop the walks."""
+        if self._running:
+            self._running = False
+            self._job.stop()
+
+    @inlineCallbacks
+    def walk(self) -> Generator[Deferred[Any], Any, None]:
+        """Walk once. A walk that fails is repeated from its beginning, with the same mark."""
+        since = self._mark
+        assert since is not None
+        mark: Mark = yield self._store.scan(read_mark)
+        after, done = "", False
+        while self._running and not done:
+            before = self._floor()
+            part: WalkPart = yield self._store.scan(partial(read_part, mark=since, after=after))
+            self._found(part.changes)
+            if part.changes and self._floor() != before:
+                # A newer change of the same topic may have come and been dropped while this part was read.
+                self._unsure()
+            after, done = part.after, part.done
+            if not done:
+                pause: Deferred[None] = Deferred()
+                self._clock.callLater(_PAUSE, pause.callback, None)
+                yield pause
+        if done:
+            self._mark = mark
+            self._walked(mark.head)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from holdfast.extensions.past import PastFilter
-from holdfast.extensions.replay_info import Facts
+from holdfast.core.extensions import Facts, PastFilter
 from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.values import Slice
 
@@ -88,7 +88,7 @@ class IPast(Protocol):
     def check(self, client_id: str, wanted: PastFilter) -> Deferred[None]:
         """Look whether the history has what a Client asks for.
 
-        Fails with an exception that says what is missing, or with :class:`holdfast.tickets.StorageFailure`.
+        Fails with an exception that says what is missing, or with :class:`holdfast.core.tickets.StorageFailure`.
         """
 
     def source(
@@ -125,3 +125,32 @@ class IReplayRegistry(Protocol[One]):
 
     def next_count(self) -> int:
         """Return the next number of the counter that orders the beginnings and ends of reads."""
+
+
+# The state of a replay, and its status for operators.
+
+
+class ReplayState(Enum):
+    """The states of a replay. ``replay.py`` has the table of what each waits for. Operators see the names."""
+
+    COMMITTING = auto()  #: waits for the commit of changes accepted before the SUBSCRIBE
+    WAITING = auto()  #: waits until another replay ends
+    READY = auto()  #: waits for its turn
+    READING = auto()  #: waits for the store
+    RESTING = auto()  #: waits for room
+    THROTTLED = auto()  #: waits for a rate
+    OVER = auto()  #: finished, failed or stopped
+
+
+@frozen
+class ReplayStatus:
+    """A replay as of now. ``held`` messages are read and not delivered; ``age`` is in seconds."""
+
+    number: int
+    client_id: str
+    topic_filter: str
+    delivered: int
+    held: int
+    cursor: str  #: the last topic that was delivered or skipped
+    state: ReplayState
+    age: float

@@ -16,7 +16,7 @@ To find the next part, a search compares two ways in one statement, a *leap*. Wi
 the topics after ``site/1``. Eight jumps reach ``site/4``. A *walk* of 1024 topics reaches, say, ``site/40``. If the
 jumps went further than 64 topics for each jump, they were cheaper: all matches are among the topics that the jumps
 reached, and the read takes these topics by name. Otherwise the part is the walk, read with the pattern. The winning way
-doubles its size (:mod:`holdfast.retained.wildcards.scan_size`).
+doubles its size (:mod:`holdfast.retained.store.wildcards`).
 
 Invariants: a batch never skips a match. ``after`` is either the topic of the last message, or a topic up to which no
 match is left. A read without matches still makes progress, so a client never waits for one statement through a
@@ -29,18 +29,15 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
-from holdfast.retained.store.dialects.answers import Totals
-from holdfast.retained.store.dialects.statements import Statements
-from holdfast.retained.store.slice_size import SLICE_BYTES, SLICE_SECONDS, SliceSize
+from holdfast.core.topics import matches
+from holdfast.retained.store.rows import message_of
 from holdfast.retained.store.slices import cut, divide, packets_of
-from holdfast.retained.store.values import Batch, Selection, Slice
-from holdfast.retained.wildcards.plan import JUST_AFTER, KeyRange, Plan
-from holdfast.retained.wildcards.ranges import ranges_of, up_to
-from holdfast.retained.wildcards.scan_size import ScanSize
+from holdfast.retained.store.statements import Statements, Totals
+from holdfast.retained.store.values import Batch, ListedMessage, Listing, Selection, Slice
+from holdfast.retained.store.wildcards import JUST_AFTER, KeyRange, Plan, ScanSize, ranges_of, up_to
 from holdfast.storage.driver import Connection
-from holdfast.topics import matches
 
 #: The most topics that Python compares with the filter at a time, if SQL cannot check it.
 _LISTED_ROWS = 512
@@ -336,3 +333,126 @@ class BoundedRead:
             self._detailed = True
             return self._read(conditions)
         return found
+
+
+# The size of the next slice: how many rows one statement reads, where each statement reads one slice.
+#
+# How it works
+# ------------
+# Each slice has a fixed cost: a turn of the reactor, a read transaction, and a write to the socket. So slices are
+# large.
+# But live messages wait while a slice is read in the reactor's turn, and a client that reads nothing costs the bytes of
+# a
+# slice. So a slice has at most 64 KiB, and its statement takes about half a millisecond. The last slice tells how many
+# rows that is:
+#
+# =====================  ==========  ======  ============  =========
+# packets                rows read   KiB     milliseconds  next rows
+# =====================  ==========  ======  ============  =========
+# of 50 bytes            250         12      0.1           500
+# of 50 bytes            500         24      0.2           1000
+# of 50 bytes, slowly    1000        49      1.0           500
+# of 1100 bytes          250         268     not read      60
+# =====================  ==========  ======  ============  =========
+#
+# The number of rows at most doubles or halves from one slice to the next one: a slice that another process has delayed
+# counts little. The time is a target, since it is known only afterwards. The bytes are a bound: if rows as long as the
+# longest packet of the store would exceed it, their lengths are read first (:meth:`fitting`). The sizes of a Topic
+# Filter are kept between reads.
+
+
+#: The most bytes of a slice, except for a single longer packet.
+SLICE_BYTES = 64 * 1024
+#: The time that the statement of a slice should take.
+SLICE_SECONDS = 0.0005
+_FIRST_ROWS = 250
+_FEWEST_ROWS = 8
+
+
+@define
+class SliceSize:
+    """How many rows the next statement reads."""
+
+    rows: int = _FIRST_ROWS
+
+    def fitting(self, rows: int, most_bytes: int, longest: int) -> int:
+        """Return how many of these rows surely fit, if no packet is longer than ``longest`` bytes.
+
+        Returns 0 if too few of them surely fit: then the lengths have to be read first.
+        """
+        fitting = most_bytes // longest if longest else rows
+        return min(fitting, rows) if 4 * fitting >= rows else 0
+
+    def took(self, rows: int, size: int, seconds: float) -> None:
+        """Take note that a statement has read as many rows as it could, of this size in bytes, in this time."""
+        share = max(size / SLICE_BYTES, seconds / SLICE_SECONDS)
+        wanted = int(rows / share) if share else 2 * self.rows
+        self.rows = max(_FEWEST_ROWS, self.rows // 2, min(wanted, 2 * self.rows))
+
+
+# Listing retained messages one by one with all their fields, for operators, within the bounds of a read.
+
+
+class BoundedListing(BoundedRead):
+    """Finds messages like every read, and lists them instead of concatenating their packets."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Statements,
+        *,
+        plan: Plan,
+        selection: Selection,
+        totals: Totals,
+        bounds: Bounds,
+        scan_size: ScanSize,
+        payloads: bool,
+    ) -> None:
+        super().__init__(
+            connection,
+            statements,
+            plan=plan,
+            selection=selection,
+            totals=totals,
+            bounds=bounds,
+            scan_size=scan_size,
+            slice_size=None,
+            detailed=False,
+        )
+        self._payloads = payloads
+        self._entries: list[ListedMessage] = []
+        self._bytes_left = 0
+
+    def listing(self, after: str, rows: int, max_bytes: int) -> Listing:
+        """List at most ``rows`` messages and ``max_bytes`` after a topic. Raises the errors of the driver."""
+        self._bytes_left = max_bytes
+        batch = self.batch(after, rows, rows, max_bytes)
+        return Listing(self._entries, batch.after, batch.done)
+
+    def _slice(self, part: Part, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
+        """List one slice.
+
+        The returned slice has no packets, so the caller cannot count bytes: they are counted here.
+        """
+        conditions = self._conditions(part, limit)
+        weights = self._statements.weights(self._cursor, conditions, self._payloads, self._bound)
+        if not weights:
+            return None, True
+        fitting = sum(1 for total in accumulate(weights) if total <= self._bytes_left) or int(first)
+        if not fitting:
+            return None, False
+        # One row more than weighed: if it exists, messages were stored in between, and the part is not exhausted.
+        complete = fitting == len(weights) < limit
+        self._bound["limit"] = fitting + complete
+        found = self._statements.entries(self._cursor, conditions, self._payloads, self._bound)
+        if not found:
+            return None, True
+        self._bytes_left -= sum(weights[:fitting])
+        self._entries += map(listed_of, found)
+        return Slice(found[-1][0], len(found), b""), complete and len(found) <= fitting
+
+
+def listed_of(columns: Sequence[Any]) -> ListedMessage:
+    """Return the message of MESSAGE_COLUMNS and the size."""
+    *message, size = columns
+    return ListedMessage(message_of(tuple(message)), size)

@@ -1,28 +1,82 @@
-"""The interface of a store of retained messages."""
+"""The interface of scans."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
-from holdfast.retained.store.conditional.change import ConditionalChange
-from holdfast.retained.store.counted_policies import ICountedPolicies
+from holdfast.core.messages import ChangeOrigin, RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.core.tickets import CommitTicket
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.retained.policies import ICountedPolicies
+from holdfast.retained.store.conditional import ConditionalChange
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.values import (
     Batch,
+    BelowTally,
     Census,
     ExpiredPosition,
+    FoundPart,
+    ListedMessage,
     Listing,
+    RankedPart,
     RetainedStatistics,
+    Search,
     Selection,
+    Sorting,
+    Stop,
     Survey,
+    TallyPart,
     UsageSnapshot,
 )
-from holdfast.tickets import CommitTicket
-from holdfast.topics import EVERY_TOPIC
+from holdfast.storage.driver import Cursor
+
+
+class IRetainedScans(Interface):
+    """Reads committed messages for operators. Each call looks at ``rows`` rows at most, tombstones among them.
+
+    ``after`` is the topic of the part before, "" for the beginning. A Deferred fails with
+    :class:`holdfast.core.tickets.StorageFailure` if the database cannot be read. It can be cancelled.
+    """
+
+    def tally(search: Search, after: str, rows: int) -> Deferred[TallyPart]:
+        """Count matching messages."""
+
+    def search(
+        search: Search, after: str, rows: int, limit: int, max_bytes: int, payloads: bool
+    ) -> Deferred[FoundPart]:
+        """Find at most ``limit`` matching messages, of ``max_bytes`` together; a longer one is a part of its own."""
+
+    def rank(search: Search, sorting: Sorting, after: str, rows: int, limit: int) -> Deferred[RankedPart]:
+        """Find the first ``limit`` places among the matching messages."""
+
+    def listed(search: Search, topics: Sequence[str], beginning: int = 0) -> Deferred[Sequence[ListedMessage]]:
+        """Read messages of these topics in topic order, each with the first ``beginning`` bytes of its payload.
+
+        The topics match the Topic Filter already.
+        """
+
+    def level(base: str, low: str, rows: int, now: int) -> Deferred[Sequence[Stop]]:
+        """Walk through the level below ``base`` ("" or a topic with a separator at its end), from ``low`` on.
+
+        The walk stops at most ``rows`` times: at each topic of the level, and at the first topic below each name.
+        Fewer stops than ``rows`` mean that the level has no more.
+        """
+
+    def parents(base: str, topic: str, now: int) -> Deferred[Sequence[Stop]]:
+        """Read the rows of this level whose topics are beginnings of a topic, shortest first; the topic is not one.
+
+        Example: of the topics ``a``, ``a!`` and ``a!/b``, those before ``a!!`` are ``a`` and ``a!``.
+        """
+
+    def below(topics: Sequence[str], rows: int, now: int) -> Deferred[Sequence[BelowTally]]:
+        """Count the messages below each of these topics, looking at ``rows`` rows below each."""
+
+
+# The interface of a store of retained messages.
 
 
 class ICommitWatcher(Interface):
@@ -38,7 +92,7 @@ class ICommitWatcher(Interface):
 class IReplaySource(Interface):
     """What a replay reads. All methods are called in the reactor thread.
 
-    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read.
+    A Deferred fails with :class:`holdfast.core.tickets.StorageFailure` if the database cannot be read.
     """
 
     shared = Attribute("Whether other nodes may write to the same store.")
@@ -67,7 +121,7 @@ class IReplaySource(Interface):
 class IRetainedStore(IReplaySource):
     """Stores retained messages. All methods are called in the reactor thread.
 
-    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read or written.
+    A Deferred fails with :class:`holdfast.core.tickets.StorageFailure` if the database cannot be read or written.
     """
 
     unsent_revision = Attribute("The highest stored revision of a change that may not have been sent live.")
@@ -112,7 +166,7 @@ class IRetainedStore(IReplaySource):
         """List at most ``rows`` committed messages after the topic ``after``, with or without their payloads.
 
         Together they have at most ``max_bytes``; a longer message is a listing of its own. The selection's filter may
-        be :data:`holdfast.topics.EVERY_TOPIC`; its protocol version has no effect.
+        be :data:`holdfast.core.topics.EVERY_TOPIC`; its protocol version has no effect.
         """
 
     def read_usage(
@@ -172,3 +226,57 @@ class IRetainedStore(IReplaySource):
 
         Where other nodes write to the same store, only :meth:`census` knows the totals.
         """
+
+
+# The seam between the store and the history: the store tells a recorder about every change, before it commits.
+#
+# The store knows only this interface. The history's recorder is
+# :class:`holdfast.retained.changes.recording.HistoryRecorder`; a store without a history has :data:`NO_RECORDER`.
+
+
+class ChangedRow(NamedTuple):
+    """One change: the row to store, the time of the change (milliseconds since the epoch), its origin and operator."""
+
+    row: Row
+    changed_at: int
+    origin: ChangeOrigin
+    operator: str | None = None
+
+
+class Recorder(Protocol):
+    """Records changes. All methods but :meth:`key_of` run in the writer's thread, inside the changing transaction."""
+
+    def key_of(self, topic: str, revision: int) -> Hashable:
+        """Return the key of a change that waits for its commit. A later change with the same key replaces it."""
+
+    def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
+        """Record changes in this order. The store left out changes that lost to a newer row.
+
+        A commit whose outcome was unknown is repeated, so the same change can arrive twice.
+        """
+
+    def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
+        """Record the present rows of these topics. This transaction has changed them in place."""
+
+    def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Record that the messages of these topics expired."""
+
+
+class NullRecorder:
+    """Records nothing."""
+
+    def key_of(self, topic: str, revision: int) -> Hashable:
+        """Return the topic: without a history, only the newest waiting change of a topic is written."""
+        return topic
+
+    def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
+        """Do nothing."""
+
+    def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
+        """Do nothing."""
+
+    def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Do nothing."""
+
+
+NO_RECORDER = NullRecorder()

@@ -6,7 +6,7 @@ Three threads see a message. The *reactor thread* calls the methods below. Each 
 connection to another thread, and returns a Deferred or a commit ticket. *Reader threads* execute reads on connections
 of their own; in SQLite's WAL mode they never wait for the writer. The *writer's thread* executes every change, one
 transaction after the other; the writer itself gathers changes that wait for the same commit
-(:mod:`holdfast.storage.writing`).
+(:mod:`holdfast.storage.writer`).
 
 A change such as ``put(a/b = 21.5, revision 812)`` becomes a row with both packet prefixes (:mod:`.rows`), encoded in
 the reactor thread. The transaction upserts the row unless the stored revision is higher, adds the difference to the
@@ -34,23 +34,19 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from holdfast.messages import ChangeOrigin, RetainedChange, RetainedChanges, RetainedMessage
-from holdfast.retained.store.bounded_read import BoundedRead, Bounds
-from holdfast.retained.store.conditional.change import ConditionalChange
-from holdfast.retained.store.conditional_upserts import ConditionalUpserts
-from holdfast.retained.store.counted_policies import NO_COUNTED_POLICIES, ICountedPolicies
-from holdfast.retained.store.delayed import NO_DELAYED_CHANGES, IDelayedChanges
-from holdfast.retained.store.dialects.answers import Totals
-from holdfast.retained.store.dialects.sqlite import SQLiteStatements
-from holdfast.retained.store.dialects.statements import Statements
-from holdfast.retained.store.dialects.survey_record import keep_record, read_record
-from holdfast.retained.store.interfaces import ICommitWatcher, IRetainedStore
-from holdfast.retained.store.listing import BoundedListing
-from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
+from holdfast.core.messages import ChangeOrigin, RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.retained.delayed_writes import NO_DELAYED_CHANGES, IDelayedChanges
+from holdfast.retained.policies import NO_COUNTED_POLICIES, ICountedPolicies
+from holdfast.retained.store.bounded_read import BoundedListing, BoundedRead, Bounds, SliceSize
+from holdfast.retained.store.conditional import ConditionalChange
+from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow, ICommitWatcher, IRetainedStore, Recorder
 from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of, rows_of
-from holdfast.retained.store.scans.sql import SQLScans
-from holdfast.retained.store.slice_size import SliceSize
-from holdfast.retained.store.upserts import RetainedUpserts
+from holdfast.retained.store.scans import SQLScans
+from holdfast.retained.store.statements import Statements, Totals, keep_record, read_record
+from holdfast.retained.store.statements_sqlite import SQLiteStatements
+from holdfast.retained.store.upserts import ConditionalUpserts, RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
     Batch,
@@ -64,16 +60,12 @@ from holdfast.retained.store.values import (
     Usage,
     UsageSnapshot,
 )
-from holdfast.retained.wildcards.plan import plan
-from holdfast.retained.wildcards.scan_size import ScanSize
+from holdfast.retained.store.wildcards import ScanSize, plan
+from holdfast.storage.committer import Write, add_to_totals, raise_revision_mark, read_totals
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark, read_totals
-from holdfast.storage.writing.writes import Write
-from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
-from holdfast.topics import EVERY_TOPIC
 
 T = TypeVar("T")
 
@@ -502,6 +494,6 @@ def statements_for(dialect: str) -> Statements:
     """Return the statements of a database's dialect."""
     if dialect == "sqlite":
         return SQLiteStatements()
-    from holdfast.retained.store.dialects.postgres import PostgresStatements  # its driver is not always installed
+    from holdfast.retained.store.statements_postgres import PostgresStatements  # its driver is not always installed
 
     return PostgresStatements()

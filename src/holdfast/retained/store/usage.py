@@ -3,7 +3,7 @@
 How it works
 ------------
 A *scope* is a Topic Filter with a quota, the topics of a policy with a quota (:mod:`holdfast.retained.policies`), all
-Clients (the scope ``""``, with one row for each Client as *subject*), or all payers (:mod:`holdfast.charging`;
+Clients (the scope ``""``, with one row for each Client as *subject*), or all payers (:mod:`holdfast.core.clients`;
 ``#users`` if User Names are proven, ``#clients`` otherwise). When an operator configures a new quota, its topics are
 counted once, some thousand topics in each transaction; ``counted_to`` is the last counted topic, None when all are
 counted. Meanwhile messages come and go. A change of a topic up to ``counted_to`` corrects the sum; a later topic is
@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from holdfast.charging import payers_of
-from holdfast.retained.store.counted_policies import NO_COUNTED_POLICIES, ICountedPolicies
-from holdfast.retained.store.dialects.statements import Statements
+from holdfast.core.clients import payers_of
+from holdfast.core.topics import TopicTree
+from holdfast.retained.policies import NO_COUNTED_POLICIES, ICountedPolicies
+from holdfast.retained.store.statements import Statements
 from holdfast.retained.store.values import NO_USAGE, Usage
-from holdfast.retained.wildcards.plan import KeyRange, plan
+from holdfast.retained.store.wildcards import KeyRange, plan
 from holdfast.storage.driver import Cursor
-from holdfast.topic_tree import TopicTree
 
 #: The scope whose subjects are Clients.
 CLIENTS = ""

@@ -6,22 +6,21 @@ The connection calls back through :class:`IAdmittedClient` only.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-from holdfast.auth.interfaces import PeerCertificate
-from holdfast.peers.address import Peer
-from holdfast.sessions.connection.acknowledgements import Acknowledgements
-from holdfast.sessions.connection.actions import Actions
-from holdfast.sessions.connection.connection_log import ConnectionLog
-from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.sessions.connection.explanations import Explanations
-from holdfast.sessions.connection.observed import IObserver
+from holdfast.core.tickets import StorageFailure
+from holdfast.identity.addresses import Peer
+from holdfast.identity.interfaces import PeerCertificate
+from holdfast.sessions.connection.acknowledgements import Acknowledgements, Explanations
+from holdfast.sessions.connection.link import Action, Actions, ConnectionLog, ErrorGuard, INetworkConnection
 from holdfast.sessions.limits import Limits
-from holdfast.tickets import StorageFailure
 from holdfast.wire import KnownTopics, ReasonCode, RetainedRun, Run, RunTaker
 from holdfast.wire.packets import Will
 
@@ -165,7 +164,7 @@ class IClientLink(Protocol):
     def ask(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
         """Hold until an authenticator or an authorizer answers, then act on the answer.
 
-        After an error, or without an answer in time (:mod:`holdfast.auth.answer_in_time`), act on ``otherwise``.
+        After an error, or without an answer in time (:mod:`holdfast.identity.interfaces`), act on ``otherwise``.
         """
 
     def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
@@ -201,3 +200,173 @@ class IClientLink(Protocol):
 
         ``why`` is the reason for the log, and ``reason`` the one for the transport.
         """
+
+
+# Shows an observer everything that one Network Connection receives and sends. Others pay nothing for it.
+#
+# How it works. An observed connection gets other :class:`Actions`, which tell the observer of a packet before they act
+# on it, and another :class:`INetworkConnection`, which tells it of each piece before it is written. A piece always has
+# whole packets. Runs are switched off meanwhile, so that each packet comes by itself.
+
+
+class IObserver(Protocol):
+    """Is told what happens on a Network Connection."""
+
+    def received(self, packet: Any) -> None:
+        """Take a packet of the Client."""
+
+    def sent(self, packets: bytes) -> None:
+        """Take whole packets for the Client."""
+
+    def ended(self, why: str) -> None:
+        """Note the end of the Network Connection."""
+
+
+class ObservedActions(Actions):
+    """Tells the observer of each packet, then acts as the ``actions`` do."""
+
+    __slots__ = ("_observer", "actions")
+
+    def __init__(self, actions: Actions, observer: IObserver) -> None:
+        super().__init__()
+        self.actions = actions
+        self._observer = observer
+
+    def __missing__(self, packet_type: type[Any]) -> Action | None:
+        act: Action | None = self.actions[packet_type]
+        if act is None:
+            return None
+        action = act
+
+        def tell_and_act(packet: Any) -> None:
+            self._observer.received(packet)
+            action(packet)
+
+        return tell_and_act
+
+
+@implementer(INetworkConnection)
+class ObservedNetwork:
+    """Tells the observer of everything that is written to the ``network``."""
+
+    def __init__(self, network: INetworkConnection, observer: IObserver) -> None:
+        self.network = network
+        self._observer = observer
+
+    @property
+    def peer(self) -> Peer:
+        """The client's address."""
+        peer: Peer = self.network.peer
+        return peer
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The client's verified certificate."""
+        certificate: PeerCertificate | None = self.network.certificate
+        return certificate
+
+    def write(self, data: bytes) -> bool:
+        """Tell, and send."""
+        self._observer.sent(data)
+        return self.network.write(data)
+
+    def unsent(self) -> int:
+        """Return how many of the written bytes have not left."""
+        return self.network.unsent()
+
+    def close(self, data: bytes, reason: ReasonCode) -> None:
+        """Tell of the last bytes, send them and close."""
+        if data:
+            self._observer.sent(data)
+        self.network.close(data, reason)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.network.abort()
+
+    def admitted(self, silence: float) -> None:
+        """Note that CONNECT was accepted."""
+        self.network.admitted(silence)
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self.network.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self.network.resume()
+
+
+# Back-pressure from the store: while too many changes wait for their commit, a Client that adds to them is not read.
+#
+# How it works. A Client is held after the packet whose change waits, not before it: only then is it known that there is
+# a change. So each Client that is connected when the pressure begins exceeds the limit by one packet. A Client that
+# connects later must not have one packet more with each connection, so its packets that may cause a change wait before
+# they take effect. An example:
+#
+#     a is connected    PUBLISH is taken, its PUBACK waits; a is held
+#     the pressure begins
+#     b is connected    SUBSCRIBE to its stored Session is taken, its SUBACK waits; b is held
+#     c connects        CONNECT waits if a row would be stored for it
+#     d connects        it has no stored Session and no Will: CONNACK; its first PUBLISH waits
+#     the pressure ends 25 connections are released in each turn of the reactor, in their order
+
+
+#: connections that are released in one turn of the reactor: each may have packets that waited
+PORTION = 25
+
+
+class Pressure:
+    """The connections that wait while too many changes wait for their commit."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self.active = False
+        self._clock = clock
+        #: by connection, the longest waiting first
+        self._waiting: OrderedDict[IClientLink, list[Deferred[None]]] = OrderedDict()
+        self._scheduled = False
+
+    def change(self, active: bool) -> None:
+        """Note that too many changes wait for their commit, or that few wait again."""
+        self.active = active
+        if not active:
+            self._schedule()
+
+    def charge(self, connection: IClientLink) -> None:
+        """Hold a connection whose Client has just added to the changes that wait, if these are too many."""
+        if self.active and connection not in self._waiting and not connection.is_closed:
+            connection.wait_for(self.relief(connection), None, _nothing)
+
+    def relief(self, connection: IClientLink) -> Deferred[None]:
+        """Return a Deferred that fires when the pressure is over. It never fires if the connection ends before."""
+        relieved: Deferred[None] = Deferred()
+        self._waiting.setdefault(connection, []).append(relieved)
+        return relieved
+
+    def leave(self, connection: IClientLink) -> None:
+        """Forget a connection that has ended."""
+        self._waiting.pop(connection, None)
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            self._clock.callLater(0, self._release)
+
+    def _release(self) -> None:
+        """Release some connections. One that adds too much again ends this, and waits behind the others."""
+        self._scheduled = False
+        for _ in range(min(PORTION, len(self._waiting))):
+            if self.active:
+                return
+            for relieved in self._waiting.popitem(last=False)[1]:
+                relieved.callback(None)
+        if not self.active:
+            self._schedule()
+
+    def __len__(self) -> int:
+        """Return how many connections wait."""
+        return len(self._waiting)
+
+
+def _nothing(_: None) -> None:
+    """Go on with the next packet."""

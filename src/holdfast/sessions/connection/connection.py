@@ -28,30 +28,34 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.audit.audit import DISCONNECTED, IAudit
-from holdfast.auth.answer_in_time import in_time
-from holdfast.auth.interfaces import PeerCertificate
-from holdfast.log.client_log import ClientLog
-from holdfast.peers.address import Peer
-from holdfast.sessions.connection.acknowledgements import Acknowledgements
-from holdfast.sessions.connection.actions import NO_ACTIONS, Actions
+from holdfast.core.terminal import counted
+from holdfast.core.tickets import StorageFailure
+from holdfast.identity.addresses import Peer
+from holdfast.identity.interfaces import PeerCertificate, in_time
+from holdfast.sessions.connection.acknowledgements import (
+    Acknowledgements,
+    Explanations,
+    explanations_for,
+    failure_reason,
+)
 from holdfast.sessions.connection.aliases import OutgoingAliases
-from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.client_link import IAdmittedClient, IClientLink, IRetainedRuns
-from holdfast.sessions.connection.connection_log import ConnectionLog
-from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.sessions.connection.explanations import Explanations, explanations_for, failure_reason
-from holdfast.sessions.connection.flush_schedule import FlushSchedule
-from holdfast.sessions.connection.network import INetworkConnection
-from holdfast.sessions.connection.observed import IObserver, ObservedActions, ObservedNetwork
-from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
-from holdfast.sessions.connection.packet_order import PacketOrder
+from holdfast.sessions.connection.client_link import (
+    IAdmittedClient,
+    IClientLink,
+    IObserver,
+    IRetainedRuns,
+    ObservedActions,
+    ObservedNetwork,
+    Pressure,
+)
+from holdfast.sessions.connection.link import NO_ACTIONS, Actions, ConnectionLog, ErrorGuard, INetworkConnection
+from holdfast.sessions.connection.outbox import UNLIMITED, FlushSchedule, Outbox
+from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PacketOrder, UnreadAnswers
 from holdfast.sessions.connection.timeouts import Timeouts
-from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, UnreadAnswers
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
-from holdfast.terminal_text import counted
-from holdfast.tickets import StorageFailure
+from holdfast.watch.audit import DISCONNECTED, IAudit
+from holdfast.watch.log import ClientLog
 from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, WireError
 from holdfast.wire import packets as p
 

@@ -19,10 +19,9 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from holdfast.sessions.connection.error_guard import ErrorGuard
+from holdfast.sessions.connection.link import ErrorGuard
 from holdfast.sessions.connection.outbox import Outbox
-from holdfast.sessions.connection.packet_order import PacketOrder
-from holdfast.sessions.connection.unread_answers import DrainWatch
+from holdfast.sessions.connection.packet_order import DrainWatch, PacketOrder
 
 
 def _tell_none() -> None:

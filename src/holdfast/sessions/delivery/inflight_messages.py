@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
@@ -25,10 +26,10 @@ from holdfast.sessions.delivery.inflight import (
     UNSENT,
     Inflight,
     InflightEvent,
+    InflightTable,
+    Window,
+    window_size,
 )
-from holdfast.sessions.delivery.inflight_table import InflightTable, window_size
-from holdfast.sessions.delivery.window import Window
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.wire import ProtocolError
 
 _PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import attrs
 
+from holdfast.core.messages import ApplicationMessage, held_size, seconds_left
+from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.hot_values import hot_frozen
-from holdfast.messages import ApplicationMessage, seconds_left
-from holdfast.sessions.state.interfaces import ISessionStates, KeptMessage
-from holdfast.sizes import held_size
-from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.sessions.state import ISessionStates, KeptMessage
 from holdfast.wire import (
     NO_PROPERTIES,
     PacketParser,
@@ -120,7 +119,7 @@ class OutgoingMessage:
             states.changed(self._kept, self.message)
 
     def size(self) -> int:
-        """Return how many bytes this message occupies while it waits (:mod:`holdfast.sizes`)."""
+        """Return how many bytes this message occupies while it waits (:mod:`holdfast.core.messages`)."""
         if not self._size:
             message = self.message
             self._size = held_size(len(self._topic), message.properties, len(message.payload))

@@ -24,10 +24,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from holdfast.extensions.replay_info import Facts
+from holdfast.core.extensions import Facts
 from holdfast.sessions.delivery.inflight import OVER, Inflight
-from holdfast.sessions.state.pending_marker import PendingMarker
-from holdfast.sessions.state.subscription import ReplayProgress
+from holdfast.sessions.state import PendingMarker, ReplayProgress
 
 #: the number of a connection to an earlier process
 RESTORED = -1

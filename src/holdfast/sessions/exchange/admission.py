@@ -15,28 +15,39 @@ Each of them may answer at once or with a Deferred. The steps, in order:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
+from zope.interface import implementer
 
-from holdfast.audit.audit import BANNED, CONNECTED, REFUSED
-from holdfast.auth.denials import action_of
-from holdfast.auth.failures.failures import FAILED_LOGIN
-from holdfast.auth.interfaces import Answer, Denied, Principal
-from holdfast.log.client_log import client_text
+from holdfast.core.tickets import StorageFailure
+from holdfast.core.topics import is_of_broker
+from holdfast.identity.failed_logins import FAILED_LOGIN, WaitingRefusals
+from holdfast.identity.interfaces import (
+    Answer,
+    Credentials,
+    Denied,
+    IAuthenticator,
+    OperatorPrincipal,
+    Principal,
+    action_of,
+)
 from holdfast.sessions.accounts import OverLimit
+from holdfast.sessions.connection.acknowledgements import failure_reason
 from holdfast.sessions.connection.client_link import IClientLink
-from holdfast.sessions.connection.explanations import failure_reason
+from holdfast.sessions.connection.connection import Admit
+from holdfast.sessions.connection.link import NO_ACTIONS
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.delayed_refusal import DelayedRefusal
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
-from holdfast.sessions.registry.ownership import NotTheOwner
-from holdfast.tickets import StorageFailure
-from holdfast.topics import is_of_broker
+from holdfast.sessions.registry import NotTheOwner
+from holdfast.watch.audit import BANNED, CONNECTED, REFUSED
+from holdfast.watch.log import client_text
 from holdfast.wire import ReasonCode
-from holdfast.wire.packets import Connect
+from holdfast.wire.packets import Connect, Will
 
 #: what a refused Client is told: the same for each user, whether or not there is one
 NOT_ALLOWED = "the connection is not allowed"
@@ -301,3 +312,100 @@ def _is_of_banned_address(parts: BrokerParts, link: IClientLink) -> bool:
     link.client_log.info("is banned", "its address was banned after it had connected")
     link.finish(b"", None, reason=ReasonCode.BANNED)
     return True
+
+
+# The admission of operators at the console of the dashboard, who have proved who they are before CONNECT.
+#
+# An operator's Session ends with its connection, and has a Client Identifier of the broker's choice. So an operator
+# takes over no Client's Session, whatever the console sends.
+
+
+_OWN_NAME = "the console has no Client Identifier of its own: send an empty one"
+_NO_EXPIRY = "the Session of the console ends with its connection: send no Session Expiry Interval"
+
+
+@implementer(IAuthenticator)
+class _ProvenOperator:
+    """Answers with one operator, whatever the credentials in CONNECT."""
+
+    def __init__(self, name: str, publishes: bool) -> None:
+        self._name = name
+        self._publishes = publishes
+
+    def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
+        """Return the operator. The method names the operator, for the audit log."""
+        return OperatorPrincipal(
+            credentials.client_id, None, listener=credentials.listener, address=credentials.address,
+            method=f"dashboard, {self._name}", publishes=self._publishes,
+        )  # fmt: skip
+
+
+def operator_admission(parts: BrokerParts, name: str, publishes: bool) -> Admit:
+    """Return what judges the CONNECT of this operator."""
+    own = evolve(parts, authenticator=_ProvenOperator(name, publishes), enhanced_authenticator=None)
+    return partial(_admit, own)
+
+
+def _admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
+    problem = None
+    if packet.client_id:
+        problem = _OWN_NAME
+    elif packet.properties.session_expiry_interval:
+        problem = _NO_EXPIRY
+    if problem is None:
+        admit(parts, link, packet)
+    else:
+        reject(parts, link, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, problem, problem)
+
+
+# The refusal of a failed login that waits for its time (:mod:`holdfast.identity.failed_logins`).
+
+
+class _NoMessages:
+    """The queue of a Client without a Session."""
+
+    bytes = 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _nothing() -> None:
+    """Do nothing when there is room for messages: there are none."""
+
+
+class DelayedRefusal:
+    """A Client that waits for its refusal. ``refuse`` sends it, and ends the connection.
+
+    It takes the place of an admitted Client at its connection, and so hears of the connection's end.
+    """
+
+    actions = NO_ACTIONS
+    will: Will | None = None
+    queue = _NoMessages()
+    keep_alive = 0
+    clean_start = True
+
+    def __init__(self, link: IClientLink, waiting: WaitingRefusals, refuse: Callable[[], None]) -> None:
+        self._link = link
+        self._group = link.peer.group
+        self._waiting = waiting
+        self._refuse = refuse
+
+    def begin(self, seconds: float) -> None:
+        """Wait, or refuse at once if too many wait already. Packets of the Client wait meanwhile."""
+        if not self._waiting.enter(self._group, self.answer):
+            self._refuse()
+            return
+        self._link.attach(self, _nothing)
+        self._link.hold()
+        self._link.answer_after(seconds, self.answer)
+
+    def answer(self) -> None:
+        """Refuse now."""
+        with self._link.guard:
+            self._refuse()
+
+    def end(self, _will: Will | None) -> None:
+        """Wait no longer: the connection is over."""
+        self._waiting.leave(self._group, self.answer)

@@ -17,23 +17,28 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
-from holdfast.auth.answer_in_time import in_time
-from holdfast.auth.interfaces import Grant
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.questions import Question, question_of
-from holdfast.messages import ApplicationMessage
-from holdfast.retained.queries.scan_places import TooManyScans
+from holdfast.core.extensions import BadRequest, Question, question_of
+from holdfast.core.messages import ApplicationMessage
+from holdfast.core.tickets import StorageFailure
+from holdfast.core.topics import (
+    SHARED_PREFIX,
+    has_wildcard,
+    is_of_broker,
+    level_count,
+    levels_before_wildcard,
+    matching,
+)
+from holdfast.identity.interfaces import Grant, in_time
+from holdfast.retained.searches import TooManyScans
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
-from holdfast.sessions.asking.answers import TooLarge, json_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.long_packets import LongPackets
-from holdfast.sessions.routing.routing_table import merged
-from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.subscription import Subscription
-from holdfast.tickets import StorageFailure
-from holdfast.topics import SHARED_PREFIX, has_wildcard, is_of_broker, level_count, levels_before_wildcard, matching
+from holdfast.sessions.exchange.unsubscribing import LongPackets
+from holdfast.sessions.questions import TooLarge, json_of
+from holdfast.sessions.routing_table import merged
+from holdfast.sessions.state import Subscription
 from holdfast.wire import Properties, ReasonCode
 
 #: The questions of one Client that wait while one is answered; more are refused.

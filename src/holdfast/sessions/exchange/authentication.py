@@ -13,21 +13,21 @@ from typing import Protocol, cast
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 
-from holdfast.auth.answer_in_time import in_time
-from holdfast.auth.failures.failures import FAILED_LOGIN
-from holdfast.auth.interfaces import (
+from holdfast.identity.failed_logins import FAILED_LOGIN
+from holdfast.identity.interfaces import (
     Authenticated,
     AuthenticationStep,
     Challenge,
     Credentials,
     IAuthenticationExchange,
     Principal,
+    in_time,
 )
-from holdfast.sessions.connection.actions import Actions
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.link import Actions
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
-from holdfast.sessions.session.session import Session
 from holdfast.wire import Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import PERMITTED

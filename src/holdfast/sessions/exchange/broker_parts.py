@@ -7,22 +7,21 @@ from collections.abc import Callable
 from attrs import Factory, define
 from twisted.internet.interfaces import IReactorTime
 
-from holdfast.auth.denials import Denied, tell_nobody
-from holdfast.auth.failures.bans import IBans
-from holdfast.auth.failures.failures import IFailures
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.identity.bans import IBans
+from holdfast.identity.failed_logins import IFailures
+from holdfast.identity.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, OnDenied, tell_nobody
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.asking.questions import Questions
-from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.client_link import Pressure
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.monitoring.memory_guard import MemoryGuard
-from holdfast.sessions.monitoring.sys_topics import SysTopics
-from holdfast.sessions.registry.registry import SessionRegistry
-from holdfast.sessions.routing.leases import Leases
-from holdfast.sessions.routing.router import Router
-from holdfast.sessions.session.session import Session
-from holdfast.sessions.tracing.traces import Traces
+from holdfast.sessions.delivery.session import Session
+from holdfast.sessions.leases import Leases
+from holdfast.sessions.memory_guard import MemoryGuard
+from holdfast.sessions.questions import Questions
+from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.router import Router
+from holdfast.sessions.sys_topics import SysTopics
+from holdfast.sessions.tracing import Traces
 from holdfast.wire import TopicPool
 
 
@@ -51,7 +50,7 @@ class BrokerParts:
     questions: Questions
     leases: Leases
     enhanced_authenticator: IEnhancedAuthenticator | None = None
-    denied: Denied = tell_nobody
+    denied: OnDenied = tell_nobody
     memory: MemoryGuard | None = None
     topic_pool: TopicPool = Factory(TopicPool)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.sessions.connection.actions import Action, Actions
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.link import Action, Actions
+from holdfast.sessions.delivery.replays import Replays
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.authentication import Reauthentication
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
 from holdfast.sessions.exchange.publishing import Publishing
 from holdfast.sessions.exchange.subscribing import Subscribing
 from holdfast.sessions.exchange.unsubscribing import Unsubscribing
-from holdfast.sessions.replays.replays import Replays
-from holdfast.sessions.session.session import Session
 from holdfast.wire import ProtocolError, ReasonCode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import CLIENT_DISCONNECT

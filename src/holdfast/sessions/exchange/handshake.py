@@ -10,13 +10,18 @@ import secrets
 
 import attrs
 
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.conditions import has_condition
-from holdfast.extensions.names import RETAIN_WHILE
-from holdfast.extensions.participation import ANSWER, takes_part
-from holdfast.extensions.requests import UserProperties, broker_property, check_publish_names
+from holdfast.core.extensions import (
+    ANSWER,
+    RETAIN_WHILE,
+    BadRequest,
+    UserProperties,
+    broker_property,
+    check_publish_names,
+    has_condition,
+    takes_part,
+)
+from holdfast.core.topics import is_bridge_state
 from holdfast.sessions.limits import Limits, RetainMode
-from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
 from holdfast.wire.packets import Connack, Connect
 

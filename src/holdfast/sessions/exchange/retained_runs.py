@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.core.tickets import StorageFailure
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import RetainMode
-from holdfast.sessions.session.session import Session
-from holdfast.tickets import StorageFailure
 from holdfast.wire import RetainedRun
 
 #: the most packets of a retained run: each takes 5 to 10 microseconds

@@ -11,36 +11,34 @@ has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import chain
+from typing import Protocol
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from holdfast.auth.interfaces import Grant
-from holdfast.extensions.bad_request import BadRequest
-from holdfast.extensions.names import CONFLATE, REPLAY_SINCE
-from holdfast.extensions.past import MOST_IN_SUBSCRIBE, PastFilter, past_filter
-from holdfast.extensions.replay_info import PUBLISHER_FACT, Facts
-from holdfast.extensions.replay_since import DELTA, FULL
-from holdfast.extensions.requests import NEEDING_PART_IN_SUBSCRIBE, UserProperties, check_takes_part, subscribe_requests
-from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.since.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
-from holdfast.scheduling.long_work import Meter
-from holdfast.sessions.connection.client_link import IClientLink
-from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
-from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks, weight_of_check
-from holdfast.sessions.exchange.long_packets import LongPackets
-from holdfast.sessions.exchange.replay_ends import ReplayEnds
-from holdfast.sessions.replays.publishers import tells_publishers
-from holdfast.sessions.replays.replays import Replays
-from holdfast.sessions.session.session import Session
-from holdfast.sessions.state.pending_marker import PendingMarker
-from holdfast.sessions.state.subscription import Subscription
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
-from holdfast.topics import (
+from holdfast.core.extensions import (
+    CONFLATE,
+    DELTA,
+    FULL,
+    MOST_IN_SUBSCRIBE,
+    NEEDING_PART_IN_SUBSCRIBE,
+    PUBLISHER_FACT,
+    REPLAY_SINCE,
+    BadRequest,
+    Facts,
+    PastFilter,
+    UserProperties,
+    check_takes_part,
+    past_filter,
+    subscribe_requests,
+)
+from holdfast.core.extensions import REPLAY_END as PROPERTY
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
+from holdfast.core.topics import (
     REPLAY_END,
     SHARED_PREFIX,
     behind_time,
@@ -49,9 +47,22 @@ from holdfast.topics import (
     is_of_past,
     is_sys,
     levels_before_wildcard,
+    matching,
     split_shared,
     wildcard_pattern,
 )
+from holdfast.identity.interfaces import Grant
+from holdfast.retained.changes.moments import HistoryUnavailable
+from holdfast.retained.changes.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
+from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
+from holdfast.sessions.connection.acknowledgements import explain_refusals, failure_reason
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.delivery.replay_delivery import tells_publishers
+from holdfast.sessions.delivery.replays import Replays
+from holdfast.sessions.delivery.session import Session
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.unsubscribing import CHECKS_PER_STEP, LongPackets, TopicFilterChecks, weight_of_check
+from holdfast.sessions.state import PendingMarker, Subscription
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
@@ -551,3 +562,64 @@ class Subscribing:
             done = self._parts.long_work.do(self._session.client_id, told)
             if done is not None:
                 done.addErrback(self._link.close_after_error)
+
+
+# Which markers a SUBSCRIBE asks for, and which Subscription of the Client carries them.
+
+
+class IGranted(Protocol):
+    """A Subscription that is granted, or about to be."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the authorizer is asked about each topic."""
+
+
+class ReplayEnds:
+    """The markers of one SUBSCRIBE.
+
+    ``topic`` is the Topic Name that it asks for, None for none. A Subscription to ``$replay/end`` asks for markers
+    there. A marker is sent only where a Subscription of the Client matches [MQTT5-3.3.2-3]: its *carrier*. One that the
+    authorizer judges by topic (filtered) is no carrier, unless it names the topic.
+    """
+
+    def __init__(self, topic: str | None, session: Session) -> None:
+        self._topic = topic
+        self._session = session
+        self._carrier: str | None = None
+        self.note = ""  #: for the Reason String
+
+    def find_carrier(self, granted: Mapping[str, IGranted | None]) -> Iterator[int]:
+        """Find the carrier, in steps, among the present Subscriptions and those that are ``granted`` now.
+
+        ``granted`` has None for Topic Filters that are refused.
+        """
+        subscriptions = self._session.subscriptions
+        if self._topic is not None:
+            if granted.get(self._topic) is not None or self._topic in subscriptions:
+                self._carrier = self._topic
+            else:
+                yield from self._search(self._topic, granted)
+            if self._carrier is None:
+                self.note = f"no marker: no subscription matches the topic in {PROPERTY}"
+        if self._carrier is None and (REPLAY_END in granted or REPLAY_END in subscriptions):
+            self._topic = self._carrier = REPLAY_END
+
+    def marker(self, key: str, replayed: bool) -> PendingMarker | None:
+        """Return the marker for a Subscription, None if none is asked for."""
+        if self._topic is None or self._carrier is None or key == REPLAY_END:
+            return None
+        return PendingMarker(self._topic, self._carrier, replayed)
+
+    def _search(self, topic: str, granted: Mapping[str, IGranted | None]) -> Iterator[int]:
+        present = tuple(self._session.subscriptions.items())
+        is_match, meter = matching(topic), Meter(COMPARED_PER_STEP)
+        for key, found in chain(((key, granted.get(key) or before) for key, before in present), granted.items()):
+            due = meter.add(weight_of_comparison(key))
+            if due:
+                yield due
+            if found is None or found.filtered or key.startswith(SHARED_PREFIX):
+                continue
+            if is_match(key):
+                self._carrier = key
+                return

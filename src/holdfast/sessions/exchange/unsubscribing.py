@@ -2,21 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from attrs import define, field
+from twisted.python.failure import Failure
 
+from holdfast.core.tickets import TicketsTogether
+from holdfast.core.topics import (
+    InvalidShare,
+    InvalidTopicFilter,
+    TooManyLevels,
+    check_topic_filter,
+    has_wildcard,
+    split_shared,
+)
 from holdfast.scheduling.long_work import Meter
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.delivery.replays import Replays
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks, weight_of_check
-from holdfast.sessions.exchange.long_packets import LongPackets
-from holdfast.sessions.replays.replays import Replays
-from holdfast.sessions.session.session import Session
-from holdfast.tickets import TicketsTogether
-from holdfast.wire import ReasonCode, encode
+from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.datatypes import check_characters
-from holdfast.wire.packets import Unsuback, Unsubscribe
+from holdfast.wire.packets import Suback, SubscriptionRequest, Unsuback, Unsubscribe
+
+# The checks of a Topic Filter in SUBSCRIBE and UNSUBSCRIBE: is it well formed, and do the limits allow it?
+
+
+#: the weight of the Topic Filters that are checked in one step of long work (:class:`Meter`)
+CHECKS_PER_STEP = 8
+#: so many characters of a Topic Filter count as one more check
+_CHARACTERS = 1024
+
+
+def weight_of_check(topic_filter: str) -> int:
+    """Return for how many checks a Topic Filter counts: they look at all its characters."""
+    return 1 + len(topic_filter) // _CHARACTERS
+
+
+class TopicFilterChecks:
+    """Checks the Topic Filters of one Client."""
+
+    def __init__(self, link: IClientLink) -> None:
+        self._limits = link.limits
+        self._v5 = link.protocol_version == 5
+
+    def parsed(self, text: str) -> tuple[str | None, str] | None:
+        """Return ShareName and Topic Filter. None: the filter is well formed, but not accepted here.
+
+        A filter that is not well formed ends the connection [MQTT5-4.7.1-1], [MQTT5-4.7.1-2], [MQTT311-4.8.0-1].
+        """
+        try:
+            group, topic_filter = split_shared(text)
+            check_topic_filter(topic_filter, self._limits.max_topic_levels)
+        except TooManyLevels:
+            return None
+        except InvalidTopicFilter as wrong:
+            if isinstance(wrong, InvalidShare) and not self._v5:  # MQTT 3 knows no shares: a filter like any other
+                return None
+            raise ProtocolError(str(wrong)) from None
+        return group, topic_filter
+
+    def refusal(self, request: SubscriptionRequest) -> ReasonCode | None:
+        """Return why the limits forbid the subscription, or None."""
+        limits = self._limits
+        parsed = self.parsed(request.topic_filter)
+        if parsed is None:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        group, topic_filter = parsed
+        if group is not None and not limits.shared_subscription:
+            return self._not_offered("shared subscriptions", ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
+        if not limits.wildcard_subscription and has_wildcard(topic_filter):
+            return self._not_offered("wildcards", ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
+        return None
+
+    def _not_offered(self, feature: str, reason: ReasonCode) -> ReasonCode:
+        """Refuse a feature that CONNACK has declared unavailable: in MQTT 5 a Protocol Error [MQTT5-3.2.2.3.11], 13."""
+        if self._v5:
+            raise ProtocolError(f"{feature} are not offered here", reason)
+        return reason
+
+
+# What SUBSCRIBE and UNSUBSCRIBE share: both may be long, and so may be their answers.
+
+
+class LongPackets:
+    """Works on the long packets of one Client in portions."""
+
+    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
+        self._link = link
+        self._session = session
+        self._parts = parts
+
+    def in_portions(self, steps: Iterator[int], then: Callable[[], None]) -> None:
+        """Do long work for this Client, then call ``then``, unless the connection has ended meanwhile."""
+        link = self._link
+        done = self._parts.long_work.do(self._session.client_id, steps)
+        if done is None:
+            if not link.is_closed:
+                then()
+            return
+
+        def error_of(failure: Failure) -> BaseException:
+            return failure.value or RuntimeError(failure.getErrorMessage())
+
+        def go_on(error: BaseException | None) -> None:
+            if error is not None:  # the connection handles it, like an error that is raised at once
+                raise error
+            then()
+
+        link.wait_for(done.addErrback(error_of), None, go_on)
+
+    def can_answer(self, answer: Suback | Unsuback) -> bool:
+        """Tell whether the Client accepts an answer of this size. If not, end its connection [MQTT5-3.1.2-24]."""
+        # Asked before the first change: a change without an answer would leave the Client in doubt. Checked with the
+        # codes 0, since all codes take one byte.
+        link = self._link
+        if link.maximum_packet_size is None or link.explanations.fits(encode(answer, 5)):
+            return True
+        link.close(ReasonCode.PACKET_TOO_LARGE, "the answer would exceed the Maximum Packet Size")
+        return False
 
 
 @define(eq=False)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.accounts.users import Users
-from holdfast.auth.passwords.hashing_threads import HashingThreads
-from holdfast.compose.authentication import Authentication
+from holdfast.broker.identity import Authentication
 from holdfast.config import Config, ConfigError, load
+from holdfast.identity.hashes import HashingThreads
+from holdfast.identity.users import Users
 from holdfast.storage.store import DurableStore
 
 JWT = 'type = "jwt"\nissuer = "x"\n'

@@ -17,7 +17,7 @@ import click
 import pytest
 
 import holdfast.pipeline.cli.standby.listener as module
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.cli.standby.listener import Listener
 from holdfast.pipeline.cli.standby.place import listening_in

@@ -45,7 +45,7 @@ def asof(
     from holdfast.pipeline.output.overwriting import require_overwritable
     from holdfast.pipeline.sources.options import check_filter
     from holdfast.pipeline.spark import require_history, shared_folder
-    from holdfast.retained.history.moments import shown_time
+    from holdfast.retained.changes.moments import shown_time
 
     with running("asof") as start:
         check_filter(topic_filter)

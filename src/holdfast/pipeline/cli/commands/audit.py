@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import number

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus, printable
 from holdfast.pipeline.choices import SEVERITY_NAMES
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.pipeline.formatting import counted, moment, visible
-from holdfast.terminal_text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path

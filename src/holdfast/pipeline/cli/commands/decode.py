@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.choices import DECODERS, SAMPLE
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import checking_options, print_result, running, say

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.choices import TABLE_FORMS
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running, say

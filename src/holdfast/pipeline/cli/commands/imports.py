@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.choices import FILE_FORMATS, IMPORT_MAX_REJECTS, MOST_REJECTS, REJECTS
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running, say
 from holdfast.pipeline.formatting import number
-from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.verdicts import Merge
 
 _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 

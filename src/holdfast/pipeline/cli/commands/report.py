@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.choices import PAGES
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.commands.filters import print_refused
@@ -94,7 +94,7 @@ def report(
 
 
 def _age(text: str) -> int:
-    from holdfast.config.units import parse_duration
+    from holdfast.core.units import parse_duration
 
     try:
         seconds = int(parse_duration(text))

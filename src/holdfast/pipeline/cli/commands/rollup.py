@@ -40,7 +40,7 @@ def rollup(
 
     from attrs import asdict
 
-    from holdfast.exit_status import ExitStatus
+    from holdfast.core.terminal import ExitStatus
     from holdfast.pipeline.jobs.rollup import Rollup
     from holdfast.pipeline.lake.upkeep import Upkeep
     from holdfast.pipeline.output.folder import Folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import named_job, print_result, running, say, shared_by_jobs
 from holdfast.pipeline.errors import WrongUsage

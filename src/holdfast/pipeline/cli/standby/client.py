@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli.signals import END_SIGNALS
 from holdfast.pipeline.cli.standby.place import connected
 from holdfast.pipeline.server_files import chooses_another_spark

@@ -22,7 +22,7 @@ from pkgutil import walk_packages
 from typing import NoReturn
 
 import holdfast.pipeline
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli.process import run_here
 from holdfast.pipeline.cli.signals import END_SIGNALS, SIGNAL_STATUS
 from holdfast.pipeline.cli.standby.place import listening_in, peer
@@ -33,7 +33,7 @@ from holdfast.pipeline.report.templating import compile_templates
 #: PySpark imports these modules when a command begins to use the server.
 _USED_BY_PYSPARK = ("grpc._channel", "ipykernel", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.tvf")
 #: Commands that change a database without a broker import this, and with it the whole broker, when they need it.
-_STAND_IN = "holdfast.access.stand_in"
+_STAND_IN = "holdfast.commands.stand_in"
 #: Seconds that a client may take to send its request.
 _SENDS = 5.0
 

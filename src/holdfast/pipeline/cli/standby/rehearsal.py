@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from attrs import frozen
 
-from holdfast.exit_status import ExitStatus
+from holdfast.core.terminal import ExitStatus
 from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
 
 #: The folder of a rehearsal, in that of the server: it is there as long as the rehearsal runs.

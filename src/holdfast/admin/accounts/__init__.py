@@ -1,1 +1,0 @@
-"""Calls about users, rules and bans."""

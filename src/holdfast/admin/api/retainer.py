@@ -1,0 +1,111 @@
+"""The calls about retained messages. Paths and shapes are those of EMQX, with more fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.api.export import ExportCalls
+from holdfast.admin.api.history import HistoryCalls
+from holdfast.admin.api.lists import Tokens
+from holdfast.admin.api.merging import MergeCalls
+from holdfast.admin.api.messages import MessageCalls
+from holdfast.admin.api.parameters import REFUSALS
+from holdfast.admin.api.policies import PolicyCalls
+from holdfast.admin.api.replays import ReplayCalls
+from holdfast.admin.api.revisions import RevisionCalls
+from holdfast.admin.api.settings import Settings
+from holdfast.admin.api.tree import TreeCalls
+from holdfast.admin.arguments import BOOLEAN, INTEGER, STRING, record
+from holdfast.admin.call import Answer, Call, Scope, answer
+from holdfast.admin.jobs import Jobs
+from holdfast.admin.routing import Content, Route
+from holdfast.retained.administration import Administration
+from holdfast.retained.changes.history import IRetainedHistory
+from holdfast.retained.changes.recent import IChangesSince
+from holdfast.retained.changes.revisions import RevisionReader
+from holdfast.retained.importing import Merger
+from holdfast.retained.restoring import Restorer
+from holdfast.retained.service import RetainedMessages
+
+_INFO = record(
+    {
+        "count": INTEGER,
+        "bytes": INTEGER,
+        "replays": INTEGER,
+        "node": INTEGER,
+        "store": STRING,
+        "available": BOOLEAN,
+        "api": record({"set": INTEGER, "cleared": INTEGER, "imported": INTEGER}),
+    }
+)
+
+
+class RetainerAPI:
+    """The routes of all calls about retained messages.
+
+    ``store`` names the database. ``health`` returns its ``damage`` (None if there is none) and its ``quarantined``
+    files. Without a ``merger``, there is no call to merge staged messages, and without ``changes`` no list has a
+    token.
+    """
+
+    def __init__(
+        self,
+        *,
+        administration: Administration,
+        retained: RetainedMessages,
+        history: IRetainedHistory,
+        restorer: Restorer,
+        revisions: RevisionReader,
+        settings: Settings,
+        store: str,
+        jobs: Jobs,
+        health: Callable[[], Mapping[str, object]] = dict,
+        merger: Merger | None = None,
+        changes: IChangesSince | None = None,
+    ) -> None:
+        self.settings = settings
+        self._administration = administration
+        self._merger = merger
+        self._store = store
+        self._health = health
+        tokens = Tokens(changes)
+        self.routes: tuple[Route, ...] = (
+            *ReplayCalls(retained, settings).routes,
+            *PolicyCalls(settings, retained.store.flushed).routes,
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/info",
+                handler=self.info,
+                scope=Scope.READ,
+                summary="Show number and size of retained messages, the database, and the changes made through the API",
+                answers={200: Content(_INFO, "the numbers")},
+                refusals=REFUSALS,
+            ),
+            *MessageCalls(administration, history, tokens, jobs).routes,
+            *ExportCalls(administration, history).routes,
+            *TreeCalls(administration, tokens).routes,
+            *RevisionCalls(revisions, administration.now, administration.pause).routes,
+            *HistoryCalls(history, restorer, administration.now, administration.pause, jobs).routes,
+            *(MergeCalls(merger).routes if merger is not None else ()),
+        )
+
+    @inlineCallbacks
+    def info(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Answer with the number and size of retained messages, and the changes made through the API."""
+        administration = self._administration
+        statistics = yield administration.statistics()
+        content: dict[str, Any] = {
+            "count": statistics.count,
+            "bytes": statistics.bytes,
+            "replays": administration.replay_count,
+            "node": administration.node,
+            "store": self._store,
+            "available": administration.available,
+            **self._health(),
+            "api": {**administration.counts, "imported": 0 if self._merger is None else self._merger.imported},
+        }
+        return answer(content)

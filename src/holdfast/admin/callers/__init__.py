@@ -1,1 +1,0 @@
-"""Callers of the API, and their permissions. Imports nothing of the API."""

@@ -1,1 +1,0 @@
-"""Calls, their arguments and bodies, and their answers, independent of a transport."""

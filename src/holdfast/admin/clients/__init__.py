@@ -1,1 +1,0 @@
-"""Calls about clients, their subscriptions and their waiting messages."""

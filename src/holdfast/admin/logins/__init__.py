@@ -1,1 +1,0 @@
-"""Calls by which people log in at the dashboard, and log out."""

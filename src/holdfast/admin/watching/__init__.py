@@ -1,1 +1,0 @@
-"""Calls about the broker itself: metrics, health, alarms and recent figures."""

@@ -1,4 +1,0 @@
-"""The audit log: who connected, who was refused, what was denied, and what operators changed. One JSON object a line.
-
-May import ``log``.
-"""

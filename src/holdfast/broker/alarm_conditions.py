@@ -1,0 +1,284 @@
+"""The conditions of all alarms of the broker, with their meanings and remedies.
+
+A condition whose limit is 0 in the configuration is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from attrs import define, frozen
+from twisted.application.service import Service
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from holdfast.broker.figures import Heartbeat, Surroundings
+from holdfast.config.sections.watching import AlarmsConfig
+from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.memory_guard import MemoryGuard
+from holdfast.storage.revisions import time_of
+from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.watch.alarms import Alarms, Condition, Growth, Severity
+from holdfast.watch.audit import Audit
+from holdfast.watch.log import LastingFailure
+
+#: looks in a minute
+_MINUTE = 60
+_DAY = 86400.0
+#: looks at a disk with enough room, until its alarm ends: several times its free space was measured anew
+_DISK_LOOKS = 25
+#: parts of storage.max_pending: at the first the alarm begins, at the second it ends
+_NEARLY_FULL, _EMPTIER = 0.8, 0.5
+#: seconds that a clock may be off without an alarm
+_CLOCK_TOLERANCE = 5.0
+
+_WARNING, _CRITICAL = Severity.WARNING, Severity.CRITICAL
+
+
+@frozen(kw_only=True)
+class Watched:
+    """The parts that the conditions look at. ``now`` returns seconds since the epoch, ``wall`` the machine's time."""
+
+    counters: Counters
+    durable: DurableStore
+    retained: RetainedMessages
+    audit: Audit
+    heartbeat: Heartbeat
+    guard: MemoryGuard | None
+    surroundings: Callable[[], Surroundings]
+    certificate_ends: Callable[[], Mapping[str, float]]
+    now: Callable[[], float]
+    wall: Callable[[], float]
+
+
+def conditions_of(limits: AlarmsConfig, watched: Watched) -> list[Condition]:
+    """Return the conditions, without those that are off."""
+    return [*_storage(limits, watched), *_load(limits, watched), *_security(limits, watched)]
+
+
+def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+    durable, surroundings = watched.durable, watched.surroundings
+
+    def of_store(read: Callable[[OpenStore], float | None]) -> Callable[[], float | None]:
+        return lambda: None if durable.parts is None else read(durable.parts)
+
+    if limits.disk_free:
+        yield Condition(
+            name="disk_nearly_full", severity=_CRITICAL, meaning="The disk of node.data_dir is nearly full.",
+            remedy="Make room, or move node.data_dir; on a full disk, changes are refused",
+            measure=lambda: surroundings().disk_free_bytes,
+            begins=limits.disk_free, ends=limits.disk_free + 1, ends_after=_DISK_LOOKS,
+            tell=lambda free: f"The disk of node.data_dir has {free / (1 << 20):,.0f} MB left",
+        )  # fmt: skip
+    if limits.wal_size:
+        yield Condition(
+            name="wal_growing", severity=_WARNING, meaning="SQLite's write-ahead log is long.",
+            remedy="Look for a program that keeps a read of the database open, such as a backup or sqlite3",
+            measure=lambda: surroundings().wal_bytes,
+            begins=limits.wal_size, ends=limits.wal_size / 2,
+            tell=lambda size: f"SQLite's write-ahead log has {size / (1 << 20):,.0f} MB",
+        )  # fmt: skip
+    yield Condition(
+        name="database_unavailable", severity=_CRITICAL, meaning="The database cannot be reached or is locked.",
+        remedy="Look at the database's server, or for the program that locks the file; acknowledgements wait meanwhile",
+        measure=of_store(lambda parts: 0.0 if parts.available else 1.0),
+        begins=1, ends=0, begins_after=2, tell=lambda _: "The database is not available",
+    )  # fmt: skip
+    yield Condition(
+        name="database_damaged", severity=_CRITICAL,
+        meaning="The database is damaged, and the broker has stopped storing.",
+        remedy="Restart the broker with storage.on_corruption, or restore a backup: see faults.md",
+        measure=of_store(lambda parts: 0.0 if parts.database.damage is None else 1.0),
+        begins=1, ends=0, tell=lambda _: "The database is damaged",
+    )  # fmt: skip
+    yield Condition(
+        name="changes_not_stored", severity=_CRITICAL, meaning="Changes could not be stored in the last minute.",
+        remedy="Look for the cause in the log; publishers with QoS 1 or 2 were told",
+        measure=Growth(of_store(lambda parts: parts.writer.counters.failed), _MINUTE),
+        begins=1, ends=0, tell=lambda count: f"{count:.0f} changes could not be stored in the last minute",
+    )  # fmt: skip
+    if limits.commit_time:
+        spent = Growth(of_store(lambda parts: parts.writer.counters.durations.total), _MINUTE)
+        made = Growth(of_store(lambda parts: parts.writer.counters.durations.count), _MINUTE)
+
+        def average() -> float | None:
+            seconds, commits = spent(), made()
+            return None if seconds is None or commits is None else seconds / max(commits, 1)
+
+        yield Condition(
+            name="commits_slow", severity=_WARNING, meaning="Commits take long, and acknowledgements wait for them.",
+            remedy="Look at the disk or the database's server; holdfast doctor measures the disk",
+            measure=average, begins=limits.commit_time, ends=limits.commit_time / 2, begins_after=5,
+            tell=lambda seconds: f"The commits of the last minute took {1000 * seconds:,.0f} ms on average",
+        )  # fmt: skip
+    yield Condition(
+        name="writer_queue_nearly_full", severity=_WARNING,
+        meaning="Nearly as many changes wait for a commit as storage.max_pending allows.",
+        remedy="Publishers are held when it is full: look at the disk, or raise storage.max_pending",
+        measure=of_store(lambda parts: parts.writer.pending_bytes / (parts.writer.pending_bytes + parts.writer.room)),
+        begins=_NEARLY_FULL, ends=_EMPTIER, begins_after=2, ends_after=5,
+        tell=lambda share: f"The changes that wait for a commit take {100 * share:.0f} % of storage.max_pending",
+    )  # fmt: skip
+
+
+def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+    counters, guard, heartbeat = watched.counters, watched.guard, watched.heartbeat
+    if guard is not None:
+        yield Condition(
+            name="memory_nearly_full", severity=_CRITICAL,
+            meaning="The broker's memory is near limits.memory: new clients are refused, and costly ones disconnected.",
+            remedy="Look for clients with long queues, lower mqtt.max_mqueue_bytes, or raise limits.memory",
+            measure=lambda: float(guard.refuses), begins=1, ends=0,
+            tell=lambda _: f"The broker's memory is near the {guard.most / (1 << 20):,.0f} MB of limits.memory",
+        )  # fmt: skip
+    if limits.reactor_lag:
+        yield Condition(
+            name="reactor_lag_high", severity=_WARNING, meaning="All clients wait, because the broker is busy.",
+            remedy="Look at the load of the processor, and at the rates and replays of clients",
+            measure=heartbeat.take_worst, begins=limits.reactor_lag, ends=limits.reactor_lag / 2,
+            begins_after=3, ends_after=30,
+            tell=lambda seconds: f"Clients waited for {1000 * seconds:,.0f} ms in the last second",
+        )  # fmt: skip
+    if limits.messages_dropped:
+        yield Condition(
+            name="messages_dropped", severity=_WARNING, meaning="Messages were dropped because queues were full.",
+            remedy="Look for clients that are away or slow, or raise mqtt.max_mqueue_len and mqtt.max_mqueue_bytes",
+            measure=Growth(lambda: counters.messages_dropped_queue_full, _MINUTE),
+            begins=limits.messages_dropped, ends=0,
+            tell=lambda count: f"{count:,.0f} messages were dropped in the last minute, because queues were full",
+        )  # fmt: skip
+    if limits.replay_stalled:
+        replays = watched.retained.replays
+        yield Condition(
+            name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
+            remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",
+            measure=replays.oldest_stalled, begins=limits.replay_stalled, ends=limits.replay_stalled / 2,
+            tell=lambda seconds: f"A replay has delivered nothing for {seconds:,.0f} s",
+        )  # fmt: skip
+
+    def clock_error() -> float:
+        """Return how many seconds the machine's time is behind that of the broker, or of its newest change."""
+        parts = watched.durable.parts
+        newest = 0.0 if parts is None else time_of(parts.clock.latest) / 1000
+        return max(watched.now() - watched.wall(), newest - watched.now())
+
+    yield Condition(
+        name="clock_went_back", severity=_WARNING,
+        meaning="The machine's clock was set back while the broker ran, or since the newest change was stored.",
+        remedy="Look at NTP; new changes are stamped after the old ones, and messages expire by the broker's own time",
+        measure=clock_error, begins=_CLOCK_TOLERANCE, ends=_CLOCK_TOLERANCE / 2,
+        tell=lambda seconds: f"The machine's clock is {seconds:,.0f} s behind",
+    )  # fmt: skip
+
+
+def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+    counters = watched.counters
+    if limits.failed_logins:
+        failed = Growth(lambda: counters.logins_failed, _MINUTE)
+        banned = Growth(lambda: counters.addresses_banned, _MINUTE)
+
+        def guesses() -> float | None:
+            """Return the failures. A ban raises the alarm too: it ends the failures of its address."""
+            failures, bans = failed(), banned()
+            return None if failures is None or bans is None else max(failures, limits.failed_logins * bool(bans))
+
+        yield Condition(
+            name="logins_fail", severity=_WARNING, meaning="Many logins have failed in the last minute.",
+            remedy="Look for their addresses in the audit log, and ban them with holdfast ban add",
+            measure=guesses, begins=limits.failed_logins, ends=limits.failed_logins / 2,
+            tell=lambda _: f"Failed logins of the last minute: {failed.latest:,.0f};"
+            f" addresses banned for them: {banned.latest:,.0f}",
+            details=lambda: {"addresses_banned": counters.addresses_banned},
+        )  # fmt: skip
+    if limits.certificate_expiry:
+        soonest = watched.certificate_ends
+
+        def left() -> float | None:
+            ends = soonest()
+            return min(ends.values()) - watched.now() if ends else None
+
+        def ends() -> dict[str, object]:
+            return {name: f"{datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, end in soonest().items()}
+
+        yield Condition(
+            name="certificate_expires", severity=_WARNING, meaning="A certificate of a listener expires soon.",
+            remedy="Renew it: clients refuse an expired certificate. The broker notices the new file",
+            measure=left, begins=limits.certificate_expiry, ends=limits.certificate_expiry + _DAY / 24,
+            tell=lambda seconds: f"A certificate expires in {seconds / _DAY:,.1f} days"
+            if seconds > 0 else "A certificate has expired",
+            details=ends,
+        )  # fmt: skip
+    yield Condition(
+        name="audit_lines_lost", severity=_WARNING, meaning="Lines of the audit log were lost in the last minute.",
+        remedy="Look for the error in the log, and at the disk and the permissions of audit.file",
+        measure=Growth(lambda: watched.audit.lost, _MINUTE), begins=1, ends=0,
+        tell=lambda count: f"{count:,.0f} lines of the audit log were lost in the last minute",
+    )  # fmt: skip
+
+
+# Looks at all conditions periodically, and begins and ends alarms.
+
+
+#: seconds between two looks
+INTERVAL = 1.0
+
+
+@define
+class _Watched:
+    condition: Condition
+    failure: LastingFailure
+    bad: int = 0  #: looks in a row
+    good: int = 0
+
+
+class AlarmWatch(Service):
+    """Looks every second while it runs. If one condition cannot be measured, the others still are."""
+
+    def __init__(self, alarms: Alarms, conditions: Sequence[Condition], clock: IReactorTime) -> None:
+        self._alarms = alarms
+        self.conditions = tuple(conditions)
+        self._watched = [
+            _Watched(each, LastingFailure(f"measuring the alarm {each.name}", "so this alarm neither begins nor ends"))
+            for each in conditions
+        ]
+        self._job = PeriodicJob(self.look, name="looking for alarms", interval=INTERVAL, clock=clock)
+
+    def startService(self) -> None:
+        """Begin to look."""
+        Service.startService(self)
+        self._job.start(INTERVAL)
+
+    def stopService(self) -> None:
+        """Look no more."""
+        Service.stopService(self)
+        self._job.stop()
+
+    def states(self) -> dict[tuple[str, ...], float]:
+        """Return 1 for each active alarm, 0 for all others, by name."""
+        return {(each.name,): float(self._alarms.is_active(each.name)) for each in self.conditions}
+
+    def look(self) -> None:
+        """Look at all conditions once."""
+        for watched in self._watched:
+            try:
+                self._look_at(watched)
+            except Exception:  # noqa: BLE001 - the other alarms must not depend on this one
+                watched.failure.failed(Failure())
+            else:
+                watched.failure.succeeded()
+
+    def _look_at(self, watched: _Watched) -> None:
+        condition = watched.condition
+        value = condition.measure()
+        if value is None:
+            return
+        watched.bad = watched.bad + 1 if condition.is_bad(value) else 0
+        watched.good = watched.good + 1 if condition.is_good(value) else 0
+        if watched.good >= condition.ends_after:
+            self._alarms.end(condition.name)
+        elif watched.bad >= condition.begins_after or self._alarms.is_active(condition.name):
+            message = f"{condition.tell(value)}. {condition.remedy}"
+            self._alarms.begin(condition.name, condition.severity, message, condition.details())

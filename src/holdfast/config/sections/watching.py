@@ -1,0 +1,182 @@
+"""The tables about what the broker tells of itself: ``[log]``, ``[audit]``, ``[alarms]``, ``[sys_topics]``."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from holdfast.config.options import Choice, Duration, Flag, Integer, Section, Size, Text, option
+
+# ``[log]``: what the broker writes to its log, and in which form.
+
+
+@frozen
+class LogConfig(Section):
+    """The form of the log, and the lines that can be switched off."""
+
+    formatter: str = option(
+        Choice(("auto", "text", "json")),
+        "auto",
+        help="The form of the log: text for readers, or one JSON object a line for programs.",
+        effect="auto: text on a terminal, JSON otherwise.",
+        example="json",
+    )
+    level: str = option(
+        Choice(("debug", "info", "warning", "error")),
+        "info",
+        help="The least important lines that are written.",
+        effect="warning: connections, refused logins and faults of clients, starts and stops are not logged.",
+        example="warning",
+    )
+    connections: bool = option(
+        Flag(),
+        True,
+        help="Log each client that connects, and each end of a connection with its reason; at most 100 such lines a"
+        " second.",
+        effect="false: only refusals, faults of clients and forced ends are logged.",
+        example=False,
+    )
+
+
+# ``[audit]``: the log of who connected, who was refused, what was denied and what operators changed.
+
+
+@frozen
+class AuditConfig(Section):
+    """The places and the amount of the audit log."""
+
+    file: str = option(
+        Text(allowed="the path of a file, relative or absolute, or an empty string for none"),
+        "",
+        help="File of the audit log: one JSON object a line. A relative path begins at the folder of this file. It is"
+        " created with mode 0640, and opened again after it was renamed. Empty = no file.",
+        effect="With a file: connections, refusals, denials and operators' actions are written to it.",
+        example="/var/log/holdfast/audit.log",
+    )
+    journal: bool = option(
+        Flag(),
+        False,
+        help="Write the audit log to the journal of systemd, as holdfast-audit.",
+        effect="true: journalctl -t holdfast-audit shows it.",
+        example=True,
+    )
+    connections: bool = option(
+        Flag(),
+        True,
+        help="Write a line for each client that connects or leaves.",
+        effect="false: all other events are written: refusals, denials, bans, alarms and operators' actions.",
+        example=False,
+    )
+    max_lines: int = option(
+        Integer(10, 1000000),
+        1000,
+        help="Lines of each kind in ten seconds, and a tenth of them for each address (of denials: each user). One line"
+        " tells how many more there were. Changes by operators are not limited.",
+        effect="Higher: a storm of strangers takes more of the disk; with 1000, each kind can"
+        " take 3 GB a day, and more with long names.",
+        example=10000,
+    )
+
+
+# ``[alarms]``: when the broker raises alarms.
+
+
+@frozen
+class AlarmsConfig(Section):
+    """The limits at which alarms begin, and the past alarms that are kept."""
+
+    size_limit: int = option(
+        Integer(1, 10_000),
+        1000,
+        help="Most past alarms that the broker keeps. Beyond this number, it forgets the oldest one.",
+        effect="Higher: a longer list, and a kilobyte of memory for each alarm.",
+        example=100,
+    )
+    validity_period: float = option(
+        Duration("1m", "30d"),
+        "24h",
+        help="Time for which the broker keeps a past alarm. A restart forgets all alarms; the audit log keeps them.",
+        effect="Longer: a longer list.",
+        example="7d",
+    )
+    disk_free: int = option(
+        Size("1MB", "1000000GB", zero="off"),
+        "1GB",
+        help="Alarm disk_nearly_full: the disk of node.data_dir has less free space than this.",
+        effect="Higher: an earlier alarm. On a full disk, changes are refused.",
+        example="10GB",
+    )
+    disk_full: int = option(
+        Size("1MB", "1000000GB", zero="off"),
+        "50MB",
+        help="With less free space on the disk of node.data_dir, /readyz answers 503.",
+        effect="Higher: a load balancer sends clients to other brokers sooner.",
+        example="500MB",
+    )
+    wal_size: int = option(
+        Size("1MB", "1000000GB", zero="off"),
+        "256MB",
+        help="Alarm wal_growing: SQLite's write-ahead log is longer than this. It is usually below 50 MB.",
+        effect="Higher: a later alarm. A long log makes reads and the next start slower.",
+        example="1GB",
+    )
+    commit_time: float = option(
+        Duration("1ms", "1m", zero="off"),
+        "500ms",
+        help="Alarm commits_slow: the commits of the last minute took longer than this on average.",
+        effect="Shorter: an earlier alarm. Each PUBACK waits for a commit.",
+        example="100ms",
+    )
+    reactor_lag: float = option(
+        Duration("10ms", "1m", zero="off"),
+        "240ms",
+        help="Alarm reactor_lag_high: clients had to wait for this long in each of 3 seconds in a row.",
+        effect="Shorter: an earlier alarm.",
+        example="100ms",
+    )
+    certificate_expiry: float = option(
+        Duration("1h", "365d", zero="off"),
+        "21d",
+        help="Alarm certificate_expires: a certificate of a listener expires within this time.",
+        effect="Longer: an earlier alarm.",
+        example="7d",
+    )
+    failed_logins: int = option(
+        Integer(0, 1_000_000),
+        20,
+        help="Alarm logins_fail: at least this many logins failed in the last minute, or an address was banned for its"
+        " failures. 0 = off.",
+        effect="Lower: an earlier alarm.",
+        example=50,
+    )
+    messages_dropped: int = option(
+        Integer(0, 1_000_000_000),
+        100,
+        help="Alarm messages_dropped: at least this many messages were dropped in the last minute, because queues were"
+        " full. 0 = off.",
+        effect="Lower: an earlier alarm.",
+        example=1,
+    )
+    replay_stalled: float = option(
+        Duration("1s", "30d", zero="off"),
+        "10m",
+        help="Alarm replay_stalled: a replay has delivered nothing for this long, because its client does not read.",
+        effect="Shorter: an earlier alarm.",
+        example="1m",
+    )
+
+
+# ``[sys_topics]``: the topics of the broker's own figures.
+
+
+@frozen
+class SysTopicsConfig(Section):
+    """The interval at which the broker publishes its own topics. 0 means never."""
+
+    sys_msg_interval: float = option(
+        Duration("1s", "1d", zero="off", words={"disabled": 0.0}),
+        "10s",
+        help="Time between two publications of changed values below $SYS/broker/. disabled or 0s = off.",
+        effect="Shorter: fresher values, and more messages to their subscribers. Off: no new values;"
+        " after a reload, new Subscriptions get the last ones until a restart.",
+        example="1m",
+    )

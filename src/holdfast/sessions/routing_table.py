@@ -1,0 +1,331 @@
+"""The routing table: all subscriptions, and for each Topic Name the route to its Sessions.
+
+How it works. A *route* has one entry for each Session with matching subscriptions, with their options merged, and the
+groups of the matching shared subscriptions. To find a route, the table walks two trees. The table remembers the
+routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
+subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
+
+The routes contain the permissions of the authorizer's present epoch (:mod:`.receivers`), so that a message of a known
+topic asks nobody. When the epoch changes, the table forgets all routes.
+
+Each route has a number that no other route ever gets. Publishers remember this number and not the route: so they never
+use a forgotten route, and keep no Session in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from itertools import chain, compress, count
+
+from attrs import evolve, frozen
+from twisted.python.failure import Failure
+
+from holdfast.core.messages import ApplicationMessage
+from holdfast.core.topics import TopicTree, split_shared
+from holdfast.identity.interfaces import IAuthorizer, Principal
+from holdfast.sessions.counters import Holdings
+from holdfast.sessions.delivery.outgoing import DeliveryOptions
+from holdfast.sessions.delivery.permissions import RESTORED
+from holdfast.sessions.delivery.session import Session
+from holdfast.sessions.state import Subscription
+from holdfast.watch.log import LastingFailure
+
+
+@frozen
+class Match:
+    """A Session with the merged options of its matching subscriptions.
+
+    ``own`` are the options for messages that the Session's Client published itself: without No Local subscriptions.
+    ``checked`` tells that the authorizer has to allow each delivery.
+    """
+
+    session: Session
+    options: DeliveryOptions
+    own: DeliveryOptions | None
+    checked: bool = False
+
+
+@frozen
+class Route:
+    """The Sessions and the groups of shared subscriptions that get the messages of a topic.
+
+    ``withheld`` is how many other Sessions match it, but may not receive it. ``judged`` tells that a delivery may have
+    to wait for the authorizer, or for earlier ones that do.
+    """
+
+    matches: tuple[Match, ...]
+    groups: tuple[SharedGroup, ...]
+    number: int
+    withheld: int
+    judged: bool
+
+
+#: the most Topic Names whose routes are remembered, and the most characters of such a name
+_MOST_ROUTES = 65_536
+_LONGEST_REMEMBERED = 200
+#: the most Sessions in the routes of those that may receive a topic: each takes some 10 bytes
+_MOST_JUDGED = 1_000_000
+
+
+def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
+    """Merge overlapping subscriptions to one copy: the highest QoS, all Subscription Identifiers [MQTT5-3.3.4-2].
+
+    The copy is conflated if all of them ask for it, with the shortest interval.
+    """
+    return DeliveryOptions(
+        max(subscription.qos for subscription in subscriptions),
+        any(subscription.retain_as_published for subscription in subscriptions),
+        tuple(s.identifier for s in subscriptions if s.identifier is not None),
+        min(subscription.conflate for subscription in subscriptions),
+    )
+
+
+class RoutingTable:
+    """All subscriptions, and the routes found so far. Shared subscriptions count in the ``holdings`` of the broker."""
+
+    def __init__(self, holdings: Holdings, authorizer: IAuthorizer) -> None:
+        self._holdings = holdings
+        self._authorizer = authorizer
+        self._receivers = Receivers(authorizer)
+        self._epoch: object = authorizer.epoch  #: that of the routes
+        #: called when the authorizer has another epoch
+        self.on_new_epoch: Callable[[], None] = _ignore
+        self._tree: TopicTree[Session, Subscription] = TopicTree()
+        self._groups: dict[tuple[str, str], SharedGroup] = {}
+        self._shared_tree: TopicTree[SharedGroup, Subscription] = TopicTree()
+        self._routes: dict[str, Route] = {}
+        #: routes by the identities of the subscriptions that match
+        self._same: dict[tuple[int, ...], Route] = {}
+        #: by the number of a route and the permissions of its Sessions, a byte for each: the route of these only
+        self._permitted: dict[tuple[int, bytes], Route] = {}
+        #: by the number of a route: its Sessions, for deliveries that are allowed
+        self._allowed: dict[int, tuple[Match, ...]] = {}
+        self._judged = 0  # how many Sessions there are in all permitted routes, allowed or not
+        self._numbered: dict[int, Route] = {}
+        self._numbers = count()
+        self.forget_routes()
+
+    def subscribe(self, session: Session, subscription: Subscription) -> None:
+        """Add or replace a Session's subscription."""
+        self.forget_routes()
+        if subscription.group is None:
+            self._tree.add(subscription.topic_filter, session, subscription)
+            return
+        key = (subscription.group, subscription.topic_filter)
+        group = self._groups.get(key)
+        if group is None:
+            shared_filter = f"$share/{subscription.group}/{subscription.topic_filter}"
+            group = self._groups[key] = SharedGroup(shared_filter, self._holdings)
+            self._shared_tree.add(subscription.topic_filter, group, subscription)
+        group.add(session, subscription)
+        session.groups[group.shared_filter] = group
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> None:
+        """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
+        self.forget_routes()
+        name, inner = split_shared(topic_filter)
+        if name is None:
+            self._tree.remove(inner, session)
+            return
+        session.groups.pop(topic_filter, None)
+        group = self._groups.get((name, inner))
+        if group is not None:
+            group.remove(session)
+            if not group:
+                self._shared_tree.remove(inner, group)
+                del self._groups[name, inner]
+
+    def find(self, topic: str) -> Route:
+        """Return the topic's route."""
+        if self._authorizer.epoch != self._epoch:
+            self._begin_epoch()
+        return self._routes.get(topic) or self._find(topic)
+
+    def numbered(self, number: int) -> Route | None:
+        """Return the route of this number, None if it is forgotten: then a subscription has changed."""
+        return self._numbered.get(number)
+
+    def _find(self, topic: str) -> Route:
+        plain = self._tree.match(topic)
+        shared = self._shared_tree.match(topic) if self._groups else []
+        if not (plain or shared):
+            return self._nowhere
+        # An id stays unique here: Sessions, groups and subscriptions live at least as long as the remembered routes.
+        key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
+        route = self._same.get(key)
+        if route is None:
+            route = self._same[key] = self._new_route(plain, shared)
+        if route.judged and self._epoch is not None:
+            route = self._permitted_route(route, topic)
+        if len(topic) <= _LONGEST_REMEMBERED:
+            if len(self._routes) >= _MOST_ROUTES:
+                self._routes.clear()
+            self._routes[topic] = route
+        return route
+
+    def is_checked(self, session: Session, *subscriptions: Subscription) -> bool:
+        """Tell whether the authorizer has to allow each delivery to a Session for these subscriptions."""
+        return self._receivers.are_asked_about(session, subscriptions)
+
+    def _begin_epoch(self) -> None:
+        self._epoch = self._authorizer.epoch
+        self.forget_routes()
+        self.on_new_epoch()
+
+    def forget_routes(self) -> None:
+        """Forget all routes: a subscription or a permission has changed."""
+        self._routes.clear()
+        self._same.clear()
+        self._permitted.clear()
+        self._allowed.clear()
+        self._judged = 0
+        self._numbered.clear()
+        # The route of a topic without subscribers. The table does not remember its topics: finding it again is as fast,
+        # and a million topics without subscribers must not displace the remembered routes.
+        self._nowhere = self._new_route([], [])
+
+    def _new_route(
+        self, plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]
+    ) -> Route:
+        by_session: dict[Session, list[Subscription]] = {}
+        for session, subscription in plain:
+            by_session.setdefault(session, []).append(subscription)
+        matches = []
+        for session, subscriptions in by_session.items():
+            options = merged(subscriptions)
+            foreign = [subscription for subscription in subscriptions if not subscription.no_local]
+            own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
+            matches.append(Match(session, options, own, self._receivers.are_asked_about(session, subscriptions)))
+        return self._numbered_route(tuple(matches), tuple(group for group, _ in shared), 0)
+
+    def _permitted_route(self, route: Route, topic: str) -> Route:
+        """Return the route without the Sessions that may not receive messages of this topic."""
+        allowed = bytes(
+            not match.checked or self._receivers.may_receive(match.session.principal, topic) for match in route.matches
+        )
+        permitted = self._permitted.get((route.number, allowed))
+        if permitted is None:
+            if self._judged > _MOST_JUDGED:
+                self.forget_routes()
+            self._judged += len(allowed)
+            every = self._allowed.get(route.number)
+            if every is None:
+                every = self._allowed[route.number] = tuple(evolve(match, checked=False) for match in route.matches)
+            matches = tuple(compress(every, allowed))
+            permitted = self._permitted[route.number, allowed] = self._numbered_route(
+                matches, route.groups, len(allowed) - len(matches)
+            )
+        return permitted
+
+    def _numbered_route(self, matches: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:
+        judged = self._epoch is None or any(match.checked for match in matches)
+        route = Route(matches, groups, next(self._numbers), withheld, judged)
+        self._numbered[route.number] = route
+        return route
+
+
+def _ignore() -> None:
+    """Tell nobody of a new epoch."""
+
+
+# Which Sessions receive messages without a question to the authorizer, and which it is asked about.
+#
+# How it works. The authorizer grants each subscription once, at SUBSCRIBE, and again when its epoch or the Principal of
+# the Session changes. With GRANTED no delivery needs a question. With FILTERED the authorizer is asked about each
+# topic, and the routing table remembers the answers as long as the epoch lasts. A Session whose subscriptions are to be
+# granted anew is asked about like one with FILTERED subscriptions: so no message leaves because of a grant that is out
+# of date.
+#
+# A Session of an earlier process is an exception. Only its User Name is stored, and its Client may have had further
+# rights, for example by its group. So its messages are queued without a question. When the Client is back, each of them
+# is asked about before it is sent.
+
+
+class Receivers:
+    """Asks the authorizer about deliveries. An authorizer that fails denies."""
+
+    def __init__(self, authorizer: IAuthorizer) -> None:
+        self._authorizer = authorizer
+        self._report = LastingFailure("authorizing deliveries", "so they are denied", (Exception,))
+
+    def are_asked_about(self, session: Session, subscriptions: Collection[Subscription]) -> bool:
+        """Tell whether the authorizer has to allow what a Session gets for these subscriptions, which all match."""
+        granted_in = session.granted_in
+        if granted_in is RESTORED:
+            return False
+        return granted_in != self._authorizer.epoch or all(subscription.filtered for subscription in subscriptions)
+
+    def may_receive(self, principal: Principal, topic: str) -> bool:
+        """Tell whether a Principal may receive messages of a topic, in the present epoch."""
+        try:
+            allowed = self._authorizer.may_receive(principal, ApplicationMessage(topic, b""))
+        except Exception:  # noqa: BLE001 - the publisher is not to blame
+            self._report.failed(Failure())
+            return False
+        self._report.succeeded()
+        return allowed is True
+
+
+# Shared subscriptions [MQTT5-4.8.2]: one member of the group gets each message.
+#
+# Members that are online and members that are away are listed apart. So a message finds its member at once, however
+# many members are away.
+
+
+Members = OrderedDict[Session, Subscription]
+
+
+class SharedGroup:
+    """The Sessions that share one Topic Filter under one ShareName. They get messages in turn."""
+
+    def __init__(self, shared_filter: str, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self.shared_filter = shared_filter  #: as Clients write it, with $share/NAME/
+        # the member whose turn is next comes first
+        self._online: Members = OrderedDict()
+        self._away: Members = OrderedDict()
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """Add a member, or replace its options."""
+        self._holdings.shared_subscriptions += session not in self._online and session not in self._away
+        (self._away if session.link is None else self._online)[session] = subscription
+
+    def remove(self, session: Session) -> None:
+        """Remove a member, if it is one."""
+        for members in (self._online, self._away):
+            self._holdings.shared_subscriptions -= members.pop(session, None) is not None
+
+    def came(self, session: Session) -> None:
+        """Note that a member is online. Its turn comes after those of all others."""
+        if session in self._away:
+            self._online[session] = self._away.pop(session)
+
+    def left(self, session: Session) -> None:
+        """Note that a member is away. Its turn comes after those of all others."""
+        if session in self._online:
+            self._away[session] = self._online.pop(session)
+
+    def __len__(self) -> int:
+        return len(self._online) + len(self._away)
+
+    def away(self) -> list[Session]:
+        """Return the members whose Clients are not connected."""
+        return list(self._away)
+
+    def next_connected(self) -> Session | None:
+        """Return the connected member that gets the next message, None if no member is connected."""
+        return next(iter(self._online), None)
+
+    def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
+        """Return the next member that is online, else the next member, whose Session can queue the message.
+
+        Never returns the member ``but`` or a later Session of its Client. With ``online``, returns only members that
+        are online.
+        """
+        for members in (self._online,) if online else (self._online, self._away):
+            for session, subscription in members.items():
+                if but is None or session.client_id != but.client_id:
+                    members.move_to_end(session)  # its next turn comes after the turns of all other members
+                    return session, subscription
+        return None
