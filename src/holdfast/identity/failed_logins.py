@@ -13,7 +13,7 @@ What a delay and a ban are worth:
 - A failure counts when it is verified, not when it is answered. A client that does not wait for its answer gains
   nothing: it guesses sooner, and is banned sooner.
 - A delayed CONNECT holds a connection, but no place in the line of password hashes. Few may wait at once, for each
-  address and in all (:mod:`holdfast.identity.failed_logins`); others are answered at once, and count the same.
+  address and in all (:class:`.WaitingRefusals`); others are answered at once, and count the same.
 - An answer for which a client waits in vain tells it that its guess was wrong, as the answer itself would. The delay
   depends on the names that clients sent and on their failures, never on whether a user exists.
 - The twentieth failure bans the address. From then on no answer about its credentials is given. The bans are asked

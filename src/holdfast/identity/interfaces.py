@@ -135,7 +135,7 @@ class IAuthenticator(Interface):
     """Authenticates Clients by their CONNECT packet.
 
     An authenticator that can judge the credentials and finds them wrong denies, and never returns a guest. One that
-    does not answer in time (:mod:`holdfast.identity.interfaces`) refuses: Server unavailable (0x88).
+    does not answer in time refuses: Server unavailable (0x88).
     """
 
     def authenticate(credentials: Credentials) -> Answer | Deferred[Answer]:
@@ -196,7 +196,7 @@ class Grant(Enum):
 class IAuthorizer(Interface):
     """Decides about the permissions of a Principal. Every answer is for now; some may come later, as a Deferred.
 
-    No answer in time (:mod:`holdfast.identity.interfaces`) means False, or REFUSED.
+    No answer in time means False, or REFUSED.
     """
 
     checks_delivery = Attribute("False if no subscription is ever FILTERED: then deliveries do not call may_receive.")

@@ -25,7 +25,7 @@ from holdfast.identity.token_keys import IKeys, Key, KeyRing, NoKeys
 #     the header names a key (kid)          a known key, else the keys are asked for again, rarely
 #     the header names an algorithm (alg)   one of that key's own
 #     the signature                         verified by that key
-#     the claims                            the operator's rules (claims.py)
+#     the claims                            the operator's rules (below)
 #
 # The work is bounded: a token has at most 16 KB, its header 1 KB, and one signature is verified for each CONNECT. That
 # takes 50 to 120 microseconds with HS256, RS256, ES256 and Ed25519, and half a millisecond with ES384 and ES512. So no

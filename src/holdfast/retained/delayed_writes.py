@@ -57,7 +57,7 @@ from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.core.topics import EVERY_TOPIC, matches
 from holdfast.core.units import TokenBucket
 
-# The seam between the store and changes that wait to be put into it (:mod:`holdfast.retained.delayed_writes`).
+# The seam between the store and changes that wait to be put into it.
 
 
 class IDelayedChanges(Protocol):
@@ -102,7 +102,7 @@ _MOST_BYTES = 16 << 20
 _AT_ONCE = 200
 #: The waiting topics that a reader's Topic Filter is compared with: about a microsecond each.
 _COMPARED = 2000
-#: The changes that running replays may remember: fewer than ``MOST_MARKS`` of ``replay/held_messages.py``.
+#: The changes that running replays may remember: fewer than ``MOST_MARKS`` of ``replay/replay.py``.
 _MOST_TOLD = 500
 #: The topics, unanswered messages and owed tokens, and the bytes, of a publisher that is read.
 MOST_OF_PUBLISHER = 200

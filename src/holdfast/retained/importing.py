@@ -43,7 +43,7 @@ from holdfast.storage.driver import Cursor
 #
 # The invariant: rows, history and position are committed together. So a job that was killed continues after its last
 # chunk, repeats nothing, and counts nothing twice; a job that is done does nothing. Between two chunks the reactor and
-# the writer do other work. A chunk keeps the writer busy for about 3 ms (:mod:`.chunk_size`).
+# the writer do other work. A chunk keeps the writer busy for about 3 ms (:mod:`.verdicts`).
 #
 # Two other ways were tried and left out. An earlier engine decided in the reactor's thread: a client's change could
 # come between its read and its write, and its rules differed from those of the pipeline. One transaction for a whole

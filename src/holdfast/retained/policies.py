@@ -164,7 +164,7 @@ def _scopes(policies: Sequence[Policy]) -> dict[int, str]:
 NO_POLICIES = Policies()
 
 
-# The seam between the counting of usage and the policies (:mod:`holdfast.retained.policies`).
+# The seam between the counting of usage and the policies.
 
 
 class ICountedPolicies(Protocol):

@@ -263,7 +263,7 @@ class Budgets:
 #
 # How it works. Only before a message is stored, coalesced with others or delivered can it be refused to its publisher.
 # So the decision is made in the reactor thread, though only the writer's transaction knows the exact usage. For each
-# quota the ledger keeps an upper bound, its *budget* (:mod:`budgets`). Say ``max_retained_messages = 100``:
+# quota the ledger keeps an upper bound, its *budget*. Say ``max_retained_messages = 100``:
 #
 #     the store was read: 97 messages                          the budget is 97
 #     t/1, t/2 and t/3 come: ``fits``, decided at once         the budget is 100, counted as if all three were new

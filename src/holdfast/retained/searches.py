@@ -3,7 +3,7 @@
 How it works. A search in topic order ends after a number of rows, matching or not, and its caller goes on with a
 cursor: no call is unbounded. A sorted list has no index to read, so it looks at every row of the Topic Filter's ranges
 and keeps the best ones, at most a thousand. A million rows take about half a second of the scanner's thread, in parts
-of ``ROWS`` rows. Such whole scans take a place first (:mod:`.scan_places`).
+of ``ROWS`` rows. Such whole scans take a place first.
 
 Left out: an index on the time or the size. Each write would then change two more places of the database.
 """

@@ -3,7 +3,7 @@
 It stamps each change, checks it against the limits, gives it to the store and announces it to the change feed. It
 starts replays, and the sweep of expired messages. A message that passes here:
 
-    undecided    a quota may be reached: the caller waits while the ledger reads the store (``quota/ledger.py``)
+    undecided    a quota may be reached: the caller waits while the ledger reads the store (``quota.py``)
     retain       refused with RetainRefused, or given to the store; the ticket is settled when it is durable
     _put         announced to the feed, so that running replays drop older copies (``replay/replay.py``)
 """

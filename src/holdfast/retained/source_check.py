@@ -379,7 +379,7 @@ class SourceCheck:
 # The survey: it judges the publishers of all stored messages once for each state of the rules, some at a time.
 #
 # A message that a client retains later was judged when it was published, by the same rules. So after the survey,
-# replays look only at the messages of withheld stretches (:mod:`.stretches`). A survey begins with the commit of all
+# replays look only at the messages of withheld stretches. A survey begins with the commit of all
 # changes that were accepted before: those were judged by older rules.
 #
 # If an earlier process has judged all messages up to some revision by the same rules, and withholds none of them, a

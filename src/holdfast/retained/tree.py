@@ -3,7 +3,7 @@
 How it works. A page walks through its level with one search of the primary key for each node, so a node with a million
 topics below it costs as much as one with three. Then the rows below the nodes are counted, for all nodes of the page
 together at most ``PAGE_ROWS``: each node of a page of 100 gets 2000. A node with more rows has the figures of these
-rows, not exact, until :mod:`.known_tallies` has counted it. A page of a million topics takes less than a tenth of a
+rows, not exact, until ``KnownTallies`` has counted it. A page of a million topics takes less than a tenth of a
 second of the scanner's thread.
 
 A node without a message at or below it is left out: its messages have expired or were cleared.

@@ -1,7 +1,7 @@
 """All Sessions by Client Identifier: take-over, expiry, and the end of each.
 
 A Session ends when its Client asks for a Clean Start, when it expires, or at the disconnect if its Session Expiry
-Interval is 0. :mod:`~holdfast.sessions.registry` takes ended Sessions apart.
+Interval is 0. ``Endings`` takes ended Sessions apart.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ class Router:
         """Send the undelivered messages of a Session's shared subscriptions to other members of their groups.
 
         A Session that has not ``ended`` keeps them unless another member is online, and keeps the rest once its Client
-        is back. Works in steps (:mod:`.long_work`): each message leaves one Session and enters another one in
-        the same turn, so that one commit stores both.
+        is back. Works in steps (:mod:`holdfast.scheduling.long_work`): each message leaves one Session and enters
+        another one in the same turn, so that one commit stores both.
         """
         if not session.groups:
             return

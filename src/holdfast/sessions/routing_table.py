@@ -5,7 +5,7 @@ groups of the matching shared subscriptions. To find a route, the table walks tw
 routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
 subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
 
-The routes contain the permissions of the authorizer's present epoch (:mod:`.receivers`), so that a message of a known
+The routes contain the permissions of the authorizer's present epoch, so that a message of a known
 topic asks nobody. When the epoch changes, the table forgets all routes.
 
 Each route has a number that no other route ever gets. Publishers remember this number and not the route: so they never

@@ -44,7 +44,7 @@ class ReplayProgress:
     """How far a replay is. The Client has acknowledged all messages up to the topic ``after``.
 
     Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain. ``marker`` is
-    the marker that is due at its end (:mod:`.pending_marker`), None for none. ``facts`` are told of each message.
+    the marker that is due at its end (:class:`.PendingMarker`), None for none. ``facts`` are told of each message.
     ``since`` is the turn after which it brings changes (:mod:`holdfast.retained.changes.stored`), None for all
     messages.
     """

@@ -7,7 +7,7 @@ By default, SQLite moves the log inside the commit that makes it too long, and a
 wait until the whole log is copied. There are two ways to avoid that.
 
 *The writer's own checkpoints* (:class:`OwnCheckpoints`) are for a library that may have the WAL-reset bug
-(:mod:`.library`): then no other connection may move the log while the writer commits. The writer's thread moves the log
+(:mod:`.sqlite`): then no other connection may move the log while the writer commits. The writer's thread moves the log
 between two commits, after it has handed over the outcome of the first one: meanwhile its clients are acknowledged.
 Later changes wait, so the log is kept so short that a checkpoint takes a few milliseconds: ``OWN_PAGES`` pages, and
 those of one commit. Pages that change often are moved more often than with a long log, and the file is synced more

@@ -10,7 +10,7 @@ How it works
 
 SQLite reads the table ``retained`` in the order of topics, until it comes to a damaged page. Then the salvage reads
 from the other end, in descending order. Between both ends a gap is left. Inside the gap, pages can be sound although no
-path leads to them from either end. So :mod:`holdfast.storage.salvage` looks for topics in the raw pages, and
+path leads to them from either end. So the salvage looks for topics in the raw pages, and
 the salvage goes on from the topic in the middle of the gap, in both directions. Each gap is divided in this way until
 no known topic is left in it:
 
@@ -342,7 +342,7 @@ def _count(target: sqlite3.Connection, node: int, mark: int) -> int:
 
 # Finds topics in the raw pages of a damaged SQLite file, also in pages that SQLite cannot reach any more.
 #
-# The topics are only starting points for :mod:`holdfast.storage.salvage`. SQLite itself reads the rows there,
+# The topics are only starting points. SQLite itself reads the rows there,
 # since only SQLite knows whether they still belong to the table.
 
 

@@ -11,10 +11,10 @@ from holdfast.wire import ReasonCode
 
 # The layer of WebSocket: between the bytes of the socket, or of TLS, and MQTT's bytes.
 #
-# How it works. The client sends an HTTP request (:mod:`opening`), which the layer answers; from then on both sides send
-# frames. The payload of all data frames in one piece of received bytes goes up in one piece. Bytes that come from above
-# together go down in one frame. A ping is answered at once, or when all earlier bytes have left: then only the last
-# ping gets an answer, so a client that sends pings and reads nothing makes nothing pile up.
+# How it works. The client sends an HTTP request (:mod:`.websocket_opening`), which the layer answers; from then on both
+# sides send frames. The payload of all data frames in one piece of received bytes goes up in one piece. Bytes that come
+# from above together go down in one frame. A ping is answered at once, or when all earlier bytes have left: then only
+# the last ping gets an answer, so a client that sends pings and reads nothing makes nothing pile up.
 #
 # Either side may begin the end. Before it closes, the broker waits for the client's Close, because a socket that is
 # closed with unread bytes may lose the broker's last ones. The wait is bounded by the socket.

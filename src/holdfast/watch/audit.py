@@ -5,7 +5,7 @@ that the broker itself makes come first, texts of clients last: a filter such as
 line. JSON escapes quotes, control characters and everything that is not ASCII, so no text of a client can add a line, a
 field, or an escape sequence of a terminal.
 
-Kinds of events that strangers can cause are limited (:mod:`holdfast.watch.audit`). A line about the lines that were
+Kinds of events that strangers can cause are limited. A line about the lines that were
 left out follows. If lines cannot be written, that is logged once, they are lost and counted, and the broker goes on.
 """
 

@@ -91,7 +91,7 @@ class Puback:
 
 @define(eq=False)
 class Pubacks:
-    """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`pubacks`).
+    """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`.encoding`).
 
     Whoever acts on them sets ``steps``, the number of steps that this took: one for all packets that acknowledge one
     block in its order.
@@ -146,7 +146,7 @@ class SubscriptionRequest:
 
 @frozen
 class Subscribe:
-    """A Client asks for subscriptions. A long packet is decoded during each iteration (see :mod:`entries`)."""
+    """A Client asks for subscriptions. A long packet is decoded during each iteration."""
 
     packet_identifier: int
     subscriptions: Iterable[SubscriptionRequest]
@@ -173,7 +173,7 @@ class Suback:
 
 @frozen
 class Unsubscribe:
-    """A Client gives up subscriptions. A long packet is decoded during each iteration (see :mod:`entries`)."""
+    """A Client gives up subscriptions. A long packet is decoded during each iteration."""
 
     packet_identifier: int
     topic_filters: Iterable[str]

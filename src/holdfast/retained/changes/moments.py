@@ -18,7 +18,7 @@ message, and pruning keeps the newest entry of each topic before the horizon. So
 answer, and no read of the table ``retained`` is needed. A read pages through topics while pruning continues: each page
 ends with :func:`check_moment`, and a moment that pruning has passed fails, so no answer lacks topics.
 
-Some topics may be left out of a moment (:mod:`.rules`): those that are not recorded, and those whose entries of that
+Some topics may be left out of a moment (:mod:`.entries`): those that are not recorded, and those whose entries of that
 time are pruned earlier than others. Nothing is known of them, so no answer tells of any message there, and an answer
 about such topics alone is refused (:func:`check_recorded`). If pruning passes further topics while a read pages, the
 next page fails too.
@@ -95,7 +95,7 @@ class BaselineUnfinished(HistoryUnavailable):
 class Moment:
     """A moment (``at``, milliseconds since the epoch) and its entries: after ``first_seq``, up to ``last_seq``.
 
-    The history does not know the topics to which its ``rules`` (a text of :mod:`.rules`) give one of the depths
+    The history does not know the topics to which its ``rules`` (a text of :mod:`.entries`) give one of the depths
     ``hidden``.
     """
 
@@ -414,9 +414,9 @@ def _walk(bounded: bool, moments: int) -> str:
 # behind the position at which the page begins: each page ends with :func:`check_span`. A time would not tell as much,
 # since several entries can have the same time.
 #
-# The span leaves out the topics that the period does not know at its first time (:mod:`.rules`). Their depths are found
-# once, when the span begins: if pruning passes another depth later, changes would be missing in the middle, so the span
-# ends instead.
+# The span leaves out the topics that the period does not know at its first time (:mod:`.entries`). Their depths are
+# found once, when the span begins: if pruning passes another depth later, changes would be missing in the middle, so
+# the span ends instead.
 #
 # All functions read, on a reader's connection.
 

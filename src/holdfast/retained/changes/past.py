@@ -225,7 +225,7 @@ def _cursor(passed: int, span: Span) -> str:
 #
 # How it works. A replay of the past is one like any other (:mod:`holdfast.retained.replay.replay`). Only its source is
 # another one. The topics of its messages have one prefix, such as ``$history/at/-1h/``, and its cursor is one of
-# :mod:`.pages`. Each read is bounded, and runs in the thread of long reads in the turn of its Client, so that nobody
+# a page. Each read is bounded, and runs in the thread of long reads in the turn of its Client, so that nobody
 # waits for it.
 #
 # If pruning has passed the time meanwhile, the replay ends, and the marker says so: a Client that comes back again and

@@ -51,7 +51,7 @@ class Period:
     Its entries come after ``first_seq``. It answers for moments from ``complete_since`` to just before ``ended_at``
     (milliseconds since the epoch), both None until then. The baseline is written up to the topic ``baseline_to``, and
     superseded entries are pruned up to ``pruned_to``. Topics whose ``rules`` have a depth of their own have their own
-    state of pruning in ``depths``; both are texts of :mod:`.rules`.
+    state of pruning in ``depths``; both are texts of :mod:`.entries`.
     """
 
     first_seq: int
@@ -321,9 +321,9 @@ def _next(cursor: Cursor, after: str, rows: int, size: int) -> list[str]:
 # ``pruned_to`` and ``complete_since`` in the same commit. The invariant: the history answers for no moment before
 # ``complete_since``, and for every moment after it as before the pruning.
 #
-# Topics whose rules have a depth of their own (:mod:`.rules`) have their own horizon. Each depth of a period is pruned
-# by itself, with its own ``pruned_to`` and its own beginning, and passes over the entries of the others. For the limit
-# of bytes, the depth that is behind comes first, so that the oldest entries go first.
+# Topics whose rules have a depth of their own (:mod:`.entries`) have their own horizon. Each depth of a period is
+# pruned by itself, with its own ``pruned_to`` and its own beginning, and passes over the entries of the others. For the
+# limit of bytes, the depth that is behind comes first, so that the oldest entries go first.
 #
 # Deleting by age alone would lose the topics that have not changed for long. Entries that an archive has not confirmed
 # are never deleted.

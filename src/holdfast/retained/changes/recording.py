@@ -278,9 +278,9 @@ def _no_cursor() -> None:
 # nodes: a writer first updates the row of ``retained_history_state``, and so waits for the other's transaction.
 # ``changed_at`` never decreases, even if the clocks of two nodes disagree, so bisection finds a moment.
 #
-# Which topics are recorded stands in the present period (:mod:`.rules`). The locked row has a digest of these rules, so
-# that a writer learns of new ones with its lock, and from the same change on as all others. Rules are read and parsed
-# only when the digest is another one. Without rules, this costs a comparison in each transaction.
+# Which topics are recorded stands in the present period (:mod:`.entries`). The locked row has a digest of these rules,
+# so that a writer learns of new ones with its lock, and from the same change on as all others. Rules are read and
+# parsed only when the digest is another one. Without rules, this costs a comparison in each transaction.
 #
 # The outcome of a commit may be unknown; the writer then repeats the commit. It may write a row twice, but not an
 # entry. So the recorder looks up changes that are not above the highest revision it has recorded. Looking up all

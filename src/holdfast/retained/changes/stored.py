@@ -1,6 +1,6 @@
 """The stored changes: which topics changed, kept in the database beside the messages.
 
-A change is a row of its topic, under a turn (:mod:`.turns`). It has no payload: a replay reads the present message, or
+A change is a row of its topic, under a turn. It has no payload: a replay reads the present message, or
 that there is none::
 
     turn  topic  changed_at

@@ -4,7 +4,7 @@ How it works. A list asks for a token, and its caller follows the changes from t
 changes are recorded, in the order in which this broker sees them committed, until nobody has asked for two minutes. A
 change of this node is seen when its commit is reported
 (:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other nodes are found in the database
-(:mod:`.other_nodes`). The horizon of a token is a position in this order. What is at or below it was committed and seen
+(below). The horizon of a token is a position in this order. What is at or below it was committed and seen
 before the token was made, so nothing can become visible there any more, whatever the revisions of other nodes are. A
 list that begins later has all of it:
 

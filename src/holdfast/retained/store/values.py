@@ -167,7 +167,7 @@ class Census:
 
 @frozen
 class Usage:
-    """A number of messages, their bytes (:func:`holdfast.core.messages.stored_size`), and the publisher of a single message."""
+    """A number of messages, their bytes (see :func:`.stored_size`), and the publisher of a single message."""
 
     messages: int
     bytes: int
@@ -199,7 +199,7 @@ _EVER = 2**63 - 1
 class Search:
     """The messages that an operator asks for. A condition that is None selects all messages.
 
-    The ``topic_filter`` may be :data:`holdfast.core.topics.EVERY_TOPIC`. Messages that expired by ``now`` are left out; with
+    The ``topic_filter`` may be :data:`.EVERY_TOPIC`. Messages that expired by ``now`` are left out; with
     ``expired``, all others are. ``stored_from`` is the first and ``stored_before`` the first excluded time of the
     store; times are in milliseconds since the epoch. ``least_size`` and ``most_size`` bound the bytes of the payload.
     ``contains`` is a part of the topic, upper and lower case told apart. Changes by ``node`` with a revision above
@@ -239,7 +239,7 @@ class Search:
 
 @frozen
 class Tally:
-    """A number of messages, their bytes (:func:`holdfast.core.messages.stored_size`), and the newest time of their store.
+    """A number of messages, their bytes (see :func:`.stored_size`), and the newest time of their store.
 
     ``newest`` is in milliseconds since the epoch, None without messages.
     """

@@ -203,7 +203,7 @@ def _after_subtree(levels: list[str]) -> str:
 # The ranges of topics that one read may look at: those of its Topic Filter, and of other filters as well. Pure.
 #
 # For the Topic Filter ``#`` of a subscriber who may receive ``a/#`` only, the ranges are those of ``a/#``: no row of
-# another topic is read. The ranges of a filter with ``+`` have topics that do not match it (:mod:`.plan`), so ranges
+# another topic is read. The ranges of a filter with ``+`` have topics that do not match it, so ranges
 # alone do not tell what a subscriber may receive: they only spare reads.
 
 

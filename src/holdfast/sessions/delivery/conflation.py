@@ -19,8 +19,8 @@ beginning and before its marker (:meth:`Conflation.hurry`): they leave first, si
 Held messages with QoS 1 and 2 are stored like queued ones. A held message whose permission may have changed is asked
 about before it is sent. The memory of all this is bounded and charged; above the bound messages leave at once. One
 timer serves all topics of a Session, with a heap in which each topic stands once: if it is due later than its place
-says, it gets a new place when its turn comes. All Sessions share the turns of the reactor (:mod:`.long_work`): a
-flood makes messages for thousands of them due at once.
+says, it gets a new place when its turn comes. All Sessions share the turns of the reactor
+(:mod:`holdfast.scheduling.long_work`): a flood makes messages for thousands of them due at once.
 
 With the policy "conflate" of ``force_shutdown``, topics of a slow Client are QUEUED without an interval. They are
 replaced as soon as half of the limits wait.

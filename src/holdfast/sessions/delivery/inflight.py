@@ -460,7 +460,7 @@ NO_BLOCKS = Blocks(Window(0, 0))
 
 # The messages in flight to one Client by Packet Identifier, and the part of the window that they take.
 #
-# A message is an entry (:mod:`inflight`) or is in a block (:mod:`blocks`). Messages of a Session that keeps no packets
+# A message is an entry or is in a block. Messages of a Session that keeps no packets
 # are in blocks, except for those with QoS 2 and those of shared subscriptions, which another member may have to take.
 #
 # **Memory.** Packets are kept for another attempt, and their bytes are bounded by the window. Two kinds are never sent

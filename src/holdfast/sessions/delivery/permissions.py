@@ -3,7 +3,7 @@
 How it works. Messages wait in the queue or in flight, and each was allowed when it came. Later the authorizer's answers
 may change (its ``epoch``), or the Client comes back as another Principal. Before the next message is sent, the Session
 sees that the epoch differs from ``allowed_in``. The authorizer is then asked about each message that waits at this
-moment, when its turn comes (:mod:`.rechecks`).
+moment, when its turn comes.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ answer is 0 while
 - the connection is gone, or so many bytes wait to be sent that it is congested;
 - messages that were queued or held (:mod:`.conflation`) before the replay have not been sent, or sent again, or wait
   for the authorizer or for their commit: they may be older than the retained messages, and must not come after them;
-- the replay's part of the window is full (QoS 1 and 2 only, see :mod:`window`).
+- the replay's part of the window is full (QoS 1 and 2 only, see :mod:`.inflight`).
 
 A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
 they are given :meth:`Replays.wake` directly.
 
 A slice is then sent in one of four ways: unchanged, if the subscription needs no other form; numbered together, if all
-packets get QoS 1 and nothing else, and the Session keeps no packets; packet by packet (:mod:`replayed_packets`), if the
+packets get QoS 1 and nothing else, and the Session keeps no packets; packet by packet, if the
 subscription needs any other change of QoS, a Subscription Identifier or an expiry interval; or message by message,
 if the authorizer answers later.
 

@@ -209,7 +209,7 @@ class Session:
         return len(self.queue) + (0 if conflation is None else conflation.holds)
 
     def discard(self) -> Iterator[int]:
-        """Discard all messages and their rows, in steps (:mod:`.long_work`). Its subscriptions must be gone."""
+        """Discard all messages and their rows, in steps. Its subscriptions must be gone."""
         self.inflight.forget_blocks()
         entries = self.inflight.entries
         while entries:

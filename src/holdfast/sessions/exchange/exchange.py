@@ -115,7 +115,7 @@ class Exchange:
         return self._reauthentication.take
 
     def _first_publish(self, packet: p.Publish) -> None:
-        """Postpone the first PUBLISH of a Client that has connected under pressure (see :mod:`backpressure`)."""
+        """Postpone the first PUBLISH of a Client that has connected under pressure."""
         publish = self.actions[p.Publish] = self._ensure_publishing().publish
         pressure = self._parts.pressure
         if pressure.active:

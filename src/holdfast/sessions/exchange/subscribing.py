@@ -3,7 +3,8 @@
 How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits, and the
 authorizer is asked about it; a filter that is not well formed ends the connection. Then all granted subscriptions are
 stored and take effect. Then SUBACK waits for these commits. A long SUBSCRIBE is worked on in portions
-(:mod:`.long_work`). The Client's later packets wait for the portions, and for the authorizer's answers.
+(:mod:`holdfast.scheduling.long_work`). The Client's later packets wait for the portions, and for the authorizer's
+answers.
 
 A live message or a replay may come before SUBACK: the standard allows that. A packet that names one Topic Filter twice
 has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored once, with the later options.
