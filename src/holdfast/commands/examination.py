@@ -652,5 +652,4 @@ def _found(config: Config, checks: Sequence[Check]) -> Iterator[Finding]:
         try:
             yield from check(config)
         except Exception as error:  # noqa: BLE001 - the other checks are made all the same
-            name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
-            yield problem(name, f"this check failed: {error!r}", "run this as the broker's user, or report it")
+            yield problem(check.__name__, f"this check failed: {error!r}", "run this as the broker's user, or report it")
