@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+from tests.paho import PahoClient
 from tests.postgres import drop, empty_database
 from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess, lasting_port, notified
 
@@ -71,6 +72,50 @@ def test_it_waits_for_its_database_and_tells_everybody(
             assert broker.stop() == (0, "")
         finally:
             broker.end()
+
+
+#: a broker in which one module's first connection for reading is not made in time
+_CUT_OFF = """
+import sys
+from psycopg.errors import ConnectionTimeout
+from twisted.scripts.twistd import run
+from holdfast.storage.postgres import PostgresDatabase
+
+connect, unlucky = PostgresDatabase.connect_reader, [sys.argv.pop(1)]
+
+def cut_off(self):
+    if sys._getframe(1).f_globals["__name__"] in unlucky:
+        unlucky.clear()
+        raise ConnectionTimeout("connection timeout expired")
+    return connect(self)
+
+PostgresDatabase.connect_reader = cut_off
+run()
+"""
+
+
+@pytest.mark.parametrize("reader", ["holdfast.sessions.durable", "holdfast.retained.leases"])
+def test_it_waits_when_the_database_goes_away_while_it_reads_its_state(tmp_path: Path, reader: str) -> None:
+    """A client of the last process is known afterwards, and known once."""
+    url = empty_database()
+    broker = BrokerProcess(tmp_path, "--storage", url).start()
+    client = PahoClient(broker.port, 5, "pump-7", clean=False, expiry=3600)
+    client.subscribe("a", qos=1)
+    client.close()
+    assert broker.stop() == (0, "")
+    twistd = (sys.executable, "-c", _CUT_OFF, reader, "-n", "--pidfile=", "holdfast")
+    broker = BrokerProcess(tmp_path, "--storage", url, program=twistd).start()
+    try:
+        assert [WAITS in line for line in broker.lines].count(True) == 1
+        client = PahoClient(broker.port, 5, "pump-7", clean=False, expiry=3600)
+        assert client.session_present
+        client.publish("a", b"x", qos=1)
+        assert client.messages(1) == [("a", b"x", 1, False)]
+        client.close()
+        assert broker.stop() == (0, "")
+    finally:
+        broker.end()
+        drop(url)
 
 
 def test_a_database_that_comes_up_wrong_ends_it_with_status_1(

@@ -39,6 +39,10 @@ _WRONG = (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUn
 class Store(Protocol):
     """The methods of the durable store that the root service calls."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+
     def open(self) -> None:
         """Open the store. Raises StoreUnusable, and StoreLate if its server is not up yet."""
 
@@ -257,7 +261,9 @@ class BrokerService(Service):
     def _open(self) -> bool:
         """Open the store, then the listeners; return False if the store is late. Raises one of ``_WRONG``."""
         try:
-            self._store.open()
+            if not self._store.is_open:
+                self._store.open()
+            self._registry.restore(self._limits_of)
         except StoreLate as late:
             if not self._waits:
                 raise
@@ -265,7 +271,6 @@ class BrokerService(Service):
                 self._listening.try_out()
             self._store_late = str(late)
             return False
-        self._registry.restore(self._limits_of)
         self._is_open = True
         self._lines = [f"listening {line}" for line in self._listening.open(self._waits)]
         self._lines += [f"admin {line}" for line in self._admin.open(self._waits)]

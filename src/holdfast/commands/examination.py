@@ -652,4 +652,5 @@ def _found(config: Config, checks: Sequence[Check]) -> Iterator[Finding]:
         try:
             yield from check(config)
         except Exception as error:  # noqa: BLE001 - the other checks are made all the same
-            yield problem(check.__name__, f"this check failed: {error!r}", "run this as the broker's user, or report it")
+            message = f"this check failed: {error!r}"
+            yield problem(check.__name__, message, "run this as the broker's user, or report it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -218,14 +219,12 @@ class DurableLeaseRows:
         self._parts.writer.add(Write(self._kind, key, None, _ROW + len(lease.topic)))
 
     def load(self) -> Sequence[Lease]:
-        """Read all leases of this node."""
-        connection = self._parts.database.connect_reader()
-        try:
+        """Read all leases of this node. Raises StoreUnusable."""
+        database = self._parts.database
+        with database.explaining_errors(), closing(database.connect_reader()) as connection:
             cursor = connection.cursor()
             cursor.execute(_READ)
             rows = [row for row in cursor.fetchall() if row[0] == self._node]
-        finally:
-            connection.close()
         return [
             Lease(topic, revision, client_id, username, LeaseTerm(term), session)
             for _, topic, revision, client_id, username, term, session in sorted(rows, key=lambda row: row[2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -294,13 +295,11 @@ class DurableSessionStates:
         self.add(self.wills, (self._node, client_id), None)
 
     def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
-        """Read all Sessions and Wills, and delete rows that nothing refers to."""
+        """Read all Sessions and Wills, and delete rows that nothing refers to. Raises StoreUnusable."""
         node = self._node if self._shared else None
-        connection = self._parts.database.connect_reader()
-        try:
+        database = self._parts.database
+        with database.explaining_errors(), closing(database.connect_reader()) as connection:
             loading = Loading(connection, node, partial(DurableRecord, self), self.forget_message)
-        finally:
-            connection.close()
         for identifier in loading.orphans:
             self.forget_message(identifier)
         return loading.sessions, loading.wills

@@ -20,7 +20,7 @@ last process. Few ends are under way at once; the others wait in a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -133,11 +133,13 @@ class Leases:
         if self._book and not self._stopped:
             self._end([lease for lease in self._book.of(client_id) if lease.term is LeaseTerm.SESSION])
 
-    def restore(self, session_of: Callable[[str], Session | None]) -> None:
-        """Take over the leases of the last process. ``session_of`` returns the stored Session of a client."""
-        if not self._retained.enabled:
-            return
-        for lease in self._book.load():
+    def load(self) -> Sequence[Lease]:
+        """Read the leases of the last process. Raises StoreUnusable."""
+        return self._book.load() if self._retained.enabled else ()
+
+    def restore(self, leases: Sequence[Lease], session_of: Callable[[str], Session | None]) -> None:
+        """Take over these leases. ``session_of`` returns the stored Session of a client."""
+        for lease in leases:
             client_id = lease.client_id
             if lease.term is LeaseTerm.SESSION:
                 session = session_of(client_id)

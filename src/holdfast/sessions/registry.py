@@ -253,10 +253,11 @@ class SessionRegistry:
 
         ``limits_of`` returns the limits of a listener. The time of expiry stays as it was stored. A Client
         that was connected then counts as disconnected now. Sessions that have ended, or expired meanwhile, are not
-        registered, and are taken apart once the reactor runs.
+        registered, and are taken apart once the reactor runs. Raises StoreUnusable, and has changed nothing then.
         """
         now = self._now()
         sessions, wills = self._states.load()
+        leases = self._leases.load()
         over: list[Session] = []
         for stored in sessions:
             limits = limits_of(stored.listener)
@@ -287,7 +288,7 @@ class SessionRegistry:
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
                 self._expiries.set(session.client_id, (expires_at - now) / 1000)
-        self._leases.restore(self._sessions.get)
+        self._leases.restore(leases, self._sessions.get)
         for session in over:  # now that all other members of their groups are known
             self._endings.end(session)
         self._wills.restore(wills)

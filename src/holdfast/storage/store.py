@@ -149,6 +149,11 @@ class DurableStore:
         return found
 
     @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self.parts is not None
+
+    @property
     def is_away(self) -> bool:
         """Whether the database is known to be away: changes would wait for it."""
         return self.parts is not None and not self.parts.available
