@@ -7,7 +7,7 @@ from typing import cast
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
-from holdfast.watch.log import LogThrottle
+from holdfast.watch.lazy_log import LogThrottle
 
 
 def test_a_subject_is_logged_once_per_interval_and_omitted_entries_are_counted() -> None:

@@ -25,7 +25,8 @@ from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.storage.committer import read_totals
 from holdfast.storage.driver import Cursor
-from holdfast.watch.log import LogThrottle, client_text
+from holdfast.watch.lazy_log import LogThrottle
+from holdfast.watch.log import client_text
 
 # Budgets: how much of each quota is used, as an upper bound that is known without reading the store.
 #

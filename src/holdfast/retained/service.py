@@ -51,7 +51,8 @@ from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import ExpiryNotices, INoticePublisher, Sweep
 from holdfast.retained.totals import TotalsReader
-from holdfast.watch.log import LogThrottle, client_sentence, client_text
+from holdfast.watch.lazy_log import LogThrottle
+from holdfast.watch.log import client_sentence, client_text
 from holdfast.wire.properties import NO_PROPERTIES
 
 

@@ -34,7 +34,8 @@ from holdfast.sessions.revocation import Dismissals, Grants, OnRevoke
 from holdfast.sessions.router import Router
 from holdfast.sessions.state import UNRECORDED, ISessionStates, ReplayProgress, Subscription
 from holdfast.sessions.wills import Wills
-from holdfast.watch.log import LogThrottle, client_text
+from holdfast.watch.lazy_log import LogThrottle
+from holdfast.watch.log import client_text
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
 

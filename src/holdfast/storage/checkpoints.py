@@ -48,7 +48,7 @@ from time import monotonic
 from typing import BinaryIO
 
 from holdfast.storage.driver import Connection
-from holdfast.watch.log import LazyLog, LogThrottle
+from holdfast.watch.lazy_log import LazyLog, LogThrottle
 
 #: The length of the log, in pages, that begins a checkpoint in the thread. With a shorter log, a page that changes
 #: often would be moved more often.

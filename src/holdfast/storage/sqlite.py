@@ -29,7 +29,7 @@ from holdfast.storage.driver import (
 )
 from holdfast.storage.layouts import Layout
 from holdfast.storage.location import StoreDamaged, StoreUnusable
-from holdfast.watch.log import LazyLog
+from holdfast.watch.lazy_log import LazyLog
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as SQLAlchemyConnection

@@ -85,7 +85,7 @@ from holdfast.storage.committer import (
 from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.executor import IExecutor
 from holdfast.storage.revisions import RevisionClock
-from holdfast.watch.log import LogThrottle
+from holdfast.watch.lazy_log import LogThrottle
 from holdfast.watch.metrics import COMMIT_ROWS, COMMIT_SECONDS, Histogram
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.readers import IReaders
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.watch.log import LogThrottle
+from holdfast.watch.lazy_log import LogThrottle
 
 T = TypeVar("T")
 
