@@ -23,6 +23,7 @@ def main(port: int, user: str | None = None, password: str = "") -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(encode(connect, 4))
         assert connection.recv(4) == b"\x20\x02\0\0"
+        print("connected", flush=True)
         pings = 0
         while not select.select([sys.stdin], [], [], _INTERVAL)[0]:
             connection.sendall(b"\xc0\0")
