@@ -19,7 +19,7 @@ pipeline := tests/pipeline tests/docs
 processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 
-.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel clean needs picture lock audit echarts
+.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel clean needs picture schema lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
@@ -30,6 +30,7 @@ help:
 	@echo 'make nightly run the tests that take more than 30 seconds each, and those of the broker with the lowest versions'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
+	@echo 'make schema  write anew what a start needs of the tables, after src/holdfast/storage/tables.py has changed'
 	@echo 'make check-file FILE=src/holdfast/core/topics.py     ruff and mypy on this file'
 	@echo 'make bench   benchmarks, beside mosquitto where installed; needs cc    (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
@@ -130,6 +131,9 @@ check: lint types layers changelog
 
 picture: $(VENV)/dev
 	$(BIN)/python docs/developer/draw_rooms.py > docs/developer/rooms.svg
+
+schema: $(VENV)/dev
+	$(BIN)/python docs/developer/write_schema.py
 
 check-file: $(VENV)/dev
 	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/core/topics.py' >&2; exit 1; }

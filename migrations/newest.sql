@@ -1,8 +1,4 @@
--- The newest schema, for a new SQLite file. A test compares it with the result of the migrations.
-CREATE TABLE alembic_version (
-    version_num VARCHAR(32) NOT NULL,
-    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
+-- Made by `make schema` from the tables: do not edit.
 CREATE TABLE retained (
     topic TEXT NOT NULL,
     revision BIGINT NOT NULL,
@@ -27,10 +23,23 @@ CREATE TABLE retained_levels (
     levels INTEGER NOT NULL,
     PRIMARY KEY (levels)
 );
-CREATE VIEW retained_messages AS
-SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, revision, properties_json
-FROM retained
-WHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER));
+CREATE TABLE nodes (
+    node SMALLINT NOT NULL,
+    revision_mark BIGINT NOT NULL,
+    retained_count BIGINT NOT NULL,
+    retained_bytes BIGINT NOT NULL,
+    largest_packet BIGINT NOT NULL,
+    unsent_revision BIGINT,
+    PRIMARY KEY (node)
+);
+CREATE TABLE retained_usage (
+    scope TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    messages BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    counted_to TEXT,
+    PRIMARY KEY (scope, subject)
+) WITHOUT ROWID;
 CREATE TABLE sessions (
     id BIGINT NOT NULL,
     client_id TEXT NOT NULL,
@@ -57,6 +66,7 @@ CREATE TABLE session_subscriptions (
     replay_since BIGINT,
     PRIMARY KEY (session_id, topic_filter)
 ) WITHOUT ROWID;
+CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;
 CREATE TABLE session_messages (
     id INTEGER NOT NULL,
     topic TEXT NOT NULL,
@@ -87,15 +97,6 @@ CREATE TABLE session_received (
     received_at BIGINT NOT NULL,
     PRIMARY KEY (session_id, packet_identifier)
 ) WITHOUT ROWID;
-CREATE TABLE nodes (
-    node SMALLINT NOT NULL,
-    revision_mark BIGINT NOT NULL,
-    retained_count BIGINT NOT NULL,
-    retained_bytes BIGINT NOT NULL,
-    largest_packet BIGINT NOT NULL,
-    unsent_revision BIGINT,
-    PRIMARY KEY (node)
-);
 CREATE TABLE wills (
     node SMALLINT NOT NULL,
     client_id TEXT NOT NULL,
@@ -112,13 +113,15 @@ CREATE TABLE wills (
     untold SMALLINT,
     PRIMARY KEY (node, client_id)
 ) WITHOUT ROWID;
-CREATE TABLE retained_usage (
-    scope TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    messages BIGINT NOT NULL,
-    bytes BIGINT NOT NULL,
-    counted_to TEXT,
-    PRIMARY KEY (scope, subject)
+CREATE TABLE retained_leases (
+    node SMALLINT NOT NULL,
+    topic TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    client_id TEXT NOT NULL,
+    username TEXT,
+    term TEXT NOT NULL,
+    session BIGINT NOT NULL,
+    PRIMARY KEY (node, topic, revision)
 ) WITHOUT ROWID;
 CREATE TABLE retained_history (
     seq INTEGER NOT NULL,
@@ -210,16 +213,6 @@ CREATE TABLE api_keys (
     expires_at BIGINT,
     PRIMARY KEY (key_name)
 ) WITHOUT ROWID;
-CREATE TABLE retained_leases (
-    node SMALLINT NOT NULL,
-    topic TEXT NOT NULL,
-    revision BIGINT NOT NULL,
-    client_id TEXT NOT NULL,
-    username TEXT,
-    term TEXT NOT NULL,
-    session BIGINT NOT NULL,
-    PRIMARY KEY (node, topic, revision)
-) WITHOUT ROWID;
 CREATE TABLE retained_changes (
     turn BIGINT NOT NULL,
     topic TEXT NOT NULL,
@@ -241,7 +234,10 @@ CREATE TABLE retained_changes_kept (
     changed_at BIGINT NOT NULL,
     PRIMARY KEY (id)
 );
-CREATE INDEX session_subscriptions_since ON session_subscriptions (replay_since) WHERE replay_since IS NOT NULL;
+CREATE VIEW retained_messages AS
+SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, revision, properties_json
+FROM retained
+WHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER));
 CREATE VIEW retained_history_events AS
 SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
 properties_json, operator

@@ -18,7 +18,7 @@ from holdfast.identity.users import Changes, Users
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
-from tests.migrations.old import MAKES
+from tests.migrations.later import MAKES
 from tests.postgres import drop, empty_database
 
 NOW = 1_800_000_000_000

@@ -1,7 +1,8 @@
-"""From an older version's database to this one: refused, upgraded, served."""
+"""From an older version's database to a later one: refused, upgraded, served."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -11,21 +12,58 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.schema import newest_version
-from tests.migrations import old
+from tests.migrations.later import (
+    BASE,
+    LATER,
+    LIVE,
+    MAKES,
+    contents,
+    empty,
+    expected,
+    in_order,
+    left_by_this_program,
+    write,
+)
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
-from tests.storage.test_maintenance import old_file
 
 pytestmark = pytest.mark.e2e
 
 Brokers = Callable[..., BrokerProcess]
+#: the later program is among the tests
+_PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
+#: runs twistd as the program whose migrations are in the folder that follows
+_TWISTD = """
+import sys
+from pathlib import Path
+from twisted.scripts.twistd import run
+from tests.migrations.later import become
+
+become(Path(sys.argv.pop(1)))
+run()
+"""
 
 
-def db(folder: Path, *arguments: str) -> tuple[int, str, str]:
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """The folder with the migrations of a later program."""
+    migrations = tmp_path / "later"
+    write(migrations)
+    return migrations
+
+
+def holdfast(migrations: Path | None) -> list[str]:
+    """Return the command ``holdfast`` of this program, or of the later one."""
+    later = [] if migrations is None else [str(migrations)]
+    return [sys.executable, "-m", "tests.migrations.later" if later else "holdfast.commands", *later]
+
+
+def db(folder: Path, *arguments: str, migrations: Path | None = None) -> tuple[int, str, str]:
     """Run ``holdfast db``; return exit status, stdout and stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.commands", "db", *arguments],
+        [*holdfast(migrations), "db", *arguments],
         cwd=folder,
+        env={**os.environ, **_PATH},
         capture_output=True,
         text=True,
         check=False,
@@ -34,82 +72,65 @@ def db(folder: Path, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_retained_messages_of_an_older_version_are_served_after_the_upgrade(broker_in: Brokers, tmp_path: Path) -> None:
-    """The broker refuses the old database with one message. The command in the message upgrades it."""
+@pytest.mark.parametrize("make", ["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
+def test_all_that_an_older_version_has_stored_goes_on_after_the_upgrade(tmp_path: Path, later: Path, make: str) -> None:
+    """The broker refuses the old database with one message. The command in the message upgrades it.
+
+    Retained messages that have not expired, messages in flight and in queues, and an unpublished Will are kept.
+    """
     (tmp_path / "data").mkdir()
-    old_file(tmp_path / "data")
-    broker = broker_in()
-    broker.launch()
-    status, errors = broker.wait()
-    assert status == 1
-    assert len(errors.splitlines()) == 1
-    assert "older schema 0001" in errors
-    command = errors.rstrip("\n").partition("run: holdfast db ")[2]
-    status, said, errors = db(tmp_path.parent, *shlex.split(command))
-    assert (status, errors) == (0, "")
-    assert "upgraded to " in said
-    broker.start()
-    client = PahoClient(broker.port, 5)
-    client.subscribe("#", qos=1)
-    assert client.messages(5) == [
-        ("binary", bytes(range(16)) + b"'", 1, True),
-        ("fire/and/forget", b"x", 0, True),
-        ("house/garage", b"on", 1, True),
-        ("house/kitchen/temperature", b"21.5", 1, True),
-        ("last", b"x", 1, True),
-    ]
-    client.close()
+    (tmp_path / "h.toml").write_text('mqtt.will_restart_grace = "0s"\n')
+    with empty(make, tmp_path / "data") as (url, database):
+        left_by_this_program(database)
+        options = "--config", str(tmp_path / "h.toml"), "--storage", url
+        twistd = (sys.executable, "-c", _TWISTD, str(later), "-n", "--pidfile=", "holdfast")
+        broker = BrokerProcess(tmp_path, *options, program=twistd, environment=_PATH)
+        try:
+            broker.launch()
+            status, errors = broker.wait()
+            assert status == 1
+            assert len(errors.splitlines()) == 1
+            assert f"older schema {BASE}, this is {LATER[-1]}" in errors
+            command = errors.rstrip("\n").partition("run: holdfast db ")[2]
+            status, said, errors = db(tmp_path.parent, *shlex.split(command), migrations=later)
+            assert (status, errors) == (0, "")
+            assert f"upgraded to {LATER[-1]}" in said
+            broker.start()
+            pump = PahoClient(broker.port, 5, "pump-7", clean=False, expiry=3600)
+            assert pump.session_present
+            assert sorted(pump.messages(4)) == [
+                ("alarm/door", b"", 1, False),
+                ("alarm/fire", b"one", 1, False),
+                ("alarm/lost", b"gone", 1, True),
+                ("alarm/\u6c34", b"two\0", 2, False),
+            ]
+            reader = PahoClient(broker.port, 5)
+            reader.subscribe("#", qos=2)
+            kept = {row[0]: (row[14], row[3]) for row in LIVE if row[0] not in ("haus/over", "$app/state")}
+            kept["alarm/lost"] = (b"gone", 1)
+            found = {topic: (payload, qos) for topic, payload, qos, _ in reader.messages(len(kept))}
+            assert found == kept
+            reader.publish("haus/over", b"anew", retain=True)
+            assert reader.messages(1) == [("haus/over", b"anew", 1, False)]
+            for client in (pump, reader):
+                client.close()
+            assert broker.stop() == (0, "")
+        finally:
+            broker.end()
+        assert db(tmp_path, "check", "--storage", url, migrations=later)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        ("sqlite", "0002"),
-        *(pytest.param("postgres", shape, marks=pytest.mark.nightly) for shape in ("0003", "0004")),
-    ],
-)
-def test_sessions_and_wills_of_an_older_version_go_on(
-    broker_in: Brokers, tmp_path: Path, make: str, shape: str
-) -> None:
-    """Retained messages that have not expired, messages in flight and in queues, and an unpublished Will are kept."""
-    (tmp_path / "data").mkdir()
-    with old.empty(make, tmp_path / "data") as (url, database):
-        old.left_by(database, shape)
-        assert db(tmp_path, "upgrade", "--data-dir", "data", "--storage", url)[0] == 0
-        (tmp_path / "h.toml").write_text('mqtt.will_restart_grace = "0s"\n')
-        broker = broker_in("--config", "h.toml", "--storage", url).start()
-        pump = PahoClient(broker.port, 5, "pump-7", clean=False, expiry=3600)
-        assert pump.session_present
-        assert sorted(pump.messages(4)) == [
-            ("alarm/door", b"", 1, False),
-            ("alarm/fire", b"one", 1, False),
-            ("alarm/lost", b"gone", 1, True),
-            ("alarm/\u6c34", b"two\0", 2, False),
-        ]
-        reader = PahoClient(broker.port, 5)
-        reader.subscribe("#", qos=2)
-        kept = {row[0]: (row[14], row[3]) for row in old.LIVE if row[0] not in ("haus/over", "$app/state")}
-        kept["alarm/lost"] = (b"gone", 1)
-        found = {topic: (payload, qos) for topic, payload, qos, _ in reader.messages(len(kept))}
-        assert found == kept
-        reader.publish("haus/over", b"anew", retain=True)
-        assert reader.messages(1) == [("haus/over", b"anew", 1, False)]
-        for client in (pump, reader):
-            client.close()
-        assert broker.stop() == (0, "")
-        assert db(tmp_path, "check", "--storage", url)[0] == 0
-
-
-@pytest.mark.parametrize("make", old.MAKES)
-def test_one_of_several_simultaneous_upgrades_succeeds(tmp_path: Path, make: str) -> None:
+@pytest.mark.parametrize("make", MAKES)
+def test_one_of_several_simultaneous_upgrades_succeeds(tmp_path: Path, later: Path, make: str) -> None:
     """A second process waits, or fails with one line. Every row exists once."""
     (tmp_path / "data").mkdir()
-    with old.empty(make, tmp_path / "data") as (url, database):
-        old.left_by(database, "0001")
+    with empty(make, tmp_path / "data") as (url, database):
+        left_by_this_program(database)
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "holdfast.commands", "db", "upgrade", "--storage", url],
+                [*holdfast(later), "db", "upgrade", "--storage", url],
                 cwd=tmp_path,
+                env={**os.environ, **_PATH},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -124,7 +145,7 @@ def test_one_of_several_simultaneous_upgrades_succeeds(tmp_path: Path, make: str
             assert process.returncode == 0 or "is in use by process" in errors or "is locked by another" in errors
         assert 0 in ends
         with database.engine().begin() as connection:
-            assert old.contents(connection) == old.in_order(old.expected("0001"))
+            assert contents(connection) == in_order(expected())
 
 
 def test_a_running_broker_is_not_disturbed(broker: BrokerProcess) -> None:
@@ -153,8 +174,8 @@ def test_a_running_broker_is_not_disturbed(broker: BrokerProcess) -> None:
 def test_a_database_of_a_newer_version_is_refused(broker_in: Brokers, tmp_path: Path) -> None:
     """The message has both revisions and the remedy."""
     (tmp_path / "data").mkdir()
-    with old.empty("sqlite", tmp_path / "data") as (_, database):
-        old.left_by(database, newest_version())
+    with empty("sqlite", tmp_path / "data") as (_, database):
+        left_by_this_program(database)
         with database.engine().begin() as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     broker = broker_in()

@@ -1,7 +1,8 @@
 """Upgrades that are killed: for each number on stdin, a process upgrades the database and dies at that statement.
 
-Run as ``python -m tests.migrations.killed URL``. Answers with the signal that has killed it, 0 when it came to its end.
-Each upgrade has a process of its own, forked from this one, which has everything imported and no connection open.
+Run as ``python -m tests.migrations.killed URL MIGRATIONS``. Answers with the signal that has killed it, 0 when it came
+to its end. Each upgrade has a process of its own, forked from this one, which has everything imported and no connection
+open.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import os
 import signal
 import sys
 from itertools import count
+from pathlib import Path
 
 from sqlalchemy import Engine, event
 
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at, upgrade_schema
+from tests.migrations.later import become
 
 
 def upgrade_killed_at(url: str, number: int) -> None:
@@ -32,6 +35,7 @@ def upgrade_killed_at(url: str, number: int) -> None:
 
 def main() -> None:
     """Answer every number."""
+    become(Path(sys.argv[2]))
     for line in sys.stdin:
         child = os.fork()
         if not child:

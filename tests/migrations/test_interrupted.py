@@ -19,24 +19,33 @@ from holdfast.storage import postgres
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.location import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.schema import newest_version
 from holdfast.storage.sqlite import SQLiteDatabase
-from tests.migrations.old import Contents, contents, empty, expected, in_order, left_by, rows_of
+from tests.migrations.later import (
+    BASE,
+    LATER,
+    ROWS,
+    SLICE,
+    Contents,
+    contents,
+    empty,
+    expected,
+    in_order,
+    later_program,
+    left_by_this_program,
+)
 from tests.postgres import synchronous
 from tests.storage.doubles import result_of
 
-#: more than the statements of all migrations together
+#: more than the statements of both revisions together
 MANY = 300
 
 AsIs = tuple[str | None, Contents]
-BEFORE: AsIs = ("0001", in_order(rows_of("0001")))
-AFTER: AsIs = (newest_version(), in_order(expected("0001")))
+BEFORE: AsIs = (BASE, in_order(ROWS))
+AFTER: AsIs = (LATER[-1], in_order(expected()))
 
-#: The statements that an upgrade through all migrations has at least, and one through the newest ones with more
-#: messages than one slice of 0008 counts.
-FEWEST = {"0001": 25, "0006": 8}
-#: The slice of a migration is 10,000 topics.
-_TOPICS = 20_001
+#: The statements that an upgrade has at least: with the rows of a used database, and with more messages than one slice.
+FEWEST = {"used": 10, "large": 12}
+_TOPICS = 2 * SLICE + 1
 _MANY_TOPICS = (
     "INSERT INTO retained WITH RECURSIVE numbers (n) AS "
     "(SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {most}) "
@@ -45,27 +54,34 @@ _MANY_TOPICS = (
 )
 
 
-def fill(database: Database, shape: str) -> AsIs:
-    """Leave a database of this revision; return its contents. From 0006 on, it has thousands of messages."""
-    left_by(database, shape)
-    if shape >= "0006":
+@pytest.fixture
+def later(tmp_path: Path) -> Iterator[Path]:
+    """The folder with the migrations of the later program, which this process is meanwhile."""
+    with later_program(tmp_path) as migrations:
+        yield migrations
+
+
+def fill(database: Database, size: str) -> AsIs:
+    """Leave a used database; return its contents. A large one has thousands of messages."""
+    left_by_this_program(database)
+    if size == "large":
         with database.engine().begin() as connection:
             connection.exec_driver_sql(_MANY_TOPICS.format(most=_TOPICS))
     return state(database)
 
 
-def upgraded(shape: str) -> AsIs:
+def upgraded(size: str) -> AsIs:
     """Return what an upgrade leads to, except the rows of the thousands of messages."""
-    after = expected(shape)
-    if shape >= "0006":
-        size = 2 + 200 + 1  # of one message: payload, what each counts, and the properties
+    after = expected()
+    if size == "large":
+        each = 2 + 200 + 1  # of one message: payload, what each counts, and the properties
         names = sum(len(f"many/{number}") for number in range(1, _TOPICS + 1))
         first = min(node for node, *_ in after["nodes"])
         after["nodes"] = [
-            (node, mark, count, bytes_ + (_TOPICS * size + names if node == first else 0), *rest)
+            (node, mark, count, bytes_ + (_TOPICS * each + names if node == first else 0), *rest)
             for node, mark, count, bytes_, *rest in after["nodes"]
         ]
-    return newest_version(), in_order(after)
+    return LATER[-1], in_order(after)
 
 
 def without_many(found: AsIs) -> AsIs:
@@ -109,18 +125,19 @@ class Statements:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"),
+    ("make", "size"),
     [
-        ("sqlite", "0001"),
-        ("postgres", "0006"),
-        pytest.param("sqlite", "0006", marks=pytest.mark.nightly),
-        pytest.param("postgres", "0001", marks=pytest.mark.nightly),
+        ("sqlite", "used"),
+        ("postgres", "large"),
+        pytest.param("sqlite", "large", marks=pytest.mark.nightly),
+        pytest.param("postgres", "used", marks=pytest.mark.nightly),
     ],
 )
-def test_whichever_statement_fails_the_old_revision_is_complete(make: str, shape: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("later")
+def test_whichever_statement_fails_the_old_revision_is_complete(make: str, size: str, tmp_path: Path) -> None:
     error = sqlite3.OperationalError("disk I/O error") if make == "sqlite" else psycopg.errors.DiskFull("no space")
     with empty(make, tmp_path) as (_, database):
-        before = fill(database, shape)
+        before = fill(database, size)
         for number in range(MANY):
             statements = Statements(number, error)
             with statements.listened_to():
@@ -131,31 +148,31 @@ def test_whichever_statement_fails_the_old_revision_is_complete(make: str, shape
             if not statements.failed:
                 break
             assert state(database) == before
-        assert number > FEWEST[shape]
-        assert without_many(state(database)) == upgraded(shape)
+        assert number > FEWEST[size]
+        assert without_many(state(database)) == upgraded(size)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    ("make", "shape", "step"),
+    ("make", "size", "step"),
     [
-        ("sqlite", "0001", 5),
-        ("postgres", "0006", 5),
+        ("sqlite", "used", 3),
+        ("postgres", "large", 3),
         *(
-            pytest.param(make, shape, 1, marks=pytest.mark.nightly)
+            pytest.param(make, size, 1, marks=pytest.mark.nightly)
             for make in ("sqlite", "postgres")
-            for shape in ("0001", "0006")
+            for size in ("used", "large")
         ),
     ],
 )
 def test_whenever_it_is_killed_the_old_or_the_new_revision_is_complete(
-    make: str, shape: str, step: int, tmp_path: Path
+    make: str, size: str, step: int, tmp_path: Path, later: Path
 ) -> None:
     """After SIGKILL before each statement (one in ``step``) and before the commit, the next upgrade completes."""
     with empty(make, tmp_path) as (url, database):
-        before = fill(database, shape)
+        before = fill(database, size)
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.migrations.killed", url],
+            [sys.executable, "-m", "tests.migrations.killed", url, later],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
         ) as process:  # fmt: skip
             assert process.stdin is not None
@@ -168,17 +185,18 @@ def test_whenever_it_is_killed_the_old_or_the_new_revision_is_complete(
                 assert ended == signal.SIGKILL
                 assert state(database) == before
             process.stdin.close()
-        assert number > FEWEST[shape]
-        assert without_many(state(database)) == upgraded(shape)
+        assert number > FEWEST[size]
+        assert without_many(state(database)) == upgraded(size)
         upgrade_schema(database, lambda _: None)
-        assert without_many(state(database)) == upgraded(shape)
+        assert without_many(state(database)) == upgraded(size)
 
 
+@pytest.mark.usefixtures("later")
 def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = SQLiteDatabase.connect_exclusive
     path = tmp_path / "holdfast.db"
     database = SQLiteDatabase(path, Durability.FULL, busy_timeout=0)
-    left_by(database, "0001")
+    left_by_this_program(database)
     for room in range(MANY):
 
         def small(self: SQLiteDatabase, room: int = room) -> sqlite3.Connection:
@@ -200,6 +218,7 @@ def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, m
     assert state(database) == AFTER
 
 
+@pytest.mark.usefixtures("later")
 class TestPostgres:
     """Other users of the database are not disturbed, and do not delay an upgrade without end."""
 
@@ -214,7 +233,7 @@ class TestPostgres:
             upgrade_schema(database, lambda _: None)
 
     @pytest.mark.parametrize(
-        "held", ["SELECT pg_advisory_xact_lock(1752132708, 0)", "LOCK TABLE wills IN ACCESS SHARE MODE"]
+        "held", ["SELECT pg_advisory_xact_lock(1752132708, 0)", "LOCK TABLE pipeline_jobs IN ACCESS SHARE MODE"]
     )
     def test_an_upgrade_waits_for_a_locked_schema_but_not_for_ever(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
@@ -222,11 +241,11 @@ class TestPostgres:
         """This can be another upgrade, or a session that reads a table."""
         monkeypatch.setattr(postgres, "_SCHEMA_LOCK_TIMEOUT", 50)
         with empty("postgres", tmp_path) as (_, database):
-            left_by(database, "0002")
+            left_by_this_program(database)
             with database.reading_engine().begin() as other:
                 other.exec_driver_sql(held)
                 with pytest.raises(StoreUnusable, match=r"another session has locked its schema .* try again"):
                     upgrade_schema(database, lambda _: None)
-            assert examine(database).version == "0002"
+            assert examine(database).version == BASE
             upgrade_schema(database, lambda _: None)
-            assert state(database) == (newest_version(), in_order(expected("0002")))
+            assert state(database) == AFTER

@@ -1,101 +1,179 @@
-"""Each revision alone and all of them in sequence, with the rows of a used database."""
+"""A new database has the tables of the program; an upgrade through later revisions keeps every row."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
 
 from holdfast.storage import schema
+from holdfast.storage.location import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.tables import metadata, views
-from tests.migrations.old import (
+from tests.migrations.later import (
+    BASE,
+    LATER,
     MAKES,
-    REVISIONS,
+    ROWS,
+    TITLES,
     contents,
     empty,
     expected,
     in_order,
-    left_by,
-    migrate,
-    rows_of,
-    step,
+    later_program,
+    left_by_this_program,
 )
 
-pytestmark = pytest.mark.parametrize("make", MAKES)
 
-#: Each step alone is tested at each change, and so are all steps together.
-QUICK_UPGRADES = (("0001", True), (REVISIONS[-2], True))
-
-
-def test_every_revision_is_tested_here(make: str) -> None:
-    assert REVISIONS[-1] == schema.newest_version()
-    assert ["0001", *(revision for revision, _ in schema.steps_from("0001"))] == list(REVISIONS)
-
-
-def test_the_first_one_builds_an_empty_store(make: str, tmp_path: Path) -> None:
-    with empty(make, tmp_path) as (_, database), database.engine().begin() as connection:
-        migrate(connection, "0001")
-        assert contents(connection) == {"retained": [], "retained_levels": [], "store_meta": [(1, 0, 0, 0, 0)]}
-
-
-@pytest.mark.parametrize("to", REVISIONS[1:])
-def test_a_revision_keeps_every_row_of_the_one_before(make: str, tmp_path: Path, to: str) -> None:
-    """The rows have text in any script, payloads with NUL, tombstones, expired messages and negative totals."""
-    before = REVISIONS[REVISIONS.index(to) - 1]
-    with empty(make, tmp_path) as (_, database):
-        left_by(database, before)
-        with database.engine().begin() as connection:
-            assert contents(connection) == in_order(rows_of(before))
-            migrate(connection, to)
-        with database.engine().begin() as connection:
-            assert schema.own_version(connection.connection, database) == to
-            assert contents(connection) == in_order(step(rows_of(before), to))
-
-
-@pytest.mark.parametrize(
-    ("shape", "at_once"),
-    [
-        pytest.param(shape, at_once, marks=() if (shape, at_once) in QUICK_UPGRADES else pytest.mark.nightly)
-        for shape in REVISIONS
-        for at_once in (True, False)
-    ],
-)
-def test_from_any_revision_to_the_newest(make: str, tmp_path: Path, shape: str, at_once: bool) -> None:
-    """One upgrade, or one for each version, leads to the same schema as that of a new database."""
-    with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "new.db") as (_, new):
-        left_by(database, shape)
-        if at_once:
-            upgrade_schema(database, lambda _: None)
-        else:
-            for to in REVISIONS[REVISIONS.index(shape) + 1 :]:
-                with database.engine().begin() as connection:
-                    migrate(connection, to)
-        schema.prepare(database)  # as the broker does when it starts
-        schema.prepare(new)
-        assert examine(database) == examine(new)
-        with database.engine().begin() as connection, new.engine().begin() as fresh:
-            assert contents(connection) == in_order(expected(shape))
-            assert described(connection) == described(fresh)
-
-
-def test_the_newest_revision_has_the_tables_of_the_program(make: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", MAKES)
+def test_a_new_database_has_the_tables_of_the_program(make: str, tmp_path: Path) -> None:
     """This includes tables, the order of columns, types, collations, defaults, keys, checks, indexes and views."""
-    with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "new.db") as (_, other):
-        left_by(database, "0001")
-        upgrade_schema(database, lambda _: None)
+    with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "other.db") as (_, other):
+        schema.prepare(database)
         with database.engine().begin() as connection, other.engine().begin() as straight:
             options = {"compare_type": True, "compare_server_default": True}
             assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
             metadata.create_all(straight)
             ours = [line for line in described(connection) if line[0] != "view" and "alembic_version" not in line[1]]
             assert ours == described(straight)
+            assert sorted(inspect(connection).get_view_names()) == sorted(views.tables)
             for view in views.tables.values():
                 result = connection.execute(text(f"SELECT * FROM {view.name}"))
                 assert list(result.keys()) == [column.name for column in view.columns]
+                assert result.fetchall() == []
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_new_database_has_its_first_rows(make: str, tmp_path: Path) -> None:
+    with empty(make, tmp_path) as (_, database):
+        schema.prepare(database)
+        with database.engine().begin() as connection:
+            assert {table: rows for table, rows in contents(connection).items() if rows} == {
+                "nodes": [(0, 0, 0, 0, 0, None)],
+                "retained_history_state": [(1, 0, 0, 0, None, None)],
+                "access_state": [(1, 0, 0, 0)],
+            }
+
+
+def test_retained_messages_lie_in_the_order_of_their_topics(tmp_path: Path) -> None:
+    with empty("sqlite", tmp_path) as (_, database):
+        schema.prepare(database)
+        with database.engine().begin() as connection:
+            sql = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'retained'")).scalar_one()
+            assert "WITHOUT ROWID" in sql
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("SELECT topic FROM retained WHERE expires_at IS NOT NULL AND expires_at <= 5", "retained_expiry"),
+        ("SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < 5", "retained_tombstones"),
+    ],
+)
+def test_sweeps_use_their_partial_index(tmp_path: Path, statement: str, index: str) -> None:
+    with empty("sqlite", tmp_path) as (_, database):
+        schema.prepare(database)
+        with database.engine().begin() as connection:
+            steps = connection.execute(text(f"EXPLAIN QUERY PLAN {statement}")).fetchall()
+            assert any(index in str(step) for step in steps)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_an_upgrade_keeps_every_row(make: str, tmp_path: Path) -> None:
+    """The rows have text in any script, payloads with NUL, tombstones, expired messages and negative totals."""
+    with empty(make, tmp_path) as (_, database):
+        left_by_this_program(database)
+        with database.engine().begin() as connection:
+            assert contents(connection) == in_order(ROWS)
+        said: list[str] = []
+        with later_program(tmp_path):
+            upgrade_schema(database, said.append)
+            assert schema.steps_from(LATER[0]) == [(LATER[1], TITLES[1])]
+            assert examine(database).is_current
+            schema.prepare(database)  # as the broker does when it starts
+        assert said[1:] == [
+            *(f"running {revision}: {title}" for revision, title in zip(LATER, TITLES, strict=True)),
+            f"upgraded to {LATER[-1]}",
+        ]
+        with database.engine().begin() as connection:
+            assert contents(connection) == in_order(expected())
+            assert list(connection.execute(text("SELECT * FROM retained_history_events")).keys())[-1] == "kind"
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_two_upgrades_lead_to_the_same_as_one(make: str, tmp_path: Path) -> None:
+    with empty(make, tmp_path) as (_, once), empty(make, tmp_path, "twice.db") as (_, twice):
+        for database in (once, twice):
+            left_by_this_program(database)
+        with later_program(tmp_path) as migrations:
+            upgrade_schema(once, lambda _: None)
+            with twice.engine().begin() as connection:
+                config = configuration(migrations)
+                config.attributes["connection"] = connection
+                command.upgrade(config, LATER[0])
+            upgrade_schema(twice, lambda _: None)
+        with once.engine().begin() as connection, twice.engine().begin() as other:
+            assert described(connection) == described(other)
+            assert contents(connection) == contents(other)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_an_upgrade_of_a_current_database_changes_nothing(make: str, tmp_path: Path) -> None:
+    with empty(make, tmp_path) as (_, database):
+        left_by_this_program(database)
+        with database.engine().begin() as connection:
+            before = described(connection)
+        said: list[str] = []
+        upgrade_schema(database, said.append)
+        assert said[1:] == ["up to date, nothing to do"]
+        with database.engine().begin() as connection:
+            assert described(connection) == before
+            assert contents(connection) == in_order(ROWS)
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("version", ["0001", "0012", "0020"])
+def test_a_schema_before_the_first_release_is_refused(make: str, version: str, tmp_path: Path) -> None:
+    """One sentence says how its messages come along. The database is not changed."""
+    with empty(make, tmp_path) as (_, database):
+        left_by_this_program(database)
+        with database.engine().begin() as connection:
+            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+            before = described(connection), contents(connection)
+        for attempt in (schema.prepare, lambda it: upgrade_schema(it, print), examine):
+            with pytest.raises(
+                StoreUnusable,
+                match=rf": has the schema {version}, which this version cannot upgrade; export its retained messages "
+                r"with the version of the broker that wrote it, and import them with this one into a new database$",
+            ):
+                attempt(database)
+        with database.engine().begin() as connection:
+            assert (described(connection), contents(connection)) == before
+
+
+def configuration(folder: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+def test_revisions_form_one_line_and_are_numbered() -> None:
+    scripts = ScriptDirectory.from_config(configuration(schema.MIGRATIONS))
+    assert scripts.get_heads() == [BASE]
+    revisions = [script.revision for script in reversed(list(scripts.walk_revisions()))]
+    assert revisions == list(schema.versions())
+    assert revisions == [f"{number:04}" for number in range(int(revisions[0]), int(BASE) + 1)]
+
+
+def test_without_the_brokers_connection_nothing_is_migrated() -> None:
+    with pytest.raises(SystemExit, match="holdfast db upgrade"):
+        command.upgrade(configuration(schema.MIGRATIONS), "head")
 
 
 #: everything of a Postgres schema that a migration could get wrong, each with its kind and its table first

@@ -29,7 +29,7 @@ from holdfast.sessions.state import (
 from holdfast.storage import layouts
 from holdfast.storage.committer import IWriteKind, Write
 from holdfast.storage.driver import Bulk, Connection, Cursor
-from holdfast.storage.layouts import Layout
+from holdfast.storage.layout import Layout
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.wire.packets import Will
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties

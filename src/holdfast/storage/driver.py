@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.tickets import StorageFailure
-from holdfast.storage.layouts import Layout
+from holdfast.storage.layout import Layout
 
 
 class Cursor(Protocol):

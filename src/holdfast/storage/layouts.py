@@ -1,117 +1,301 @@
-"""The layouts of the tables as plain data: their columns in order, and their keys.
+"""The layouts of the tables, made by ``make schema`` from :mod:`holdfast.storage.tables`: do not edit.
 
-The broker writes and reads its tables with plain SQL and needs only these names. The full description, with all that
-the migrations need, is in :mod:`holdfast.storage.tables`. It needs SQLAlchemy, which costs a fifth of a second and 20
-MiB. So a start does not load it. A test keeps both descriptions equal.
+The broker writes and reads its tables with plain SQL and needs only these names. The full description needs SQLAlchemy,
+which costs a fifth of a second and 20 MiB, so a start does not load it.
 """
 
 from __future__ import annotations
 
-from enum import Enum, auto
-
-
-class Kind(Enum):
-    """The kind of a column's values."""
-
-    TEXT = auto()
-    BLOB = auto()
-    SMALL = auto()  #: integers of 16 bits
-    INTEGER = auto()  #: integers of 32 bits
-    BIG = auto()  #: integers of 64 bits
-
-
-class Layout:
-    """The layout of one table. The primary key is the first ``key_length`` columns."""
-
-    __slots__ = ("columns", "key", "name")
-
-    def __init__(self, name: str, key_length: int, **columns: Kind) -> None:
-        self.name = name
-        self.columns = columns
-        self.key = tuple(columns)[:key_length]
-
-    @property
-    def names(self) -> str:
-        """The names of all columns in their order, for a statement."""
-        return ", ".join(self.columns)
-
+from holdfast.storage.layout import Kind, Layout
 
 TEXT, BLOB, SMALL, INTEGER, BIG = Kind
 
 retained = Layout(
-    "retained", 1, topic=TEXT, revision=BIG, levels=INTEGER, qos=SMALL, size=BIG, stored_at=BIG, expires_at=BIG,
-    tombstone=SMALL, client_id=TEXT, username=TEXT, prefix3=BLOB, prefix5=BLOB, properties5=BLOB, properties_json=TEXT,
+    "retained",
+    1,
+    topic=TEXT,
+    revision=BIG,
+    levels=INTEGER,
+    qos=SMALL,
+    size=BIG,
+    stored_at=BIG,
+    expires_at=BIG,
+    tombstone=SMALL,
+    client_id=TEXT,
+    username=TEXT,
+    prefix3=BLOB,
+    prefix5=BLOB,
+    properties5=BLOB,
+    properties_json=TEXT,
     payload=BLOB,
-)  # fmt: skip
-retained_levels = Layout("retained_levels", 1, levels=INTEGER)
+)
+retained_levels = Layout(
+    "retained_levels",
+    1,
+    levels=INTEGER,
+)
 nodes = Layout(
-    "nodes", 1, node=SMALL, revision_mark=BIG, retained_count=BIG, retained_bytes=BIG, largest_packet=BIG,
+    "nodes",
+    1,
+    node=SMALL,
+    revision_mark=BIG,
+    retained_count=BIG,
+    retained_bytes=BIG,
+    largest_packet=BIG,
     unsent_revision=BIG,
-)  # fmt: skip
-retained_usage = Layout("retained_usage", 2, scope=TEXT, subject=TEXT, messages=BIG, bytes=BIG, counted_to=TEXT)
+)
+retained_usage = Layout(
+    "retained_usage",
+    2,
+    scope=TEXT,
+    subject=TEXT,
+    messages=BIG,
+    bytes=BIG,
+    counted_to=TEXT,
+)
 sessions = Layout(
-    "sessions", 1, id=BIG, client_id=TEXT, username=TEXT, listener=TEXT, expiry_interval=BIG, expires_at=BIG,
+    "sessions",
+    1,
+    id=BIG,
+    client_id=TEXT,
+    username=TEXT,
+    listener=TEXT,
+    expiry_interval=BIG,
+    expires_at=BIG,
     void_cuts=BIG,
-)  # fmt: skip
+)
 session_subscriptions = Layout(
-    "session_subscriptions", 2, session_id=BIG, topic_filter=TEXT, qos=SMALL, no_local=SMALL, retain_as_published=SMALL,
-    retain_handling=SMALL, identifier=INTEGER, replay_after=TEXT, replay_cut=BIG, replay_marker=TEXT,
-    conflate=INTEGER, replay_info=TEXT, replay_since=BIG,
-)  # fmt: skip
+    "session_subscriptions",
+    2,
+    session_id=BIG,
+    topic_filter=TEXT,
+    qos=SMALL,
+    no_local=SMALL,
+    retain_as_published=SMALL,
+    retain_handling=SMALL,
+    identifier=INTEGER,
+    replay_after=TEXT,
+    replay_cut=BIG,
+    replay_marker=TEXT,
+    conflate=INTEGER,
+    replay_info=TEXT,
+    replay_since=BIG,
+)
 session_messages = Layout(
-    "session_messages", 1, id=BIG, topic=TEXT, qos=SMALL, retain=SMALL, client_id=TEXT, username=TEXT, expires_at=BIG,
-    properties5=BLOB, payload=BLOB,
-)  # fmt: skip
+    "session_messages",
+    1,
+    id=BIG,
+    topic=TEXT,
+    qos=SMALL,
+    retain=SMALL,
+    client_id=TEXT,
+    username=TEXT,
+    expires_at=BIG,
+    properties5=BLOB,
+    payload=BLOB,
+)
 session_deliveries = Layout(
-    "session_deliveries", 2, session_id=BIG, seq=BIG, message_id=BIG, qos=SMALL, retain=SMALL, identifiers=TEXT,
-    packet_identifier=INTEGER, released=SMALL, shared_filter=TEXT,
-)  # fmt: skip
-session_received = Layout("session_received", 2, session_id=BIG, packet_identifier=INTEGER, received_at=BIG)
+    "session_deliveries",
+    2,
+    session_id=BIG,
+    seq=BIG,
+    message_id=BIG,
+    qos=SMALL,
+    retain=SMALL,
+    identifiers=TEXT,
+    packet_identifier=INTEGER,
+    released=SMALL,
+    shared_filter=TEXT,
+)
+session_received = Layout(
+    "session_received",
+    2,
+    session_id=BIG,
+    packet_identifier=INTEGER,
+    received_at=BIG,
+)
 wills = Layout(
-    "wills", 2, node=SMALL, client_id=TEXT, username=TEXT, topic=TEXT, qos=SMALL, retain=SMALL, delay=BIG, due_at=BIG,
-    properties5=BLOB, payload=BLOB, listener=TEXT, lost=SMALL, untold=SMALL,
-)  # fmt: skip
+    "wills",
+    2,
+    node=SMALL,
+    client_id=TEXT,
+    username=TEXT,
+    topic=TEXT,
+    qos=SMALL,
+    retain=SMALL,
+    delay=BIG,
+    due_at=BIG,
+    properties5=BLOB,
+    payload=BLOB,
+    listener=TEXT,
+    lost=SMALL,
+    untold=SMALL,
+)
 retained_leases = Layout(
-    "retained_leases", 3, node=SMALL, topic=TEXT, revision=BIG, client_id=TEXT, username=TEXT, term=TEXT, session=BIG
+    "retained_leases",
+    3,
+    node=SMALL,
+    topic=TEXT,
+    revision=BIG,
+    client_id=TEXT,
+    username=TEXT,
+    term=TEXT,
+    session=BIG,
 )
 retained_history = Layout(
-    "retained_history", 1, seq=BIG, topic=TEXT, op=TEXT, origin=TEXT, qos=SMALL, size=BIG, changed_at=BIG,
-    expires_at=BIG, revision=BIG, client_id=TEXT, username=TEXT, properties5=BLOB, properties_json=TEXT, payload=BLOB,
-    operator=TEXT,
-)  # fmt: skip
-retained_history_periods = Layout(
-    "retained_history_periods", 1, first_seq=BIG, complete_since=BIG, ended_at=BIG, baseline_to=TEXT, pruned_to=BIG,
-    rules=TEXT, depths=TEXT,
-)  # fmt: skip
-retained_history_state = Layout(
-    "retained_history_state", 1, id=SMALL, last_seq=BIG, last_at=BIG, bytes=BIG, archived_seq=BIG, rules=TEXT
-)
-retained_history_absent = Layout("retained_history_absent", 1, node=SMALL)
-pipeline_jobs = Layout(
-    "pipeline_jobs", 1, job=TEXT, state=TEXT, merge=TEXT, position=TEXT, counts=TEXT, started_at=BIG, changed_at=BIG
-)
-users = Layout("users", 1, username=TEXT, password_hash=TEXT, groups_json=TEXT, created_at=BIG, changed_at=BIG)
-authorization_rules = Layout("authorization_rules", 1, number=BIG, position=BIG, rule_json=TEXT, changed_at=BIG)
-access_state = Layout("access_state", 1, id=SMALL, users_version=BIG, rules_version=BIG, last_number=BIG)
-source_surveys = Layout("source_surveys", 1, node=SMALL, fingerprint=TEXT, revision=BIG)
-api_keys = Layout(
-    "api_keys", 1, key_name=TEXT, api_key=TEXT, secret_hash=TEXT, scopes_json=TEXT, created_by=TEXT, created_at=BIG,
+    "retained_history",
+    1,
+    seq=BIG,
+    topic=TEXT,
+    op=TEXT,
+    origin=TEXT,
+    qos=SMALL,
+    size=BIG,
+    changed_at=BIG,
     expires_at=BIG,
-)  # fmt: skip
-
-retained_changes = Layout("retained_changes", 2, turn=BIG, topic=TEXT, changed_at=BIG)
-retained_changes_epochs = Layout(
-    "retained_changes_epochs", 2, node=SMALL, number=BIG, started=BIG, epoch=TEXT, history=TEXT, gathers=SMALL
+    revision=BIG,
+    client_id=TEXT,
+    username=TEXT,
+    properties5=BLOB,
+    properties_json=TEXT,
+    payload=BLOB,
+    operator=TEXT,
 )
-retained_changes_kept = Layout("retained_changes_kept", 1, id=SMALL, turn=BIG, changed_at=BIG)
+retained_history_periods = Layout(
+    "retained_history_periods",
+    1,
+    first_seq=BIG,
+    complete_since=BIG,
+    ended_at=BIG,
+    baseline_to=TEXT,
+    pruned_to=BIG,
+    rules=TEXT,
+    depths=TEXT,
+)
+retained_history_state = Layout(
+    "retained_history_state",
+    1,
+    id=SMALL,
+    last_seq=BIG,
+    last_at=BIG,
+    bytes=BIG,
+    archived_seq=BIG,
+    rules=TEXT,
+)
+retained_history_absent = Layout(
+    "retained_history_absent",
+    1,
+    node=SMALL,
+)
+pipeline_jobs = Layout(
+    "pipeline_jobs",
+    1,
+    job=TEXT,
+    state=TEXT,
+    merge=TEXT,
+    position=TEXT,
+    counts=TEXT,
+    started_at=BIG,
+    changed_at=BIG,
+)
+users = Layout(
+    "users",
+    1,
+    username=TEXT,
+    password_hash=TEXT,
+    groups_json=TEXT,
+    created_at=BIG,
+    changed_at=BIG,
+)
+authorization_rules = Layout(
+    "authorization_rules",
+    1,
+    number=BIG,
+    position=BIG,
+    rule_json=TEXT,
+    changed_at=BIG,
+)
+access_state = Layout(
+    "access_state",
+    1,
+    id=SMALL,
+    users_version=BIG,
+    rules_version=BIG,
+    last_number=BIG,
+)
+source_surveys = Layout(
+    "source_surveys",
+    1,
+    node=SMALL,
+    fingerprint=TEXT,
+    revision=BIG,
+)
+api_keys = Layout(
+    "api_keys",
+    1,
+    key_name=TEXT,
+    api_key=TEXT,
+    secret_hash=TEXT,
+    scopes_json=TEXT,
+    created_by=TEXT,
+    created_at=BIG,
+    expires_at=BIG,
+)
+retained_changes = Layout(
+    "retained_changes",
+    2,
+    turn=BIG,
+    topic=TEXT,
+    changed_at=BIG,
+)
+retained_changes_epochs = Layout(
+    "retained_changes_epochs",
+    2,
+    node=SMALL,
+    number=BIG,
+    started=BIG,
+    epoch=TEXT,
+    history=TEXT,
+    gathers=SMALL,
+)
+retained_changes_kept = Layout(
+    "retained_changes_kept",
+    1,
+    id=SMALL,
+    turn=BIG,
+    changed_at=BIG,
+)
 
 #: all tables
 TABLES = (
-    retained, retained_levels, nodes, retained_usage, sessions, session_subscriptions, session_messages,
-    session_deliveries, session_received, wills, retained_leases, retained_history, retained_history_periods,
-    retained_history_state, retained_history_absent, pipeline_jobs, users, authorization_rules, access_state,
-    source_surveys, api_keys, retained_changes, retained_changes_epochs, retained_changes_kept,
-)  # fmt: skip
+    retained,
+    retained_levels,
+    nodes,
+    retained_usage,
+    sessions,
+    session_subscriptions,
+    session_messages,
+    session_deliveries,
+    session_received,
+    wills,
+    retained_leases,
+    retained_history,
+    retained_history_periods,
+    retained_history_state,
+    retained_history_absent,
+    pipeline_jobs,
+    users,
+    authorization_rules,
+    access_state,
+    source_surveys,
+    api_keys,
+    retained_changes,
+    retained_changes_epochs,
+    retained_changes_kept,
+)
 
 #: the names of all views
-VIEWS = ("retained_messages", "retained_history_events")
+VIEWS = (
+    "retained_messages",
+    "retained_history_events",
+)

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any, ClassVar
 
 from holdfast.storage.driver import Cursor, Rows, insert_into, on_conflict_replace
-from holdfast.storage.layouts import Kind, Layout
+from holdfast.storage.layout import Kind, Layout
 
 # Columns of values as arrays in Postgres's binary format: one parameter for any number of rows.
 #

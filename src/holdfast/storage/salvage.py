@@ -51,6 +51,7 @@ from holdfast.core.terminal import counted
 from holdfast.storage import layouts
 from holdfast.storage.checkpoints import page_size
 from holdfast.storage.database import Durability
+from holdfast.storage.layout import Layout
 from holdfast.storage.schema import prepare
 from holdfast.storage.sqlite import SQLiteDatabase, discard, replacement
 from holdfast.wire.datatypes import encode_variable_byte_integer
@@ -307,7 +308,7 @@ def _copy_sessions(source: sqlite3.Connection, target: sqlite3.Connection) -> in
     return int(sessions)
 
 
-def _copy_tables(tables: tuple[layouts.Layout, ...], source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
+def _copy_tables(tables: tuple[Layout, ...], source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
     """Copy all rows of these tables, or none of them if one cannot be read. Return whether they are copied."""
     target.execute("SAVEPOINT tables")
     try:

@@ -1,14 +1,15 @@
 """The version of the schema: an empty database gets the schema, a current one is accepted, all others are refused.
 
-A start reads the version with plain SQL, and builds a new SQLite file from ``migrations/newest.sql``. A test keeps that
-file equal to the result of the migrations. SQLAlchemy and Alembic are imported only for an upgrade and for Postgres:
-they cost a third of a second and 30 MiB.
+A new database gets the newest schema at once: Postgres from :mod:`holdfast.storage.tables`, an SQLite file from
+``migrations/newest.sql``, which is made from the same tables. The migrations are only for databases that exist. A start
+reads the version with plain SQL. SQLAlchemy and Alembic are imported only for an upgrade and for Postgres: they cost a
+third of a second and 30 MiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,30 +26,31 @@ if TYPE_CHECKING:
 #: The command that upgrades a schema. Callers that know the options for this database add them.
 UPGRADE_COMMAND = "holdfast db upgrade"
 _VERSION_TABLE = "alembic_version"
-_MIGRATIONS = Path(getattr(find_spec("holdfast.migrations"), "origin", None) or "").parent
+#: the folder of the migrations
+MIGRATIONS = Path(getattr(find_spec("holdfast.migrations"), "origin", None) or "").parent
 #: The schema of this version for a new SQLite file. No statement has a semicolon in it.
-NEWEST_SCHEMA = _MIGRATIONS / "newest.sql"
+NEWEST_SCHEMA = MIGRATIONS / "newest.sql"
 
 
 def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
-    location = str(_MIGRATIONS).replace("%", "%%")  # the option is interpolated
+    location = str(MIGRATIONS).replace("%", "%%")  # the option is interpolated
     config.set_main_option("script_location", location)
     return config
 
 
 @cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
     """Return all schema versions in their order: the first word of each migration's file name."""
-    names = (entry.name for entry in (_MIGRATIONS / "versions").iterdir())
+    names = (entry.name for entry in (MIGRATIONS / "versions").iterdir())
     return tuple(sorted(name.partition("_")[0] for name in names if name[0].isdigit()))
 
 
 def newest_version() -> str:
     """Return the schema version of this program."""
-    return _versions()[-1]
+    return versions()[-1]
 
 
 def upgrade(connection: SQLAlchemyConnection) -> None:
@@ -84,7 +86,12 @@ def own_version(connection: Connection, database: Database) -> str | None:
         raise StoreUnusable(
             f"{location}: has tables of the broker but no schema version, so it is not complete; restore a backup"
         )
-    if version not in _versions():
+    if len(version) == len(versions()[0]) and version < versions()[0]:
+        raise StoreUnusable(
+            f"{location}: has the schema {version}, which this version cannot upgrade; export its retained messages "
+            f"with the version of the broker that wrote it, and import them with this one into a new database"
+        )
+    if version not in versions():
         raise StoreUnusable(
             f"{location}: has the schema {version}, which this version does not know (its own is {newest_version()}); "
             f"start the newer version of the broker that wrote it, or restore a backup"
@@ -105,24 +112,38 @@ def prepare(database: Database, upgrade_command: str = UPGRADE_COMMAND) -> None:
     with database.explaining_errors():
         if database.remote:
             with database.engine().begin() as connection:
-                _prepare(database, connection.connection, partial(upgrade, connection), upgrade_command)
+                _prepare(database, connection.connection, upgrade_command)
         else:
             with database.transaction() as file:
-                _prepare(database, file, partial(build, file), upgrade_command)
+                _prepare(database, file, upgrade_command)
 
 
-def build(connection: Connection) -> None:
-    """Build the newest schema in an empty SQLite file, in the connection's transaction."""
+def build(connection: Connection, database: Database) -> None:
+    """Build the newest schema in an empty database, in the connection's transaction."""
     cursor = connection.cursor()
-    for statement in NEWEST_SCHEMA.read_text().split(";"):
+    for statement in (*_newest(database), *_at(newest_version())):
         cursor.execute(statement)
-    cursor.execute(f"INSERT INTO {_VERSION_TABLE} VALUES (?)", (newest_version(),))  # noqa: S608 - a constant
 
 
-def _prepare(database: Database, connection: Connection, build: Callable[[], None], upgrade_command: str) -> None:
+def _at(version: str) -> Iterable[str]:
+    """Return the statements that make Alembic's own table, and its row."""
+    key = f"CONSTRAINT {_VERSION_TABLE}_pkc PRIMARY KEY (version_num)"
+    yield f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, {key})"
+    yield f"INSERT INTO {_VERSION_TABLE} VALUES ('{version}')"  # noqa: S608 - constants
+
+
+def _newest(database: Database) -> Iterable[str]:
+    if database.remote:
+        from holdfast.storage.tables import statements
+
+        return statements("postgresql")
+    return NEWEST_SCHEMA.read_text().split(";")
+
+
+def _prepare(database: Database, connection: Connection, upgrade_command: str) -> None:
     version = own_version(connection, database)
     if version is None:
-        build()
+        build(connection, database)
     elif version != newest_version():
         raise StoreUnusable(
             f"{database.location}: has the older schema {version}, this is {newest_version()}; "

@@ -27,7 +27,7 @@ from holdfast.storage.driver import (
     on_conflict_replace,
     split_in_powers_of_two,
 )
-from holdfast.storage.layouts import Layout
+from holdfast.storage.layout import Layout
 from holdfast.storage.location import StoreDamaged, StoreUnusable
 from holdfast.watch.lazy_log import LazyLog
 

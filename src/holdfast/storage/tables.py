@@ -1,5 +1,8 @@
 """The database's tables, as SQLAlchemy describes them. It imports SQLAlchemy only, so that other programs can use it.
 
+This is the one home of the schema. ``make schema`` writes what a start without SQLAlchemy needs from it: the layouts
+(:mod:`holdfast.storage.layouts`) and ``migrations/newest.sql``.
+
 The columns of ``retained`` are parts of ready packets. With ``||`` for concatenation, the PUBLISH packet with QoS 0 and
 RETAIN 1 is ``prefix3 || topic || payload`` for MQTT 3.1 and 3.1.1 and ``prefix5 || topic || properties5 || payload``
 for MQTT 5.0. A prefix is the fixed header and the two bytes of the topic's length. All points in time are milliseconds
@@ -7,6 +10,8 @@ since the epoch.
 """
 
 from __future__ import annotations
+
+from textwrap import fill
 
 from sqlalchemy import (
     BigInteger,
@@ -20,6 +25,8 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 metadata = MetaData()
 
@@ -436,3 +443,44 @@ retained_history_events = Table(
     Column("properties_json", Text),
     Column("operator", Text),
 )
+
+_DIALECTS = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+
+#: the present time in milliseconds since the epoch
+_NOW = {
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+}
+
+#: what each view reads
+_SOURCES = {
+    "retained_messages": "retained\nWHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > {now})",
+    "retained_history_events": "retained_history",
+}
+
+#: the rows of a new database
+_FIRST_ROWS = (
+    "INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL)",
+    "INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL, NULL)",
+    "INSERT INTO access_state VALUES (1, 0, 0, 0)",
+)
+
+
+def statements(dialect: str) -> list[str]:
+    """Return the statements that build the schema in an empty database: ``dialect`` is "sqlite" or "postgresql"."""
+
+    def text(element: DDLElement) -> str:
+        made = str(element.compile(dialect=_DIALECTS[dialect]())).replace("\t", "    ")
+        return "\n".join(line.rstrip() for line in made.splitlines() if line.strip()).replace(
+            ")\n WITHOUT", ") WITHOUT"
+        )
+
+    made = []
+    for table in metadata.tables.values():
+        made.append(text(CreateTable(table)))
+        made += [text(CreateIndex(index)) for index in sorted(table.indexes, key=lambda index: str(index.name))]
+    for view in views.tables.values():
+        source = _SOURCES[view.name].format(now=_NOW[dialect])
+        columns = fill(", ".join(column.name for column in view.columns), 110)
+        made.append(f"CREATE VIEW {view.name} AS\nSELECT {columns}\nFROM {source}")
+    return [*made, *_FIRST_ROWS]

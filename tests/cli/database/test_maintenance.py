@@ -8,15 +8,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.commands import db_work, main
+from holdfast.storage.database import Durability
 from holdfast.storage.location import DirectoryLock, StoreUnusable
-from holdfast.storage.schema import newest_version, steps_from
-from holdfast.storage.sqlite import verdict
+from holdfast.storage.schema import newest_version, prepare, steps_from
+from holdfast.storage.sqlite import SQLiteDatabase, verdict
+from tests.migrations.later import BASE, LATER, later_program
 from tests.storage.doubles import fresh_file
 from tests.storage.test_maintenance import old_file, rows
 
@@ -24,13 +27,22 @@ from tests.storage.test_maintenance import old_file, rows
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, which is empty."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def later(tmp_path: Path, folder: Path) -> Iterator[Path]:
+    """The folder with the migrations of a later program, which this process is meanwhile."""
+    with later_program(tmp_path) as migrations:
+        yield migrations
 
 
 @pytest.fixture
 def data(folder: Path) -> Path:
-    """A data directory with an old database."""
+    """A data directory with a database of the program before this one."""
     data = folder / "data"
     data.mkdir()
     old_file(data)
@@ -53,9 +65,11 @@ def test_an_upgrade(data: Path) -> None:
     result = db("upgrade")
     assert (result.exit_code, result.stderr) == (0, "")
     first, *steps, last, kept = result.stdout.splitlines()
-    assert first == f"{data}/holdfast.db: has the schema 0001, this version of the broker works with {newest_version()}"
-    assert steps == [f"running {revision}: {what}" for revision, what in steps_from("0001")]
-    assert steps[0].startswith("running 0002: ")
+    assert (
+        first == f"{data}/holdfast.db: has the schema {BASE}, this version of the broker works with {newest_version()}"
+    )
+    assert steps == [f"running {revision}: {what}" for revision, what in steps_from(BASE)]
+    assert steps[0].startswith(f"running {LATER[0]}: ")
     assert last == f"upgraded to {newest_version()}"
     assert kept.endswith(": a copy of the database before the upgrade; to go back, restore it")
     again = db("upgrade")
@@ -72,7 +86,7 @@ def test_an_upgrade_makes_a_backup(data: Path) -> None:
     result = db("upgrade")
     (copy,) = copies(data)
     assert result.stdout.splitlines()[-1].startswith(f"{copy}: ")
-    assert copy.name.startswith("holdfast.db.schema-0001.")
+    assert copy.name.startswith(f"holdfast.db.schema-{BASE}.")
     assert (rows(copy), rows(copy, "alembic_version")) == before
     assert copy.stat().st_mode & 0o777 == 0o600
     assert db("verify", copy).exit_code == 0
@@ -89,7 +103,7 @@ def test_an_upgrade_that_fails_leaves_no_copy_behind(data: Path) -> None:
     """It would only take up room: the database is unchanged."""
     path = data / "holdfast.db"
     connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE wills (x)")
+    connection.execute("CREATE TABLE colours (x)")
     connection.close()
     before = sorted(data.iterdir())
     assert db("upgrade").exit_code == 1
@@ -107,7 +121,7 @@ def test_if_the_backup_fails_nothing_is_changed(data: Path, monkeypatch: pytest.
         f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
         " free some space. To make one elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
     )
-    assert rows(data / "holdfast.db", "alembic_version") == [("0001",)]
+    assert rows(data / "holdfast.db", "alembic_version") == [(BASE,)]
     assert db("upgrade", "--no-backup").exit_code == 0
 
 
@@ -133,7 +147,7 @@ def test_an_old_schema_is_refused_with_the_whole_upgrade_command(
     result = CliRunner().invoke(main, ["retainer", "info", *options])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"{data}/holdfast.db: has the older schema 0001, this is {newest_version()};"
+        f"{data}/holdfast.db: has the older schema {BASE}, this is {newest_version()};"
         f" stop the broker, take a backup and run: {command}\n"
     )
     assert db("check", *options).stdout.splitlines()[0].endswith(f"; run: {command}")
@@ -154,9 +168,9 @@ def test_the_database_is_the_one_of_the_broker(folder: Path) -> None:
         (here, ("--storage", "sqlite:///here/holdfast.db")),
         (here, ("--config", "there/h.toml", "--storage", f"sqlite:///{here}")),
     ):
-        assert db("check", *options).stdout.startswith(f"{path}: schema 0001, ")
+        assert db("check", *options).stdout.startswith(f"{path}: schema {BASE}, ")
     assert db("upgrade", "--config", "there/h.toml").exit_code == 0
-    assert rows(here, "alembic_version") == [("0001",)]
+    assert rows(here, "alembic_version") == [(BASE,)]
     assert rows(there, "alembic_version") == [(newest_version(),)]
 
 
@@ -177,7 +191,7 @@ def test_an_upgrade_beside_a_running_broker_is_refused(data: Path) -> None:
         f"the data directory {data} is in use by process {os.getpid()};"
         " stop that broker, or choose another with --data-dir"
     )
-    assert db("check").stdout.startswith(f"{data}/holdfast.db: schema 0001, ")
+    assert db("check").stdout.startswith(f"{data}/holdfast.db: schema {BASE}, ")
     broker.release()
     assert db("upgrade").exit_code == 0
 
@@ -215,7 +229,8 @@ def test_all_problems_of_a_configuration_are_reported(folder: Path) -> None:
 
 
 def test_a_check_of_a_sound_database(folder: Path) -> None:
-    path = fresh_file(folder, "x.db")
+    path = folder / "x.db"
+    prepare(SQLiteDatabase(path, Durability.PROCESS))
     result = db("check", "--storage", f"sqlite:///{path}")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
@@ -230,7 +245,7 @@ def test_a_check_of_an_old_database_names_the_upgrade_command(data: Path) -> Non
     result = db("check")
     assert (result.exit_code, result.stderr) == (3, "")
     assert result.stdout.splitlines()[0] == (
-        f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade --data-dir {data}"
+        f"{data}/holdfast.db: schema {BASE}, this is {newest_version()}; run: holdfast db upgrade --data-dir {data}"
     )
     assert result.stdout.splitlines()[1:] == [verdict(), "integrity_check: ok", "foreign_key_check: ok"]
 
@@ -255,7 +270,11 @@ def test_a_wrong_command_has_status_2(arguments: tuple[str, ...]) -> None:
 KILLED = """
 import os, signal, sys
 from sqlalchemy import Engine, event
+from pathlib import Path
 from holdfast.commands import main
+from tests.migrations.later import become
+
+become(Path(sys.argv[2]))
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -273,15 +292,17 @@ main(["db", "upgrade"])
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("moment", ["CREATE TABLE sessions", "CREATE TABLE wills", "UPDATE alembic_version", "COMMIT"])
-def test_an_upgrade_that_is_killed_can_be_run_again(data: Path, moment: str) -> None:
+@pytest.mark.parametrize("moment", ["CREATE TABLE colours", "UPDATE nodes", "UPDATE alembic_version", "COMMIT"])
+def test_an_upgrade_that_is_killed_can_be_run_again(data: Path, later: Path, moment: str) -> None:
     """The database is unchanged to the last row. The broker still refuses it and names the command."""
     path = data / "holdfast.db"
     before = rows(path), rows(path, "sqlite_master")
-    done = subprocess.run([sys.executable, "-c", KILLED, moment], cwd=data.parent, check=False, timeout=60)
+    program = [sys.executable, "-c", KILLED, moment, str(later)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(program, cwd=data.parent, env=environment, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     result = db("check")
-    assert "schema 0001" in result.stdout
+    assert f"schema {BASE}" in result.stdout
     assert "integrity_check: ok" in result.stdout
     assert (rows(path), rows(path, "sqlite_master")) == before
     assert db("upgrade").exit_code == 0

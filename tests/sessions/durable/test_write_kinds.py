@@ -12,7 +12,7 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.sessions.durable import EndedSessions, RowKind
 from holdfast.storage import layouts
 from holdfast.storage.committer import Write
-from holdfast.storage.layouts import Layout
+from holdfast.storage.layout import Layout
 from holdfast.storage.sqlite import SQLiteBulk, delete_statement
 from tests.storage.doubles import fresh_file
 

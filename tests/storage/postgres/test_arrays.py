@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.storage import layouts
 from holdfast.storage.database import Durability
 from holdfast.storage.driver import Connection
-from holdfast.storage.layouts import Kind
+from holdfast.storage.layout import Kind
 from holdfast.storage.maintenance import open_database
 from holdfast.storage.postgres_values import (
     ARRAYS,
