@@ -108,9 +108,9 @@ CREATE TABLE wills (
     due_at BIGINT,
     properties5 BLOB NOT NULL,
     payload BLOB NOT NULL,
-    listener TEXT,
-    lost SMALLINT,
-    untold SMALLINT,
+    listener TEXT NOT NULL,
+    lost SMALLINT NOT NULL,
+    untold SMALLINT NOT NULL,
     PRIMARY KEY (node, client_id)
 ) WITHOUT ROWID;
 CREATE TABLE retained_leases (

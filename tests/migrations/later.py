@@ -126,7 +126,7 @@ ROWS: Contents = {
     ],
     "session_received": [(PUMP, 9, THEN)],
     "wills": [
-        (1, "lost", None, "alarm/lost", 1, 1, 5, OVER, UNIT, b"gone", None, None, None),
+        (1, "lost", None, "alarm/lost", 1, 1, 5, OVER, UNIT, b"gone", "default", 1, 0),
         (1, "pump-7", "anna", "haus/pump", 0, 0, 30, None, b"\0", b"\0off", "default", 0, 1),
     ],
     "retained_leases": [(0, "b\u00fcro/1", revision(11), "gateway-1", None, "session", 7)],

@@ -122,11 +122,11 @@ def will_row(node: int, stored: StoredWill) -> Row:
 
 
 def will_of(row: Row) -> StoredWill:
-    """Return the Will Message of a row of ``wills``. In rows of older brokers, the last columns are NULL."""
+    """Return the Will Message of a row of ``wills``."""
     _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload, listener, lost, untold = row
     will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
-    principal = Principal(client_id, username, listener=listener or "", names_only=True)
-    return StoredWill(principal, will, delay, due_at, due_at is not None if lost is None else bool(lost), bool(untold))
+    principal = Principal(client_id, username, listener=listener, names_only=True)
+    return StoredWill(principal, will, delay, due_at, bool(lost), bool(untold))
 
 
 def _properties(block: bytes, packet_type: int) -> Properties:

@@ -195,8 +195,7 @@ session_received = Table(
 
 #: Will Messages of connected Clients, and those that wait for their delay (``due_at`` is set). ``delay`` is in seconds.
 #: ``node`` is the node of the Client, 0 if only one broker can use the database. ``lost`` is 1 if the Client was lost
-#: while the broker ran, ``untold`` 1 if the broker chose the Client Identifier and could not tell it. The last three
-#: columns are NULL in rows of older brokers.
+#: while the broker ran, ``untold`` 1 if the broker chose the Client Identifier and could not tell it.
 wills = Table(
     "wills",
     metadata,
@@ -210,9 +209,9 @@ wills = Table(
     Column("due_at", BigInteger),
     Column("properties5", LargeBinary, nullable=False),
     Column("payload", LargeBinary, nullable=False),
-    Column("listener", Text),
-    Column("lost", SmallInteger),
-    Column("untold", SmallInteger),
+    Column("listener", Text, nullable=False),
+    Column("lost", SmallInteger, nullable=False),
+    Column("untold", SmallInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 
