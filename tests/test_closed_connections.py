@@ -11,7 +11,7 @@ from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.authorizers import Permissions
 from tests.doubles import MemoryBroker
-from tests.test_protocol import Door
+from tests.transports.test_protocol import Door
 from tests.transports.websocket.client import CLOSE, PING, TEXT, WebSocketDoor, frame, request
 
 

@@ -28,7 +28,7 @@ from holdfast.config.toml import written
 
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"
-#: examples of rules, which are no configurations; tests/authorization/test_rule_files.py reads them
+#: examples of rules, which are no configurations; tests/identity/rules/test_rule_files.py reads them
 RULES = {"rules.toml", "home-rules.toml", "fleet-rules.toml", "mosquitto.acl"}
 
 #: the forms of tables whose name has no part that the operator chooses

@@ -90,7 +90,7 @@ def test_many_random_files(mosquitto: Mosquitto, seed: int) -> None:
 
 
 def test_lines_that_mosquitto_refuses_are_refused(tmp_path: Path) -> None:
-    """The lines are those of mosquitto's parser; see tests/authorization/test_rule_files.py for the messages."""
+    """The lines are those of mosquitto's parser; see tests/identity/rules/test_rule_files.py for the messages."""
     path = tmp_path / "acl"
     for text in ("topics read a", "topic reed a", "user", "topic read a/#/b", "topic"):
         path.write_text(f"{text}\n")

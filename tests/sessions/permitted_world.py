@@ -1,6 +1,6 @@
 """Random clients of a whole broker under random rules, beside a naive model of what each of them may have.
 
-The model knows the rules as a list (:mod:`tests.authorization.naive`), and asks about one topic after the other. After
+The model knows the rules as a list (:mod:`tests.identity.rules.naive`), and asks about one topic after the other. After
 each step it compares what every client has received, and what is retained, with what is allowed:
 
 - a client has nothing that the rules deny it now, and nothing that its publisher was not allowed to publish
@@ -28,8 +28,8 @@ from holdfast.identity.rules import EVERY_ACTION, Action, Conditions, Identity, 
 from holdfast.sessions.revocation import OnRevoke
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.authorization import naive
 from tests.doubles import Client, MemoryBroker
+from tests.identity.rules import naive
 from tests.sessions.restartable import RestartableBroker
 
 LEVELS = ["a", "b", "alice", "c1", "$SYS"]

@@ -10,7 +10,7 @@ from holdfast.transports.layers import Layer
 from holdfast.transports.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.test_protocol import PROXY, Door, Transport
+from tests.transports.test_protocol import PROXY, Door, Transport
 
 CONNECT = encode(p.Connect("c"), 4)
 CONNACK = b"\x20\x02\0\0"

@@ -14,8 +14,8 @@ from holdfast.pipeline.choices import DECODERS, FILE_FORMATS
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.decoding.registry import BUILT_IN
 from holdfast.pipeline.sources import files
-from tests.cli.commands import commands_of
-from tests.cli.test_conventions import HEAVY, MODULES, MOST_MODULES
+from tests.commands.commands import commands_of
+from tests.commands.test_conventions import HEAVY, MODULES, MOST_MODULES
 from tests.processes import unmeasured
 
 COMMANDS = dict(commands_of(main))

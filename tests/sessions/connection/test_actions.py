@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.sessions.connection.link import NO_ACTIONS, Action, Actions
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-from tests.test_protocol import Door
+from tests.transports.test_protocol import Door
 
 
 def test_an_action_is_made_once() -> None:

@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from holdfast.sessions.registry import owners_only
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.auth.passwords.doubles import Passwords
 from tests.doubles import Client, MemoryBroker
+from tests.identity.passwords.doubles import Passwords
 
 VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
 

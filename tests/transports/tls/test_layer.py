@@ -24,7 +24,7 @@ from holdfast.wire import packets as p
 from tests.certificates import CLIENT, SERVER, Authority, Issued
 from tests.doubles import MemoryBroker
 from tests.logs import logged
-from tests.test_protocol import STRANGER, Door
+from tests.transports.test_protocol import STRANGER, Door
 
 CONNECT = encode(p.Connect("c"), 4)
 CONNACK = b"\x20\x02\0\0"

@@ -12,7 +12,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from holdfast.transports.protocol import MQTTServerFactory, OpenConnections
 from holdfast.transports.websocket import WebSocketLayer
 from holdfast.transports.websocket_opening import AllowedOrigins, Opening
-from tests.test_protocol import STRANGER, Door, Socket, Transport
+from tests.transports.test_protocol import STRANGER, Door, Socket, Transport
 
 BINARY, TEXT, CLOSE, PING, PONG = 0x82, 0x81, 0x88, 0x89, 0x8A
 #: without the bit of the last fragment

@@ -13,7 +13,7 @@ from holdfast.transports.protocol import CLOSING_TIME
 from holdfast.transports.websocket_opening import AllowedOrigins, Opening
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.test_protocol import CONNACK, CONNECT, HEADER, PROXY
+from tests.transports.test_protocol import CONNACK, CONNECT, HEADER, PROXY
 from tests.transports.websocket.client import (
     BINARY,
     CLOSE,
