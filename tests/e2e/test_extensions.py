@@ -84,7 +84,7 @@ def test_the_snippet_of_the_past_in_python(port: int, cleared: float) -> None:
     program = snippet("python", HISTORY)
     now = f"$history/at/{round(1000 * time.time())}/"
     assert output_of(sys.executable, "-", str(port), now, program=program) == "plant/a was on\n"
-    changes = f"$history/changes/{round(1000 * cleared)}/-0s/"
+    changes = f"$history/changes/{int(1000 * cleared)}/-0s/"
     program = program.replace("plant/a", "plant/c")
     assert (
         output_of(sys.executable, "-", str(port), changes, program=program) == "plant/c was on\nplant/c was cleared\n"
@@ -97,7 +97,7 @@ def test_the_snippet_of_the_past_in_javascript(port: int, cleared: float) -> Non
     program = snippet("js", HISTORY)
     now = f"$history/at/{round(1000 * time.time())}/"
     assert output_of("node", "-", str(port), now, program=program) == "plant/a was on\n"
-    changes = f"$history/changes/{round(1000 * cleared)}/-0s/"
+    changes = f"$history/changes/{int(1000 * cleared)}/-0s/"
     program = program.replace("plant/a", "plant/c")
     assert output_of("node", "-", str(port), changes, program=program) == "plant/c was on\nplant/c was cleared\n"
 
@@ -226,7 +226,7 @@ def test_the_past_survives_a_kill(
     broker = broker_in(*storage, "--config", str(configuration)).start()
     retain(broker.port, [f"before/{number}" for number in range(100)])
     time.sleep(0.01)
-    begun = round(1000 * time.time())
+    begun = int(1000 * time.time())
     changes: list[tuple[str, bytes, int, bool]] = [
         (f"plant/{number % 3}", b"" if number % 7 == 6 else b"%d" % number, 1, True) for number in range(200)
     ]
