@@ -9,8 +9,10 @@ SOURCES := $(shell find src migrations twisted -name '*.py' -o -name '*.sql' -o 
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
-# Tests mostly wait for disks, brokers and Spark, so two processes take half the time.
-PYTEST := -m pytest -n 2 --dist loadgroup
+# Tests mostly wait for disks, brokers and Spark, so two processes take half the time. Those with real processes wait most.
+WORKERS = 2
+test-processes: WORKERS = 3
+PYTEST = -m pytest -n $(WORKERS) --dist loadgroup
 # Tests start hundreds of short processes. Where the environment forbids bytecode files, each would compile all modules.
 TESTING := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 # The stages of `make test`, in their order. A test that is in none of the other folders belongs to the broker's stage.
