@@ -1,6 +1,6 @@
 """The conditions of all alarms of the broker, with their meanings and remedies.
 
-A condition whose limit is 0 in the configuration is off.
+What an operator has to decide has an option; such a condition is off if its limit is 0.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ _DISK_LOOKS = 25
 _NEARLY_FULL, _EMPTIER = 0.8, 0.5
 #: seconds that a clock may be off without an alarm
 _CLOCK_TOLERANCE = 5.0
+#: bytes of SQLite's write-ahead log, which usually has less than 50 MB: a long one makes reads and the next start slow
+LONG_LOG = 256 << 20
+#: seconds that the commits of a minute take on average: each PUBACK waits for one
+SLOW_COMMIT = 0.5
+#: seconds that all clients have to wait in each of three seconds
+LONG_WAIT = 0.24
+#: failed logins in a minute
+MANY_FAILURES = 20
+#: messages that are dropped in a minute
+MANY_DROPPED = 100
+#: seconds for which a replay delivers nothing
+STALLED = 600.0
 
 _WARNING, _CRITICAL = Severity.WARNING, Severity.CRITICAL
 
@@ -56,7 +68,7 @@ class Watched:
 
 def conditions_of(limits: AlarmsConfig, watched: Watched) -> list[Condition]:
     """Return the conditions, without those that are off."""
-    return [*_storage(limits, watched), *_load(limits, watched), *_security(limits, watched)]
+    return [*_storage(limits, watched), *_load(watched), *_security(limits, watched)]
 
 
 def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
@@ -73,14 +85,13 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
             begins=limits.disk_free, ends=limits.disk_free + 1, ends_after=_DISK_LOOKS,
             tell=lambda free: f"The disk of node.data_dir has {free / (1 << 20):,.0f} MB left",
         )  # fmt: skip
-    if limits.wal_size:
-        yield Condition(
-            name="wal_growing", severity=_WARNING, meaning="SQLite's write-ahead log is long.",
-            remedy="Look for a program that keeps a read of the database open, such as a backup or sqlite3",
-            measure=lambda: surroundings().wal_bytes,
-            begins=limits.wal_size, ends=limits.wal_size / 2,
-            tell=lambda size: f"SQLite's write-ahead log has {size / (1 << 20):,.0f} MB",
-        )  # fmt: skip
+    yield Condition(
+        name="wal_growing", severity=_WARNING, meaning="SQLite's write-ahead log is long.",
+        remedy="Look for a program that keeps a read of the database open, such as a backup or sqlite3",
+        measure=lambda: surroundings().wal_bytes,
+        begins=LONG_LOG, ends=LONG_LOG / 2,
+        tell=lambda size: f"SQLite's write-ahead log has {size / (1 << 20):,.0f} MB",
+    )  # fmt: skip
     yield Condition(
         name="database_unavailable", severity=_CRITICAL, meaning="The database cannot be reached or is locked.",
         remedy="Look at the database's server, or for the program that locks the file; acknowledgements wait meanwhile",
@@ -100,20 +111,19 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
         measure=Growth(of_store(lambda parts: parts.writer.counters.failed), _MINUTE),
         begins=1, ends=0, tell=lambda count: f"{count:.0f} changes could not be stored in the last minute",
     )  # fmt: skip
-    if limits.commit_time:
-        spent = Growth(of_store(lambda parts: parts.writer.counters.durations.total), _MINUTE)
-        made = Growth(of_store(lambda parts: parts.writer.counters.durations.count), _MINUTE)
+    spent = Growth(of_store(lambda parts: parts.writer.counters.durations.total), _MINUTE)
+    made = Growth(of_store(lambda parts: parts.writer.counters.durations.count), _MINUTE)
 
-        def average() -> float | None:
-            seconds, commits = spent(), made()
-            return None if seconds is None or commits is None else seconds / max(commits, 1)
+    def average() -> float | None:
+        seconds, commits = spent(), made()
+        return None if seconds is None or commits is None else seconds / max(commits, 1)
 
-        yield Condition(
-            name="commits_slow", severity=_WARNING, meaning="Commits take long, and acknowledgements wait for them.",
-            remedy="Look at the disk or the database's server; holdfast doctor measures the disk",
-            measure=average, begins=limits.commit_time, ends=limits.commit_time / 2, begins_after=5,
-            tell=lambda seconds: f"The commits of the last minute took {1000 * seconds:,.0f} ms on average",
-        )  # fmt: skip
+    yield Condition(
+        name="commits_slow", severity=_WARNING, meaning="Commits take long, and acknowledgements wait for them.",
+        remedy="Look at the disk or the database's server; holdfast doctor measures the disk",
+        measure=average, begins=SLOW_COMMIT, ends=SLOW_COMMIT / 2, begins_after=5,
+        tell=lambda seconds: f"The commits of the last minute took {1000 * seconds:,.0f} ms on average",
+    )  # fmt: skip
     yield Condition(
         name="writer_queue_nearly_full", severity=_WARNING,
         meaning="Nearly as many changes wait for a commit as storage.max_pending allows.",
@@ -124,7 +134,7 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     )  # fmt: skip
 
 
-def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+def _load(watched: Watched) -> Iterator[Condition]:
     counters, guard, heartbeat = watched.counters, watched.guard, watched.heartbeat
     if guard is not None:
         yield Condition(
@@ -134,30 +144,27 @@ def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
             measure=lambda: float(guard.refuses), begins=1, ends=0,
             tell=lambda _: f"The broker's memory is near the {guard.most / (1 << 20):,.0f} MB of limits.memory",
         )  # fmt: skip
-    if limits.reactor_lag:
-        yield Condition(
-            name="reactor_lag_high", severity=_WARNING, meaning="All clients wait, because the broker is busy.",
-            remedy="Look at the load of the processor, and at the rates and replays of clients",
-            measure=heartbeat.take_worst, begins=limits.reactor_lag, ends=limits.reactor_lag / 2,
-            begins_after=3, ends_after=30,
-            tell=lambda seconds: f"Clients waited for {1000 * seconds:,.0f} ms in the last second",
-        )  # fmt: skip
-    if limits.messages_dropped:
-        yield Condition(
-            name="messages_dropped", severity=_WARNING, meaning="Messages were dropped because queues were full.",
-            remedy="Look for clients that are away or slow, or raise mqtt.max_mqueue_len and mqtt.max_mqueue_bytes",
-            measure=Growth(lambda: counters.messages_dropped_queue_full, _MINUTE),
-            begins=limits.messages_dropped, ends=0,
-            tell=lambda count: f"{count:,.0f} messages were dropped in the last minute, because queues were full",
-        )  # fmt: skip
-    if limits.replay_stalled:
-        replays = watched.retained.replays
-        yield Condition(
-            name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
-            remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",
-            measure=replays.oldest_stalled, begins=limits.replay_stalled, ends=limits.replay_stalled / 2,
-            tell=lambda seconds: f"A replay has delivered nothing for {seconds:,.0f} s",
-        )  # fmt: skip
+    yield Condition(
+        name="reactor_lag_high", severity=_WARNING, meaning="All clients wait, because the broker is busy.",
+        remedy="Look at the load of the processor, and at the rates and replays of clients",
+        measure=heartbeat.take_worst, begins=LONG_WAIT, ends=LONG_WAIT / 2,
+        begins_after=3, ends_after=30,
+        tell=lambda seconds: f"Clients waited for {1000 * seconds:,.0f} ms in the last second",
+    )  # fmt: skip
+    yield Condition(
+        name="messages_dropped", severity=_WARNING, meaning="Messages were dropped because queues were full.",
+        remedy="Look for clients that are away or slow, or raise mqtt.max_mqueue_len and mqtt.max_mqueue_bytes",
+        measure=Growth(lambda: counters.messages_dropped_queue_full, _MINUTE),
+        begins=MANY_DROPPED, ends=0,
+        tell=lambda count: f"{count:,.0f} messages were dropped in the last minute, because queues were full",
+    )  # fmt: skip
+    replays = watched.retained.replays
+    yield Condition(
+        name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
+        remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",
+        measure=replays.oldest_stalled, begins=STALLED, ends=STALLED / 2,
+        tell=lambda seconds: f"A replay has delivered nothing for {seconds:,.0f} s",
+    )  # fmt: skip
 
     def clock_error() -> float:
         """Return how many seconds the machine's time is behind that of the broker, or of its newest change."""
@@ -176,23 +183,22 @@ def _load(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
 
 def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     counters = watched.counters
-    if limits.failed_logins:
-        failed = Growth(lambda: counters.logins_failed, _MINUTE)
-        banned = Growth(lambda: counters.addresses_banned, _MINUTE)
+    failed = Growth(lambda: counters.logins_failed, _MINUTE)
+    banned = Growth(lambda: counters.addresses_banned, _MINUTE)
 
-        def guesses() -> float | None:
-            """Return the failures. A ban raises the alarm too: it ends the failures of its address."""
-            failures, bans = failed(), banned()
-            return None if failures is None or bans is None else max(failures, limits.failed_logins * bool(bans))
+    def guesses() -> float | None:
+        """Return the failures. A ban raises the alarm too: it ends the failures of its address."""
+        failures, bans = failed(), banned()
+        return None if failures is None or bans is None else max(failures, MANY_FAILURES * bool(bans))
 
-        yield Condition(
-            name="logins_fail", severity=_WARNING, meaning="Many logins have failed in the last minute.",
-            remedy="Look for their addresses in the audit log, and ban them with holdfast ban add",
-            measure=guesses, begins=limits.failed_logins, ends=limits.failed_logins / 2,
-            tell=lambda _: f"Failed logins of the last minute: {failed.latest:,.0f};"
-            f" addresses banned for them: {banned.latest:,.0f}",
-            details=lambda: {"addresses_banned": counters.addresses_banned},
-        )  # fmt: skip
+    yield Condition(
+        name="logins_fail", severity=_WARNING, meaning="Many logins have failed in the last minute.",
+        remedy="Look for their addresses in the audit log, and ban them with holdfast ban add",
+        measure=guesses, begins=MANY_FAILURES, ends=MANY_FAILURES / 2,
+        tell=lambda _: f"Failed logins of the last minute: {failed.latest:,.0f};"
+        f" addresses banned for them: {banned.latest:,.0f}",
+        details=lambda: {"addresses_banned": counters.addresses_banned},
+    )  # fmt: skip
     if limits.certificate_expiry:
         soonest = watched.certificate_ends
 

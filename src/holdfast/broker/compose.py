@@ -295,7 +295,6 @@ def compose_broker(
         silent_clears=config.retainer.stop_publish_clear_msg,
         will_restart_grace=config.mqtt.will_restart_grace,
         lease_grace=config.retainer.lease_grace,
-        most_leases=config.retainer.max_leases_per_client,
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         failures=compose_failures(config.failed_logins, bans, exempt, reactor),

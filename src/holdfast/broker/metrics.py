@@ -204,8 +204,8 @@ def security_metrics(
         ),
         Metric(
             name="holdfast_audit_lines_total",
-            help="Lines of the audit log: written, lost because it could not be written, or suppressed because of"
-            " audit.max_lines.",
+            help="Lines of the audit log: written, lost because it could not be written, or suppressed because one"
+            " kind had too many.",
             kind=Kind.COUNTER, labels=("outcome",),
             read=lambda: {("written",): audit.written, ("lost",): audit.lost, ("suppressed",): audit.suppressed},
         ),

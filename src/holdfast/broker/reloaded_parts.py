@@ -199,7 +199,7 @@ class _Changes:
             sessions.leases.silent_clears = config.retainer.stop_publish_clear_msg
             sessions.log.connections = config.log.connections
             sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
-            sessions.leases.change(config.retainer.lease_grace, config.retainer.max_leases_per_client)
+            sessions.leases.change(config.retainer.lease_grace)
             self._reset = self._parts.settings.replace(config.retainer)
             self._parts.durable.change_patience(read_patience(config))
             limits = retainer_limits_of(config.retainer, config.max_packet_size)

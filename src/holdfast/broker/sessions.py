@@ -83,7 +83,6 @@ def compose_sessions(
     silent_clears: bool,
     will_restart_grace: float = 60,
     lease_grace: float = 30,
-    most_leases: int = 5000,
     broker_version: str,
     sys_msg_interval: float,
     failures: IFailures | None = None,
@@ -113,7 +112,7 @@ def compose_sessions(
     )  # fmt: skip
     leases = Leases(
         clock=clock, work=work, router=router, retained=retained, counters=counters, log=log, grace=lease_grace,
-        restart_grace=will_restart_grace, most=most_leases, silent_clears=silent_clears,
+        restart_grace=will_restart_grace, silent_clears=silent_clears,
     )  # fmt: skip
     registry = SessionRegistry(
         clock=clock, now=now, router=router, wills=wills, leases=leases, states=states, counters=counters, work=work,

@@ -76,7 +76,7 @@ _LONGEST_PATH = 3 * LONGEST
 def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit:
     """Return the audit log with sinks that are not open yet. Without sinks it writes nothing."""
     section = config.audit
-    return Audit(_sinks(config), clock=clock, now=now, kinds=_kinds(section), most=section.max_lines)
+    return Audit(_sinks(config), clock=clock, now=now, kinds=_kinds(section))
 
 
 def open_audit(audit: Audit, config: Config) -> None:
@@ -101,7 +101,7 @@ def prepare_audit(audit: Audit, running: Config, config: Config) -> Change:
     except ConfigError:
         abandon()
         raise
-    commit = partial(audit.change, sinks, _kinds(config.audit), config.audit.max_lines)
+    commit = partial(audit.change, sinks, _kinds(config.audit))
     return Change(commit=commit, abandon=abandon)
 
 

@@ -235,8 +235,7 @@ _RESTART = {
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
                "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
     "log": ("formatter", "level"),
-    "alarms": ("size_limit", "validity_period", "disk_free", "disk_full", "wal_size", "commit_time", "reactor_lag",
-               "certificate_expiry", "failed_logins", "messages_dropped", "replay_stalled"),
+    "alarms": ("size_limit", "validity_period", "disk_free", "disk_full", "certificate_expiry"),
 }  # fmt: skip
 
 _AT_ONCE = {
@@ -249,12 +248,12 @@ _AT_ONCE = {
     "retainer": ("enable", "msg_expiry_interval", "msg_expiry_interval_override", "allow_never_expire",
                  "announce_expiry", "msg_clear_interval", "msg_clear_limit", "max_payload_size",
                  "max_retained_messages", "max_retained_bytes", "on_limit", "max_topic_length", "when_unavailable",
-                 "tombstone_ttl", "lease_grace", "max_leases_per_client", "history",
+                 "tombstone_ttl", "lease_grace", "history",
                  "max_publish_rate", "delivery_rate", "deliver_rate", "max_concurrent_replays", "flow_control",
                  "policies", "client_quota", "topic_quotas", "changes.max_changes"),
     "sys_topics": ("sys_msg_interval",),
     "admin": ("hosts", "trusted_proxies", "allow_plaintext", "users_group", "config_writable"),
-    "audit": ("file", "journal", "connections", "max_lines"),
+    "audit": ("file", "journal", "connections"),
     "log": ("connections",),
 }  # fmt: skip
 

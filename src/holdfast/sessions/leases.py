@@ -39,6 +39,9 @@ from holdfast.sessions.router import Router
 from holdfast.watch.log import ClientLog, client_text
 from holdfast.wire import NO_PROPERTIES, Properties
 
+#: the most leases of a client
+MOST_PER_CLIENT = 5000
+
 #: how many ends are under way at once
 _AT_ONCE = 32
 
@@ -47,7 +50,7 @@ _AGAIN = 5.0
 
 
 class Leases:
-    """Ends leases. ``grace`` and ``restart_grace`` are in seconds; a client has at most ``most`` leases.
+    """Ends leases. ``grace`` and ``restart_grace`` are in seconds.
 
     With ``silent_clears``, the empty messages are not sent to subscribers.
     """
@@ -63,7 +66,6 @@ class Leases:
         log: ClientLog,
         grace: float = 30,
         restart_grace: float = 60,
-        most: int = 5000,
         silent_clears: bool = False,
     ) -> None:
         self._clock = clock
@@ -75,7 +77,6 @@ class Leases:
         self._log = log
         self._grace = grace
         self._restart_grace = restart_grace
-        self.most = most
         self.silent_clears = silent_clears
         self._deadlines = Deadlines("the ends of leases", clock, work, self._due)
         # Of their own: a client that comes and goes again and again must not postpone them.
@@ -90,13 +91,13 @@ class Leases:
         self._again: IDelayedCall | None = None
         self._stopped = False
 
-    def change(self, grace: float, most: int) -> None:
-        """Use another time of grace (seconds) and another number of leases of a client, from now on."""
-        self._grace, self.most = grace, most
+    def change(self, grace: float) -> None:
+        """Use another time of grace (seconds) from now on."""
+        self._grace = grace
 
     def has_room(self, client_id: str, topic: str) -> bool:
         """Tell whether a client may have the lease of a topic."""
-        return self._book.count(client_id) < self.most or self._book.has(client_id, topic)
+        return self._book.count(client_id) < MOST_PER_CLIENT or self._book.has(client_id, topic)
 
     def given(self, session: Session, topic: str, connected: bool) -> None:
         """Note a new lease. Its publisher may be gone by now: the message has waited for a decision."""

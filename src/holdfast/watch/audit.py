@@ -33,6 +33,8 @@ KINDS = (CONNECTED, DISCONNECTED, REFUSED, REJECTED, DENIED, BANNED, OPERATED, A
 #: characters of the longest text of a client
 LONGEST = 256
 
+#: the most lines of a kind that strangers can cause, in a window
+MOST_LINES = 1000
 #: seconds for which lines are gathered, and their most bytes
 _GATHERING = 0.2
 _MOST_BYTES = 64 << 10
@@ -71,7 +73,7 @@ class Audit:
         clock: IReactorTime,
         now: Callable[[], int],
         kinds: Collection[str] = KINDS,
-        most: int = 1000,
+        most: int = MOST_LINES,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -79,26 +81,27 @@ class Audit:
         self.written = self.lost = self.suppressed = 0
         self._lines: list[bytes] = []
         self._bytes = 0
-        self._set(sinks, kinds, most)
+        self._most = most
+        self._set(sinks, kinds)
         self._flushing: IDelayedCall | None = None
         self._summing: IDelayedCall | None = None
 
-    def _set(self, sinks: Sequence[Sink], kinds: Collection[str], most: int) -> None:
+    def _set(self, sinks: Sequence[Sink], kinds: Collection[str]) -> None:
         self._sinks = [
             (sink, LastingFailure("writing the audit log", "so its lines are lost until it works again", (OSError,)))
             for sink in sinks
         ]
         self._kinds = frozenset(kinds) if sinks else frozenset()
-        self._limits = {kind: LineLimit(most) for kind in KINDS}
+        self._limits = {kind: LineLimit(self._most) for kind in KINDS}
         self._lost = [0] * len(sinks)
 
-    def change(self, sinks: Sequence[Sink], kinds: Collection[str], most: int) -> None:
+    def change(self, sinks: Sequence[Sink], kinds: Collection[str]) -> None:
         """Write to these sinks, which are open, from now on. The lines so far go to the ones before."""
         self._sum_up()
         self._flush()
         for sink, _ in self._sinks:
             sink.close()
-        self._set(sinks, kinds, most)
+        self._set(sinks, kinds)
 
     def open(self) -> None:
         """Open the sinks. Raises OSError."""

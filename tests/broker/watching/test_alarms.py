@@ -253,14 +253,11 @@ def test_one_address_that_guesses_until_it_is_banned_raises_an_alarm(tmp_path: P
 
 def test_a_limit_of_0_turns_an_alarm_off(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    options = {"disk_free": 0, "wal_size": 0, "commit_time": '"0s"', "reactor_lag": '"0s"',
-               "certificate_expiry": '"0s"', "failed_logins": 0, "messages_dropped": 0,
-               "replay_stalled": '"0s"'}  # fmt: skip
-    file.write_text("[alarms]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
+    file.write_text('[alarms]\ndisk_free = 0\ncertificate_expiry = "0s"\n')
     broker = WatchedBroker(tmp_path, load(file))
     names = {each.name for each in broker.monitoring.watch.conditions}
-    assert names == {"database_unavailable", "database_damaged", "changes_not_stored", "writer_queue_nearly_full",
-                     "clock_went_back", "audit_lines_lost"}  # fmt: skip
+    assert not names & {"disk_nearly_full", "certificate_expires"}
+    assert {"database_unavailable", "commits_slow", "logins_fail"} <= names
     broker.close()
 
 

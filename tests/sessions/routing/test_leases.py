@@ -186,10 +186,10 @@ def test_where_nothing_is_retained(mode: RetainMode) -> None:
     assert lend(participant(disabled), SESSION) == [0x83]
 
 
-def test_too_many_leases() -> None:
+def test_too_many_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is refused with 0x97, and stored nowhere. A known topic has room."""
+    monkeypatch.setattr("holdfast.sessions.leases.MOST_PER_CLIENT", 2)
     broker = MemoryBroker()
-    broker.session_parts.leases.most = 2
     client = participant(broker)
     assert [lend(client, SESSION, topic=topic) for topic in ("a", "b", "c", "a")] == [[0x10], [0x10], [0x97], [0x10]]
     assert retained(broker) == [("a", b"on"), ("b", b"on")]

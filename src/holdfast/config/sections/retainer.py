@@ -506,14 +506,6 @@ class RetainerConfig(RetainModes):
         effect="Longer: a short loss of the connection clears nothing, and the messages of lost clients stay longer.",
         example="5m",
     )
-    max_leases_per_client: int = option(
-        Integer(0, unit="retained messages"),
-        5000,
-        help="Most retained messages of one client that were published with holdfast-retain-while.",
-        effect="Further ones are refused with Quota exceeded (0x97). 0: all of them. Each uses about half a KB of"
-        " memory.",
-        example=500,
-    )
     delivery_rate: units.Rate | None = option(
         Rate(),
         "infinity",

@@ -37,7 +37,7 @@ from holdfast.sessions.exchange.asking import Asking
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, is_refused, tell_again
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
-from holdfast.sessions.leases import wanted
+from holdfast.sessions.leases import MOST_PER_CLIENT, wanted
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.sessions.router import QueueFull, not_retained
 from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
@@ -370,7 +370,7 @@ class Publishing:
 
     def _too_many_leases(self, message: ApplicationMessage, identifier: int) -> None:
         """Refuse a message with one lease too many. It is routed nowhere: nothing would ever clear it."""
-        why = f"a client has at most {self._parts.leases.most} leases (retainer.max_leases_per_client)"
+        why = f"a client has at most {MOST_PER_CLIENT} leases"
         self._parts.counters.leases_refused += 1
         self._link.client_log.info("its PUBLISH is refused", why)
         if message.qos:
