@@ -118,14 +118,14 @@ def test_what_needs_a_restart_keeps_its_running_value(tmp_path: Path) -> None:
     new = read(
         tmp_path,
         '[node]\nid = 4\n[listeners.x]\nendpoint = "tcp:2:interface=127.0.0.1"\nmax_connections = 5\n'
-        "[retainer.changes]\nenable = false\nmax_changes = 5000\n"
+        "[retainer.changes]\nenable = false\n"
         "[retainer.topic_quotas.q]\ntopic_filter = 'a/#'\n[log]\nconnections = false\n",
     )
     kept = keep_until_restart(old, new)
     assert kept.node.id == 3
     assert kept.listeners["x"].endpoint == "tcp:1:interface=127.0.0.1"
     assert kept.listeners["x"].max_connections == 5
-    assert (kept.retainer.changes.enable, kept.retainer.changes.max_changes) == (True, 5000)
+    assert kept.retainer.changes.enable
     assert kept.retainer.topic_quotas["q"].topic_filter == "a/#"
     assert kept.log.connections is False
     assert {each.takes_effect for each in differences(kept, new)} == {TakesEffect.RESTART}

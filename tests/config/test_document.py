@@ -61,7 +61,6 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_awaiting_rel=1000,
         await_rel_timeout=None,
         max_subscriptions=10_000,
-        max_wildcard_patterns=32,
         max_mqueue_len=100000,
         max_mqueue_bytes=64 * 1048576,
         mqueue_store_qos0=False,
@@ -77,10 +76,10 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject", 2600),
-        *("wait", 86400.0, 30.0, 5000),
+        *("wait", 86400.0, 30.0),
         *(None, None, None, (0, 0), {}, ()),
         *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
-        (True, 1_000_000),
+        (True,),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
     (listener,) = config.listeners.values()

@@ -127,14 +127,13 @@ def test_the_command_tells_what_has_changed_and_what_needs_a_restart(place: Plac
     client = RawClient(broker.port, "c", 5)
     assert place.reload() == "nothing has changed\n"
     more = '[node]\nid = 9\n[audit]\nfile = "audit.log"\n[retainer]\nmax_payload_size = "1KB"\ndelivery_rate = "9/s"\n'
-    more += "client_quota.max_retained_messages = 1\nchanges.max_changes = 5000\n"
+    more += "client_quota.max_retained_messages = 1\n"
     place.configure(f"{LISTENER}max_connections = 1\n{more}")
     assert place.reload().splitlines() == [
         'listeners.door.max_connections: "infinity" -> 1 (at a reload, for clients that connect from then on)',
         'retainer.max_payload_size: "max_packet_size" -> 1024',
         'retainer.delivery_rate: "infinity" -> "9/s"',
         "retainer.client_quota.max_retained_messages: 0 -> 1",
-        "retainer.changes.max_changes: 1000000 -> 5000",
         "node.id: 1 -> 9 needs a restart of the broker",
     ]
     assert answers(client)

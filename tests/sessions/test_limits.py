@@ -86,7 +86,7 @@ def test_every_option_of_a_zone_reaches_its_clients(tmp_path: Path) -> None:
         "max_keepalive": 40, "max_topic_alias_out": 6,
         "keepalive_multiplier": 2.5, "max_inflight": 3, "max_inflight_bytes": 2048,
         "max_awaiting_rel": 4, "await_rel_timeout": 9,
-        "max_subscriptions": 8, "max_wildcard_patterns": 9,
+        "max_subscriptions": 8,
         "max_mqueue_len": 10, "max_mqueue_bytes": 4096, "mqueue_full": "reject",
         "mqueue_store_qos0": True, "session_expiry_interval": 11, "idle_timeout": 5, "upgrade_qos": True,
         "ignore_loop_deliver": True, "min_replay_levels": 2, "max_user_properties": 12,

@@ -166,7 +166,7 @@ FAILURES: list[tuple[Callable[[], MemoryBroker], p.Packet, p.Packet, str]] = [
         p.Subscribe(1, tuple(map(p.SubscriptionRequest, ("a", "b", "a/b/c/d")))),
         p.Suback(1, (0, 0x97, 0x8F)),
         "a Topic Filter has at most 3 levels here (mqtt.max_topic_levels); a Session has at most"
-        " 1 Subscriptions (mqtt.max_subscriptions) and 32 patterns of + (mqtt.max_wildcard_patterns) here",
+        " 1 Subscriptions (mqtt.max_subscriptions) and 32 patterns of + here",
     ),
     (limited, p.Pubrel(1), p.Pubcomp(1, 0x92), "no QoS 2 message has this identifier"),
     (limited, p.Pubrec(1), p.Pubrel(1, 0x92), "no QoS 2 message has this identifier"),

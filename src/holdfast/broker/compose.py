@@ -186,7 +186,7 @@ def compose_retainer(
     )  # fmt: skip
     if changes is not None:
         retained.since = ChangesSince(
-            store, epochs, changes, clock=clock, now=now, most=config.changes.max_changes,
+            store, epochs, changes, clock=clock, now=now,
             keep=lambda: round(1000 * retained.limits.tombstone_ttl),
         )  # fmt: skip
     retained.past = PastMessages(history, store)

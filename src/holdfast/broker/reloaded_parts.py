@@ -206,8 +206,6 @@ class _Changes:
             self._parts.retained.change_limits(limits, config.retainer.announce_expiry)
             self._parts.retained.change_payers(payer_limits_of(config))
             self._parts.history.change_limits(history_limits_of(config.retainer))
-            if self._parts.retained.since is not None:
-                self._parts.retained.since.most = config.retainer.changes.max_changes
             sources = self._parts.retained.sources
             if sources is not None:
                 sources.change(enabled=judges_sources(config), guests=judges_guests(config))

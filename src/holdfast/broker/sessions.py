@@ -214,7 +214,6 @@ def limits_of(zone: Zone) -> Limits:
         max_awaiting_rel=mqtt.max_awaiting_rel,
         await_rel_timeout=mqtt.await_rel_timeout,
         max_subscriptions=mqtt.max_subscriptions,
-        max_wildcard_patterns=mqtt.max_wildcard_patterns,
         max_mqueue_len=mqtt.max_mqueue_len,
         max_mqueue_bytes=mqtt.max_mqueue_bytes,
         mqueue_full=WhenFull(mqtt.mqueue_full),

@@ -255,15 +255,6 @@ class MQTTConfig(Section):
         " can use more memory.",
         example=100,
     )
-    max_wildcard_patterns: int | None = option(
-        Integer(1, words=_INFINITY, unit="patterns"),
-        32,
-        help="Most patterns of + in the Topic Filters of one Session. The levels with + make a pattern: a/+ and b/+/#"
-        " have the same, +/a has another, and filters without + have none.",
-        effect="A Subscription with a further pattern is refused like one beyond max_subscriptions. Higher: one client"
-        " can make each PUBLISH to some topics slower, since all filters that match them are looked for.",
-        example=64,
-    )
     max_mqueue_len: int | None = option(
         Integer(0, words=_INFINITY, unit="Application Messages"),
         100000,

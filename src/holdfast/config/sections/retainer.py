@@ -359,14 +359,6 @@ class ChangesConfig(Section):
         effect="false: each change writes a little less, and clients that ask get everything.",
         example=False,
     )
-    max_changes: int = option(
-        Integer(1000, 100_000_000, unit="changes"),
-        1_000_000,
-        help="Most changes that are kept; each takes about 30 bytes and the length of its topic. Older ones than"
-        " retainer.tombstone_ttl are deleted too.",
-        effect="Higher: clients that were away longer get only what has changed, and not everything.",
-        example=10_000_000,
-    )
 
 
 @frozen

@@ -101,10 +101,14 @@ def known_of(text: str, now: int) -> Known:
         raise BadRequest(f"it is a token of a marker, or a time; {bad_time}") from None
 
 
+#: the most changes that are kept
+MOST_CHANGES = 1_000_000
+
+
 class ChangesSince(Service):
     """Makes tokens, and finds what has changed since one.
 
-    Changes are kept for ``keep`` milliseconds, the newest ``most`` at most; set ``most`` to change it.
+    Changes are kept for ``keep`` milliseconds, the newest ``most`` at most.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class ChangesSince(Service):
         clock: IReactorTime,
         now: Callable[[], int],
         keep: Callable[[], int],
-        most: int,
+        most: int = MOST_CHANGES,
     ) -> None:
         self._store = store
         self._epochs = epochs

@@ -9,7 +9,7 @@ A message that is withheld from subscribers (:mod:`holdfast.retained.source_chec
 may have an earlier message of its topic, and a replay of everything would bring none.
 
 A durable Session's stored turn keeps the changes after it, and so does a source that is in use, however old they are.
-Beyond ``retainer.changes.max_changes`` they are pruned all the same: then the replay ends, and its marker says so.
+Beyond a million (``MOST_CHANGES``) they are pruned all the same: then the replay ends, and its marker says so.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def explain_refusals(codes: Container[int], limits: Limits) -> str:
     """Explain the refusals among the Reason Codes of a SUBACK."""
     bounds = {
         "Subscriptions (mqtt.max_subscriptions)": limits.max_subscriptions,
-        "patterns of + (mqtt.max_wildcard_patterns)": limits.max_wildcard_patterns,
+        "patterns of +": limits.max_wildcard_patterns,
     }
     most = " and ".join(f"{most} {what}" for what, most in bounds.items() if most is not None)
     explanations = {
