@@ -5,7 +5,7 @@
     spark.read.format("retained").option("storage", "sqlite:////var/lib/holdfast/holdfast.db").load()
 
 The executors need this package too: Spark sends them the names of classes, not their code.
-May import ``access`` and the layers below it, but no Twisted in Spark's workers; nothing imports the pipeline.
+May import ``commands`` and the rooms below it, but no Twisted in Spark's workers; nothing imports the pipeline.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Reading the broker's database in jobs: connections, snapshots, and ranges of the history.
 
 All modules only read, except ``confirmation``: that writes one row.
-May import ``access``, ``config``, ``storage`` and ``retained.history``, and of the pipeline only ``errors``.
+May import ``commands.access``, ``config``, ``storage`` and ``retained.changes``, and of the pipeline only ``errors``.
 """
