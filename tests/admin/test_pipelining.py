@@ -60,7 +60,7 @@ def test_a_turn_of_the_reactor_answers_few_requests() -> None:
     """A thousand requests in one packet delay no other client."""
     paths = Paths()
     line, reactor = HTTPClient(paths), TurnByTurn()
-    line.site.turns = site.Turns(cast("Any", reactor))
+    line.site.turns = site.turns_of_requests(cast("Any", reactor))
     line.channel.dataReceived(requests(0, 100))
     assert len(paths.paths) == 1
     for _ in range(99):
@@ -73,14 +73,14 @@ def test_a_turn_of_the_reactor_answers_few_requests() -> None:
 def test_connections_share_the_requests_of_a_turn() -> None:
     paths = Paths()
     line, reactor = HTTPClient(paths), TurnByTurn()
-    line.site.turns = site.Turns(cast("Any", reactor))
+    line.site.turns = site.turns_of_requests(cast("Any", reactor))
     channels = [line.channel, *(line.connect()[1] for _ in range(20))]
     for channel in channels:
         channel.dataReceived(requests(0, 10))
     assert len(paths.paths) == len(channels)
     for count in range(1, 10):
         reactor.turn()
-        assert len(paths.paths) == len(channels) + count * site.MOST
+        assert len(paths.paths) == len(channels) + count * site.MOST_REQUESTS
 
 
 def test_no_request_is_answered_while_its_client_takes_no_answers() -> None:

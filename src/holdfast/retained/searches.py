@@ -10,17 +10,17 @@ Left out: an index on the time or the size. Each write would then change two mor
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.retained.store.interfaces import IRetainedScans
 from holdfast.retained.store.scans import first_places
 from holdfast.retained.store.values import ListedMessage, Place, Search, Sorting, Tally
 from holdfast.retained.tree import ROWS
+from holdfast.scheduling.fair_line import FairLine, Places
 
 #: The rows that a search in topic order, or a count that need not be exact, looks at in one call.
 MOST_SCANNED = 200_000
@@ -31,6 +31,15 @@ _BYTES = 1 << 20
 _LISTED = 100
 #: The rows of the first part of a search.
 _FIRST_ROWS = 256
+#: The scans of a whole range that run at a time, and those that wait for a place: of all callers, and of one.
+RUNNING = 4
+WAITING = 64
+WAITING_OF_ONE = 8
+
+
+def scan_places() -> Places:
+    """Return places for scans that read a whole range: one for each caller, and a bounded line."""
+    return Places(RUNNING, 1, FairLine(WAITING, WAITING_OF_ONE))
 
 
 @frozen
@@ -71,7 +80,7 @@ class Searches:
     def __init__(self, scans: IRetainedScans, pause: Callable[[], Deferred[None]]) -> None:
         self._scans = scans
         self._pause = pause
-        self._places = ScanPlaces()
+        self._places = scan_places()
 
     @inlineCallbacks
     def page(
@@ -95,7 +104,7 @@ class Searches:
     def sorted(
         self, search: Search, sorting: Sorting, limit: int, caller: Hashable
     ) -> Generator[Deferred[Any], Any, SortedPage]:
-        """Find the first ``limit`` messages. Raises :class:`holdfast.retained.searches.TooManyScans`.
+        """Find the first ``limit`` messages. Raises :class:`holdfast.scheduling.fair_line.LineFull`.
 
         Messages that change during the scan may be missing or have an older place.
         """
@@ -136,7 +145,7 @@ class Searches:
     def count(self, search: Search, exact: bool, caller: Hashable) -> Generator[Deferred[Any], Any, Count]:
         """Count the messages; unless they must be ``exact``, look at ``MOST_SCANNED`` rows at most.
 
-        An exact count raises :class:`holdfast.retained.searches.TooManyScans`.
+        An exact count raises :class:`holdfast.scheduling.fair_line.LineFull`.
         """
         leave = (yield self._places.take(caller)) if exact else _nothing
         tally, scanned, after, done = Tally(), 0, "", False
@@ -158,57 +167,3 @@ def _weight(listed: ListedMessage, payloads: bool) -> int:
 
 def _nothing() -> None:
     """Give back no place."""
-
-
-# Places for scans that read a whole range: a few at a time, one for each caller, and a bounded line of others.
-
-
-#: The scans that run at a time, and those that wait for a place: of all callers, and of one.
-RUNNING = 4
-WAITING = 64
-WAITING_OF_ONE = 8
-
-
-class TooManyScans(Exception):
-    """Too many scans wait already; the text names their callers."""
-
-
-@define(eq=False)
-class _Scan:
-    caller: Hashable
-    turn: Deferred[Callable[[], None]] = field(init=False)
-
-
-class ScanPlaces:
-    """Gives places in the order of the calls, but passes over callers that have a place."""
-
-    def __init__(self) -> None:
-        self._running: list[_Scan] = []
-        self._waiting: deque[_Scan] = deque()
-
-    def take(self, caller: Hashable) -> Deferred[Callable[[], None]]:
-        """Wait for a place; the result gives it back. The Deferred can be cancelled. Raises :class:`TooManyScans`."""
-        if sum(1 for one in self._waiting if one.caller == caller) >= WAITING_OF_ONE:
-            raise TooManyScans(f"{WAITING_OF_ONE} of your scans wait already; let one of them end first")
-        if len(self._waiting) >= WAITING:
-            raise TooManyScans(f"{WAITING} scans wait already; try again later")
-        scan = _Scan(caller)
-        scan.turn = Deferred(lambda _: self._waiting.remove(scan))
-        self._waiting.append(scan)
-        self._next()
-        return scan.turn
-
-    def _next(self) -> None:
-        """Begin waiting scans as long as there are places."""
-        for scan in tuple(self._waiting):
-            if len(self._running) >= RUNNING:
-                return
-            if any(one.caller == scan.caller for one in self._running):
-                continue
-            self._waiting.remove(scan)
-            self._running.append(scan)
-            scan.turn.callback(lambda scan=scan: self._leave(scan))  # type: ignore[misc]  # bound in the loop
-
-    def _leave(self, scan: _Scan) -> None:
-        self._running.remove(scan)
-        self._next()

@@ -26,6 +26,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.scheduling.fair_line import FairLine
+
 #: the steps of one portion; a step takes at most 200 microseconds, so a portion takes at most 5 milliseconds
 STEPS = 25
 #: the weight of the Topic Filters that are compared in one step (:class:`Meter`)
@@ -101,8 +103,8 @@ class LongWork:
         self._portion = portion
         #: by owner: the steps that it has done at once in this turn
         self._done_at_once: dict[Hashable, int] = {}
-        #: by owner, the next one first: its unfinished work, the oldest first
-        self._waiting: dict[Hashable, deque[_Work]] = {}
+        self._line: FairLine[_Work] = FairLine()
+        self._served: tuple[Hashable, ...] = ()  # the owner whose work goes on at this moment
         self._scheduled = False
 
     def do(self, owner: Hashable, steps: Iterator[int]) -> Deferred[None] | None:
@@ -112,7 +114,7 @@ class LongWork:
         and is given to the Deferred if it happens later.
         """
         work = _Work(steps)
-        if owner not in self._waiting:
+        if not self._line.waits(owner) and owner not in self._served:
             left = self._portion - self._done_at_once.get(owner, 0)
             if left > 0:
                 done = work.advance(left)
@@ -120,7 +122,7 @@ class LongWork:
                 self._schedule()
                 if work.is_done:
                     return None
-        self._waiting.setdefault(owner, deque()).append(work)
+        self._line.add(owner, work)
         self._schedule()
         return work.done
 
@@ -133,22 +135,20 @@ class LongWork:
         """Do one portion of the work of the owner whose turn it is."""
         self._scheduled = False
         self._done_at_once.clear()
-        if not self._waiting:
+        found = self._line.next()
+        if found is None:
             return
-        owner = next(iter(self._waiting))
-        waiting = self._waiting[owner]
-        work = waiting[0]
+        owner, work = found
+        self._served = (owner,)
         failure: Failure | None = None
         try:
             work.advance(self._portion)
         except Exception:  # noqa: BLE001 - the giver of the work handles its errors
             failure = Failure()
-        if work.is_done:
-            waiting.popleft()
-        del self._waiting[owner]
-        if waiting:  # behind all other owners
-            self._waiting[owner] = waiting
-        if self._waiting:
+        if not work.is_done:
+            self._line.add(owner, work, first=True)
+        self._served = ()
+        if self._line:
             self._schedule()
         if failure is not None:
             work.done.errback(failure)
@@ -157,7 +157,7 @@ class LongWork:
 
     def __len__(self) -> int:
         """Return how many pieces of work are not done yet."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._line)
 
 
 # Frees large structures a part at a time: the last reference to one would free all of it in one turn of the reactor.

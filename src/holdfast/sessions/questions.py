@@ -19,7 +19,7 @@ from holdfast.identity.interfaces import Principal
 from holdfast.retained.fields import date_of
 from holdfast.retained.permitted import IAsker, PermittedMessages, PermittedTree, Place
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
-from holdfast.retained.searches import ScanPlaces
+from holdfast.retained.searches import scan_places
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.values import ListedMessage
 from holdfast.retained.tree import base_of, position_behind
@@ -40,7 +40,7 @@ class Questions:
         self._clock = clock
         self._messages = PermittedMessages(retained.store, retained.sources, now, self.pause)
         self._tree = PermittedTree(self._messages)
-        self._places = ScanPlaces()
+        self._places = scan_places()
         self._cursors = Cursors()
         self._names_proven = names_proven
 
@@ -62,7 +62,7 @@ class Questions:
         """Return the answer, of ``most`` bytes.
 
         Raises :class:`holdfast.sessions.questions.TooLarge`,
-        :class:`holdfast.retained.searches.TooManyScans` or :class:`holdfast.core.tickets.StorageFailure`.
+        :class:`holdfast.scheduling.fair_line.LineFull` or :class:`holdfast.core.tickets.StorageFailure`.
         """
         payer = payer_of(principal.username, principal.client_id, self._names_proven)
         leave = yield self._places.take(payer)

@@ -12,10 +12,11 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import searches
-from holdfast.retained.searches import ScanPlaces, Searches, TooManyScans
+from holdfast.retained.searches import Searches, scan_places
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Order, Search, Sorting
+from holdfast.scheduling.fair_line import LineFull, Places
 from holdfast.storage.revisions import RevisionClock
 from tests.retained.store.contract import NOW, clear, few, put
 from tests.retained.store.scan_contract import CONDITIONS, fields, fill, is_wanted
@@ -144,13 +145,13 @@ def test_a_cancelled_scan_stops_reading_and_gives_its_place_back(monkeypatch: py
 
 
 class TestPlaces:
-    def taken(self, places: ScanPlaces, caller: Hashable, order: list[Any]) -> Deferred[Any]:
+    def taken(self, places: Places, caller: Hashable, order: list[Any]) -> Deferred[Any]:
         turn = places.take(caller)
         turn.addCallbacks(lambda leave: order.append((caller, leave)), lambda _: None)
         return turn
 
     def test_each_caller_has_one_place_and_all_have_a_few(self) -> None:
-        places, order = ScanPlaces(), []  # type: ignore[var-annotated]
+        places, order = scan_places(), []  # type: ignore[var-annotated]
         for caller in "aabcdea":
             self.taken(places, caller, order)
         assert [caller for caller, _ in order] == ["a", "b", "c", "d"]
@@ -160,7 +161,7 @@ class TestPlaces:
         assert [caller for caller, _ in order] == ["a", "b", "c", "d", "e", "a"]
 
     def test_a_waiting_scan_can_be_cancelled(self) -> None:
-        places, order = ScanPlaces(), []  # type: ignore[var-annotated]
+        places, order = scan_places(), []  # type: ignore[var-annotated]
         for caller in "aa":
             turn = self.taken(places, caller, order)
         turn.cancel()
@@ -168,12 +169,12 @@ class TestPlaces:
         assert len(order) == 1
 
     def test_the_line_is_bounded_for_one_caller_and_for_all(self) -> None:
-        places = ScanPlaces()
+        places = scan_places()
         for _ in range(9):
             places.take("a").addErrback(lambda _: None)
-        with pytest.raises(TooManyScans, match="8 of your scans"):
+        with pytest.raises(LineFull, match="8 of your requests"):
             places.take("a")
         for number in range(59):
             places.take(number).addErrback(lambda _: None)
-        with pytest.raises(TooManyScans, match="64 scans wait"):
+        with pytest.raises(LineFull, match="64 requests wait"):
             places.take("b")

@@ -50,8 +50,8 @@ from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
 from holdfast.retained.changes.history import IRetainedHistory
 from holdfast.retained.records import detail_of, request_of, summary_of
-from holdfast.retained.searches import TooManyScans
 from holdfast.retained.store.values import Search
+from holdfast.scheduling.fair_line import LineFull
 
 #: The most messages of a page, as in EMQX.
 MOST_LISTED = 10_000
@@ -300,7 +300,7 @@ class MessageCalls:
             job.done, job.result = cleared.count, {"count": cleared.count, "dry_run": False, "meta": meta}
 
         if not after:
-            with suppress(TooManyScans):  # then the total stays unknown
+            with suppress(LineFull):  # then the total stays unknown
                 counted = yield self._administration.clear(topic_filter, dry_run=True, search=search)
                 job.total = counted.count
         cleared = yield self._administration.clear(

@@ -14,7 +14,7 @@ from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavail
 from holdfast.retained.changes.revisions import NoSuchRevision
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained
-from holdfast.retained.searches import TooManyScans
+from holdfast.scheduling.fair_line import LineFull
 
 FILTER = query("topic", TOPIC_FILTER, "the Topic Filter; without it, all topics")
 CURSOR = query("cursor", CURSOR_SCHEMA, "where to go on: meta.cursor of the answer before")
@@ -67,7 +67,7 @@ def _no_revision(error: NoSuchRevision) -> RefusedCall:
     return not_found(str(error))
 
 
-def _too_many(error: TooManyScans) -> RefusedCall:
+def _too_many(error: LineFull) -> RefusedCall:
     return RefusedCall(HTTPStatus.TOO_MANY_REQUESTS, "TOO_MANY_SCANS", str(error), (("Retry-After", "1"),))
 
 
@@ -77,5 +77,5 @@ REFUSALS: Refusals = {
     BaselineUnfinished: _no_baseline,  # before its base class: the first that fits counts
     HistoryUnavailable: _no_history,
     NoSuchRevision: _no_revision,
-    TooManyScans: _too_many,
+    LineFull: _too_many,
 }

@@ -31,6 +31,7 @@ from holdfast.admin.callers import UNKNOWN, operator_at
 from holdfast.admin.http.answers import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of, long_target
 from holdfast.admin.http.upgrade import Upgrade
+from holdfast.scheduling.fair_line import Turns
 
 #: seconds a connection may be idle
 _TIMEOUT = 60
@@ -275,7 +276,7 @@ class CountedChannel(http.HTTPChannel):
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # Twisted always gives the reason
         """Forget the connection."""
         self._expect_end(None)
-        self.site.turns.leave(self)
+        self.site.turns.leave(self, self._take_turn)
         self.site.connections.discard(self)
         self.site.lost(self)
         http.HTTPChannel.connectionLost(self, reason)
@@ -339,7 +340,7 @@ class APISite(Site):
         self.goes_on = goes_on or _always
         self.unwrap = unwrap or _as_it_is
         self.connections: set[CountedChannel] = set()
-        self.turns = Turns(reactor)
+        self.turns = turns_of_requests(reactor)
         #: by path, what hands connections over to other protocols
         self.upgrades: dict[bytes, Upgrade] = {}
 
@@ -423,42 +424,19 @@ def bytes_of(refused: RefusedCall) -> bytes:
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
-# Lets connections take turns if their clients send many requests without waiting for answers (pipelining).
-#
-# How it works. 64 KiB that arrive at one moment may have two thousand requests in them. Twisted would answer all of
-# them before it does anything else. Here each later request waits in one line for all connections, and a turn of the
-# reactor answers a few of this line only.
-
-
 #: requests of one turn of the reactor; each takes some tenths of a millisecond
-MOST = 8
+MOST_REQUESTS = 8
 
 
-class Turns:
-    """The line of waiting connections. Each is in it at most once."""
+def turns_of_requests(reactor: IReactorTime) -> Turns[Callable[[], None]]:
+    """Return one line for all connections whose clients send many requests without waiting for answers (pipelining).
 
-    def __init__(self, reactor: IReactorTime) -> None:
-        self._reactor = reactor
-        self._line: dict[object, Callable[[], None]] = {}
-        self._timer: IDelayedCall | None = None
+    64 KiB that arrive at one moment may have two thousand requests in them. Twisted would answer all of them before it
+    does anything else. In this line each later request waits for its turn.
+    """
 
-    def enter(self, who: object, go_on: Callable[[], None]) -> None:
-        """Call ``go_on`` in a later turn of the reactor."""
-        self._line.setdefault(who, go_on)
-        self._schedule()
+    def serve(go_on: Callable[[], None]) -> bool:
+        go_on()
+        return False
 
-    def leave(self, who: object) -> None:
-        """Leave the line."""
-        self._line.pop(who, None)
-
-    def _schedule(self) -> None:
-        if self._timer is None and self._line:
-            self._timer = self._reactor.callLater(0, self._turn)
-
-    def _turn(self) -> None:
-        self._timer = None
-        for who in list(self._line)[:MOST]:
-            go_on = self._line.pop(who, None)
-            if go_on is not None:  # else the ones before have ended it
-                go_on()
-        self._schedule()
+    return Turns(reactor, serve, most=MOST_REQUESTS)

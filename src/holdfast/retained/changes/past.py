@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
-from attrs import define, field, frozen
+from attrs import frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -30,6 +30,7 @@ from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.rows import with_facts
 from holdfast.retained.store.slices import divide
 from holdfast.retained.store.values import Batch, Publisher, Selection, Slice
+from holdfast.scheduling.fair_line import FairLine, Places
 from holdfast.storage.driver import Cursor
 from holdfast.wire import NO_PROPERTIES, encode
 from holdfast.wire.packets import Publish
@@ -367,47 +368,39 @@ class LongReads(Protocol):
         """Run it with a reader's cursor."""
 
 
-@define(eq=False)
-class _Read:
-    work: Callable[[Cursor], Any]
-    answer: Deferred[Any] = field(factory=Deferred)
-
-
 class FairReads:
-    """Hands reads to the thread of long reads."""
+    """Hands reads to the thread of long reads, one at a time; the Clients take turns.
+
+    A read that waits is replaced by a later one of its Client with the same key.
+    """
 
     def __init__(self, read: LongReads) -> None:
         self._read = read
-        self._is_reading = False
-        #: by Client Identifier, the next one first; then by key, in the order of the calls
-        self._waiting: dict[str, dict[Hashable, _Read]] = {}
+        self._places = Places(1, 1, FairLine())
+        #: by Client Identifier and key: the places that reads wait for
+        self._waiting: dict[tuple[str, Hashable], Deferred[Callable[[], None]]] = {}
 
     def read(self, client_id: str, key: Hashable, work: Callable[[Cursor], T]) -> Deferred[T]:
         """Run the work when it is the turn of the Client. It fails with :class:`CancelledError` if it is replaced."""
-        reads = self._waiting.setdefault(client_id, {})
-        replaced = reads.pop(key, None)
-        read = reads[key] = _Read(work)
+        answer: Deferred[T] = Deferred()
+        replaced = self._waiting.pop((client_id, key), None)
+        place = self._places.take(client_id)
+        if not place.called:
+            self._waiting[client_id, key] = place
         if replaced is not None:
-            replaced.answer.cancel()
-        self._begin()
-        return cast("Deferred[T]", read.answer)
+            replaced.cancel()
 
-    def _begin(self) -> None:
-        if self._is_reading or not self._waiting:
-            return
-        client_id = next(iter(self._waiting))
-        reads = self._waiting.pop(client_id)
-        key = next(iter(reads))
-        read = reads.pop(key)
-        if reads:  # behind all other Clients
-            self._waiting[client_id] = reads
-        self._is_reading = True
-        self._read(read.work).addBoth(self._ended, read.answer)
+        def begin(leave: Callable[[], None]) -> None:
+            if self._waiting.get((client_id, key)) is place:
+                del self._waiting[client_id, key]
+            self._read(work).addBoth(ended, leave)
 
-    def _ended(self, outcome: Any, answer: Deferred[Any]) -> None:
-        self._is_reading = False
-        answer.callback(outcome)  # a Failure begins the errbacks
-        self._begin()
+        def ended(outcome: Any, leave: Callable[[], None]) -> None:
+            answer.callback(outcome)  # a Failure begins the errbacks
+            leave()
+
+        place.addCallbacks(begin, answer.errback)
+        return answer
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._places)

@@ -29,7 +29,7 @@ from holdfast.core.topics import (
     matching,
 )
 from holdfast.identity.interfaces import Grant, in_time
-from holdfast.retained.searches import TooManyScans
+from holdfast.scheduling.fair_line import LineFull
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -193,7 +193,7 @@ class Asking:
             answer: bytes = yield self._parts.questions.answer(
                 question, self, self._session.principal, self._room(asked)
             )
-        except TooManyScans as busy:
+        except LineFull as busy:
             refused = _error(BUSY, str(busy))
         except TooLarge:
             refused = _error(TOO_LARGE, "not even one entry fits your Maximum Packet Size")
