@@ -16,7 +16,7 @@ from twisted.web import http
 
 from holdfast.config.toml import ConfigError
 from holdfast.core.terminal import safe_json
-from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.identity.addresses import Peer, peer_of
 from holdfast.storage.location import StoreUnusable
 
@@ -447,22 +447,3 @@ def refusal_of(failure: Failure, refusals: Refusals, log: Logger) -> Answer:
     return RefusedCall(
         http.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "this is a fault of the broker; see its log"
     ).answer()
-
-
-# Waits until a change is durable.
-
-
-def committed(ticket: CommitTicket) -> Deferred[None]:
-    """Return a Deferred that fires when the change is durable, or fails with its StorageFailure."""
-    done: Deferred[None] = Deferred()
-
-    def settled(failure: StorageFailure | None) -> None:
-        if done.called:  # the caller has left
-            return
-        if failure is None:
-            done.callback(None)
-        else:
-            done.errback(failure)
-
-    ticket.when_settled(settled)
-    return done

@@ -16,7 +16,7 @@ from zope.interface import Interface, implementer
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.terminal import counted
-from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.core.tickets import CommitTicket
 from holdfast.retained.change_feed import Change
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained, name_refusal
@@ -26,6 +26,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import FoundPart, ListedMessage, Listing, RetainedStatistics, Search, Selection
 from holdfast.retained.tree import ROWS as SCANNED
 from holdfast.retained.tree import TopicTree
+from holdfast.scheduling.waiting import durable
 
 # Publishers of operators' changes of retained messages, as administration and restoring see them.
 
@@ -167,7 +168,7 @@ class Administration:
         if waiting is not None:
             yield waiting
         yield from self._decided(message)
-        yield _durable([publisher.publish(message, ChangeOrigin.API)])
+        yield durable(publisher.publish(message, ChangeOrigin.API))
         self.counts["set"] += 1
 
     @inlineCallbacks
@@ -204,7 +205,7 @@ class Administration:
             while not (done or count == rows or self._is_late(ends_at)):
                 meanwhile.clear()
                 # Then the read includes every change that was made before the set was emptied.
-                yield _durable([self._store.flushed()])
+                yield durable(self._store.flushed())
                 most = ROWS if rows is None else min(ROWS, rows - count)
                 listing = yield find(after, most)
                 after, done = listing.after, listing.done
@@ -216,7 +217,7 @@ class Administration:
                     passed = yield from self._clear(topics, publisher, meanwhile, ends_at, tickets, operator)
                     if passed < len(topics):
                         after, done = topics[passed - 1], False
-                    yield _durable(tickets)
+                    yield durable(*tickets)
                     self.counts["cleared"] += len(tickets)
                     count += len(tickets)
                 progress(Cleared(count, after, done))
@@ -262,7 +263,7 @@ class Administration:
 
     def _countable(self, search: Search) -> Generator[Deferred[Any], Any, Cleared]:
         """Count all messages that a clear would clear now. One such count runs at a time."""
-        yield _durable([self._store.flushed()])
+        yield durable(self._store.flushed())
         found: Count = yield self.searches.count(search, True, _DRY_RUNS)
         return Cleared(found.tally.count, "", True)
 
@@ -292,32 +293,3 @@ class Administration:
 
 def _note(topics: set[str], change: Change) -> None:
     topics.add(change.topic)
-
-
-def _settled(tickets: Sequence[CommitTicket]) -> Deferred[None]:
-    """Fire when all tickets are settled, with or without a failure."""
-    done: Deferred[None] = Deferred()
-    left = len(tickets)
-
-    def settled(_failure: StorageFailure | None) -> None:
-        nonlocal left
-        left -= 1
-        if not left and not done.called:
-            done.callback(None)
-
-    for ticket in tickets:
-        ticket.when_settled(settled)
-    if not tickets:
-        done.callback(None)
-    return done
-
-
-def _durable(tickets: Sequence[CommitTicket]) -> Deferred[None]:
-    """Fire when all tickets are settled; fail with the first failure, if any."""
-
-    def look(_: None) -> None:
-        for ticket in tickets:
-            if ticket.failure is not None:
-                raise ticket.failure
-
-    return _settled(tickets).addCallback(look)

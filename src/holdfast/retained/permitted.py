@@ -17,13 +17,13 @@ from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.core.messages import stored_size
-from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.identity.interfaces import Grant
 from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_TALLY, ListedMessage, Search, Tally
 from holdfast.retained.tree import LevelWalk, Node, TreeNode, base_of, position_behind
+from holdfast.scheduling.waiting import durable
 
 #: The rows that one question looks at: those that the store counts by itself, and those that are read for the answer.
 MOST_COUNTED, MOST_READ = 200_000, 20_000
@@ -83,15 +83,7 @@ class PermittedMessages:
 
     def flushed(self, topic_filter: str = EVERY_TOPIC) -> Deferred[None]:
         """Wait for the commit of all changes of a Topic Filter so far: a Client sees what it has published itself."""
-        done: Deferred[None] = Deferred()
-        ticket = self.store.flushed(topic_filter)
-
-        def settled(failure: StorageFailure | None) -> None:
-            if not done.called:
-                done.callback(None) if failure is None else done.errback(failure)
-
-        ticket.when_settled(settled)
-        return done
+        return durable(self.store.flushed(topic_filter))
 
     @property
     def all_stay(self) -> bool:

@@ -35,7 +35,7 @@ from holdfast.admin.arguments import (
     page,
     whole,
 )
-from holdfast.admin.call import DONE, NDJSON, Answer, Call, RefusedCall, Scope, answer, bad_request, committed
+from holdfast.admin.call import DONE, NDJSON, Answer, Call, RefusedCall, Scope, answer, bad_request
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
 from holdfast.core.clients import (
     ClientSearch,
@@ -47,6 +47,7 @@ from holdfast.core.clients import (
     Waiting,
 )
 from holdfast.core.tickets import CommitTicket
+from holdfast.scheduling.waiting import durable
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -207,7 +208,7 @@ class ClientCalls:
         ticket = self._clients.kick(call.arguments["clientid"])
         if ticket is None:
             raise _unknown(call)
-        yield committed(ticket)
+        yield durable(ticket)
         return DONE
 
     @inlineCallbacks

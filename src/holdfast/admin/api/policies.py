@@ -14,9 +14,10 @@ from holdfast.admin.arguments import ANYTHING, BOOLEAN, INTEGER, STRING, TOPIC, 
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request
 from holdfast.admin.routing import NOTHING, Content, Route, query
 from holdfast.config.sections.retainer import INHERIT, PolicyConfig
-from holdfast.core.tickets import CommitTicket, StorageFailure
+from holdfast.core.tickets import CommitTicket
 from holdfast.core.topics import MOST_LEVELS, InvalidTopicName, TopicTree, check_topic_name
 from holdfast.retained.configured import policies_of
+from holdfast.scheduling.waiting import durable
 
 #: the options of a policy with a general option of the same name
 _GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_size", "announce_expiry")
@@ -69,16 +70,7 @@ class PolicyCalls:
 
     def flush(self, _call: Call) -> Deferred[Answer]:
         """Write what waits."""
-        done: Deferred[Answer] = Deferred()
-
-        def settled(failure: StorageFailure | None) -> None:
-            if failure is None:
-                done.callback(DONE)
-            else:
-                done.errback(failure)
-
-        self._flushed().when_settled(settled)
-        return done
+        return durable(self._flushed()).addCallback(lambda _: DONE)
 
     def explain(self, call: Call) -> Deferred[Answer]:
         """Explain what applies to a topic."""

@@ -31,7 +31,6 @@ from holdfast.admin.call import (
     Scope,
     answer,
     bad_request,
-    committed,
     database_away,
 )
 from holdfast.admin.routing import Content, Route
@@ -40,6 +39,7 @@ from holdfast.core.tickets import CommitTicket, TicketsTogether
 from holdfast.core.topics import SHARED_PREFIX, level_count
 from holdfast.retained.fields import BadRecord, Fields, checked_properties
 from holdfast.retained.limits import NotRetained
+from holdfast.scheduling.waiting import durable
 from holdfast.wire.datatypes import control_character
 from holdfast.wire.reasons import ReasonCode
 
@@ -151,7 +151,7 @@ class PublishCalls:
         """Publish a message."""
         message = self._message(object_of(call, _EXAMPLE), "", str(call.caller))
         ticket, matched = yield self._messages.publish(message)
-        yield committed(ticket)
+        yield durable(ticket)
         result = _result(matched)
         note = {"topic": message.topic, "retain": message.retain, "id": result["id"]}
         return answer(result, http.OK if matched else http.ACCEPTED, note=note)
@@ -181,7 +181,7 @@ class PublishCalls:
                 continue
             tickets.add(ticket)
             results.append(_result(matched))
-        yield committed(tickets.ticket())
+        yield durable(tickets.ticket())
         whole = all("reason_code" not in each for each in results)
         topics = [message.topic for message in messages]
         note = {"count": len(messages), "topics": topics[:10]}

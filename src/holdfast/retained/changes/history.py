@@ -36,6 +36,7 @@ from holdfast.retained.changes.periods import begin, confirm, end, prune_part, r
 from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import settled
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.readers import IReaders
@@ -322,12 +323,9 @@ class RetainedHistory(Service):
 
         return readers.read(attempt).addCallback(_unless_refused)
 
-    @inlineCallbacks
-    def stored(self) -> Generator[Deferred[Any], Any, None]:
+    def stored(self) -> Deferred[None]:
         """Fire when all changes accepted until now are stored or refused."""
-        waiting: Deferred[None] = Deferred()
-        self._flushed().when_settled(lambda _: waiting.callback(None))
-        yield waiting
+        return settled(self._flushed())
 
     def turn(self) -> Deferred[None]:
         """Fire in a later turn of the reactor."""

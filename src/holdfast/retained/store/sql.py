@@ -61,6 +61,7 @@ from holdfast.retained.store.values import (
     UsageSnapshot,
 )
 from holdfast.retained.store.wildcards import ScanSize, plan
+from holdfast.scheduling.waiting import settled
 from holdfast.storage.committer import Write, add_to_totals, raise_revision_mark, read_totals
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
@@ -234,12 +235,12 @@ class SQLRetainedStore:
         """Read once all delayed changes of a Topic Filter are committed or refused."""
         if not self.delayed:
             return read()
-        return _after(self.flushed(topic_filter), read)
+        return settled(self.flushed(topic_filter)).addCallback(lambda _: read())
 
     def _handed_first(self, work: Callable[[], Deferred[T]]) -> Deferred[T]:
         """Begin a job of the writer once all delayed changes have been given to it."""
         handed = self.delayed.write() if self.delayed else None
-        return work() if handed is None else _after(handed, work)
+        return work() if handed is None else settled(handed).addCallback(lambda _: work())
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
@@ -477,17 +478,6 @@ class SQLRetainedStore:
             self._recorder.record_expired(cursor, topics, now, revision)
             add_to_totals(cursor, self.node, change.count, change.bytes, 0)
         return topics, change
-
-
-def _after(ticket: CommitTicket, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
-    """Begin work when a ticket is settled, and return its result."""
-    result: Deferred[T] = Deferred()
-
-    def settled(_failure: StorageFailure | None) -> None:
-        begin().chainDeferred(result)
-
-    ticket.when_settled(settled)
-    return result
 
 
 def statements_for(dialect: str) -> Statements:
