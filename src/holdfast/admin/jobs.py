@@ -26,7 +26,7 @@ from twisted.web import http
 from holdfast.admin.address import JOBS_PATH
 from holdfast.admin.call import Answer, Refusals, RefusedCall, answer, unavailable
 from holdfast.core.tickets import StorageFailure
-from holdfast.core.units import text_of
+from holdfast.core.units import second_of
 from holdfast.storage.location import StoreUnusable
 
 #: the most jobs that run at one time, and that are known
@@ -81,8 +81,8 @@ class Job:
             "by": self.by,
             "state": self.state.value,
             "progress": {"done": self.done, "total": self.total, "rate": self.rate},
-            "began_at": text_of(self.began),
-            "ended_at": None if self.ended is None else text_of(self.ended),
+            "began_at": second_of(self.began),
+            "ended_at": None if self.ended is None else second_of(self.ended),
             "result": self.result,
             "message": self.problem,
         }

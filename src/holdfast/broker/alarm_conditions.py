@@ -6,7 +6,6 @@ What an operator has to decide has an option; such a condition is off if its lim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 from attrs import define, frozen
 from twisted.application.service import Service
@@ -15,6 +14,7 @@ from twisted.python.failure import Failure
 
 from holdfast.broker.figures import Heartbeat, Surroundings
 from holdfast.config.sections.watching import AlarmsConfig
+from holdfast.core.units import second_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.sessions.counters import Counters
@@ -207,7 +207,7 @@ def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
             return min(ends.values()) - watched.now() if ends else None
 
         def ends() -> dict[str, object]:
-            return {name: f"{datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, end in soonest().items()}
+            return {name: second_of(round(1000 * end)) for name, end in soonest().items()}
 
         yield Condition(
             name="certificate_expires", severity=_WARNING, meaning="A certificate of a listener expires soon.",

@@ -37,7 +37,7 @@ from holdfast.config.sections.limits import MemoryShare
 from holdfast.config.sections.watching import AuditConfig
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.tickets import StorageFailure
-from holdfast.core.units import text_of
+from holdfast.core.units import second_of
 from holdfast.identity.bans import Bans
 from holdfast.identity.interfaces import OnDenied, Principal
 from holdfast.retained.changes.history import RetainedHistory
@@ -306,13 +306,13 @@ def compose_clock_watch(
         bans.clock_moved(step / 1000)
 
     def tell(step: int, database_time: int | None) -> None:
-        database = None if database_time is None else text_of(database_time)
+        database = None if database_time is None else second_of(database_time)
         audit.tell(CLOCK, None, {"seconds": step / 1000, "database": database})
         _log.warn(
             "the machine's clock was set {direction} by {seconds:,.3f} s; {what}: it is {now}{database}",
             direction="forward" if step > 0 else "back", seconds=abs(step) / 1000,
             what="the broker follows" if step > 0 else "the broker's stands still for so long",
-            now=text_of(clock.now()), database="" if database is None else f"; the database's time is {database}",
+            now=second_of(clock.now()), database="" if database is None else f"; the database's time is {database}",
         )  # fmt: skip
 
     return ClockWatch(clock, reactor, moves=moves, moved=moved, tell=tell, notices=notices)

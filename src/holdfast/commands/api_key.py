@@ -107,9 +107,9 @@ def revoke(name: str, config: Path | None, data_dir: str | None, storage: str | 
 
 def _end_of(text: str) -> str:
     """Return the time of an end as text. The API refuses what is no time."""
-    from holdfast.core.units import parse_duration, text_of
+    from holdfast.core.units import parse_duration, second_of
 
     try:
-        return text_of(time.time_ns() // 1_000_000 + round(1000 * parse_duration(text)))
+        return second_of(time.time_ns() // 1_000_000 + round(1000 * parse_duration(text)))
     except ValueError:
         return text

@@ -184,6 +184,16 @@ def moment_of(text: str, now: int) -> int:
         raise BadTime(f"found {text[:_LONGEST]!a}; allowed: {ALLOWED}") from None
 
 
-def text_of(moment: int) -> str:
-    """Return a time, in milliseconds since the epoch, as text in UTC with seconds."""
-    return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+#: the end of the year 9999, in milliseconds since the epoch: the text of a later time is that of the millisecond before
+LATEST = 253_402_300_800_000
+
+
+def date_of(milliseconds: int) -> str:
+    """Return the text of a time since the epoch in RFC 3339, in UTC, with milliseconds."""
+    moment = datetime.fromtimestamp(min(milliseconds, LATEST - 1) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def second_of(milliseconds: int) -> str:
+    """Return the text of a time since the epoch in RFC 3339, in UTC, with whole seconds."""
+    return f"{datetime.fromtimestamp(min(milliseconds, LATEST - 1) // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

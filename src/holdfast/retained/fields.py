@@ -8,17 +8,15 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.strict_json import BadJSON, read_json
 from holdfast.core.topics import MOST_LEVELS, InvalidTopicName, check_topic_name, is_of_broker
+from holdfast.core.units import LATEST
 from holdfast.wire.datatypes import MalformedPacket, ProtocolError, Reception
 from holdfast.wire.properties import Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 
-#: The year 10000, in milliseconds since the epoch.
-LATEST = 253_402_300_800_000
 #: A message may be stored this long (milliseconds) from now. A later time comes from a wrong clock, and the message
 #: would prevail over all messages published until that time.
 FUTURE = 86_400_000
@@ -213,12 +211,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# The times that clients and operators are shown.
-
-
-def date_of(milliseconds: int) -> str:
-    """Return a time in RFC 3339; times after the year 9999 are shown as its end."""
-    moment = datetime.fromtimestamp(min(milliseconds, LATEST - 1) / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,7 +13,8 @@ from attrs import frozen
 
 from holdfast.core.messages import ApplicationMessage, RetainedMessage
 from holdfast.core.terminal import printable, safe_json
-from holdfast.retained.fields import LATEST, check_payload, checked_properties, date_of, fields_in, fields_of
+from holdfast.core.units import LATEST, date_of
+from holdfast.retained.fields import check_payload, checked_properties, fields_in, fields_of
 from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.values import ListedMessage
 from holdfast.wire.properties import NO_PROPERTIES, Properties

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
 from holdfast.core.tickets import StorageFailure
-from holdfast.retained.fields import date_of
+from holdfast.core.units import date_of
 from holdfast.retained.store.interfaces import IRetainedScans
 from holdfast.retained.store.values import NO_TALLY, BelowTally, Search, Stop, Tally
 from holdfast.retained.store.wildcards import AFTER_SEPARATOR, JUST_AFTER

@@ -15,8 +15,8 @@ from twisted.internet.task import deferLater
 from holdfast.core.clients import payer_of
 from holdfast.core.extensions import BadRequest, Question
 from holdfast.core.topics import ASK_COUNT, ASK_TREE, EVERY_TOPIC
+from holdfast.core.units import date_of
 from holdfast.identity.interfaces import Principal
-from holdfast.retained.fields import date_of
 from holdfast.retained.permitted import IAsker, PermittedMessages, PermittedTree, Place
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.searches import scan_places

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from attrs import NOTHING, Factory, fields, has
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from holdfast.core.units import date_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.wire import PacketParser, WireError
 from holdfast.wire.packets import Connect, Packet, Pubacks
@@ -170,8 +170,7 @@ class Trace:
         return True
 
     def _write(self, event: str, more: dict[str, Any]) -> None:
-        moment = datetime.fromtimestamp(self._now() / 1000, UTC)
-        line: dict[str, Any] = {"time": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z", "event": event}
+        line: dict[str, Any] = {"time": date_of(self._now()), "event": event}
         if self._left_out or self._left_out_bytes:
             line["left_out"], line["left_out_bytes"] = self._left_out, self._left_out_bytes
             self._left_out = self._left_out_bytes = 0

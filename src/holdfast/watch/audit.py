@@ -16,13 +16,13 @@ import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.core.units import date_of
 from holdfast.watch.log import LastingFailure
 
 #: the kinds of events
@@ -131,8 +131,7 @@ class Audit:
         self._add(kind, {**{name: value for name, value in fields.items() if value is not None}, **cut})
 
     def _add(self, kind: str, fields: Mapping[str, Any]) -> None:
-        time = datetime.fromtimestamp(self._now() / 1000, UTC)
-        line = {"time": f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z", "event": kind, **fields}
+        line = {"time": date_of(self._now()), "event": kind, **fields}
         data = json.dumps(line, separators=(",", ":")).encode("ascii")
         self._lines.append(data)
         self._bytes += len(data)

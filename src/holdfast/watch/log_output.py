@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import IO, Any, cast
 
 from attrs import frozen
@@ -16,6 +16,7 @@ from twisted.logger import FileLogObserver, LogEvent, LogLevel, formatEvent, glo
 from twisted.python.logfile import BaseLogFile, LogFile
 
 from holdfast.core.terminal import printable
+from holdfast.core.units import date_of
 
 # The lines of the log: short ones to read on a terminal, and JSON objects for programs.
 #
@@ -54,9 +55,8 @@ class JSONLines:
         level = event.get("log_level", LogLevel.info)
         if not _is_told(event, self._least):
             return None
-        moment = datetime.fromtimestamp(event.get("log_time") or time.time(), UTC)
         line = {
-            "time": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z",
+            "time": date_of(round(1000 * (event.get("log_time") or time.time()))),
             "level": _NAMES.get(level, "info"),
             "logger": str(event.get("log_namespace", "")),
             "message": formatEvent(event),

@@ -18,10 +18,11 @@ from zope.interface.verify import verifyObject
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.core.topics import matches
+from holdfast.core.units import date_of
 from holdfast.retained import restoring
 from holdfast.retained.changes import history, moments
 from holdfast.retained.changes.history import HistoryLimits, IRetainedHistory, RetainedHistory
-from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable, find_moment, shown_time
+from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable, find_moment
 from holdfast.retained.limits import Limit, RetainRefused
 from holdfast.retained.store.values import Search
 from holdfast.wire.properties import Properties
@@ -262,7 +263,7 @@ def test_the_baseline_has_the_messages_retained_before(make: Make) -> None:
         (ChangeOrigin.BASELINE, "c", "u", START + 1000)
     }
     assert {one.revision >> 20 for one in past.events()} == {START}
-    with pytest.raises(HistoryUnavailable, match=f"earliest possible time is {shown_time(START + 1000)}") as refused:
+    with pytest.raises(HistoryUnavailable, match=f"earliest possible time is {date_of(START + 1000)}") as refused:
         past.as_of(START + 999)
     assert refused.value.earliest == START + 1000
 
@@ -338,7 +339,7 @@ def test_a_time_without_recording_has_no_answer(make: Make) -> None:
     for moment in (START + 100, START + 199):
         with pytest.raises(HistoryUnavailable) as refused:
             past.as_of(moment)
-        assert f"not from {shown_time(START + 100)} until {shown_time(START + 200)}" in str(refused.value)
+        assert f"not from {date_of(START + 100)} until {date_of(START + 200)}" in str(refused.value)
         assert refused.value.earliest == START
 
 
@@ -388,7 +389,7 @@ def test_pruning_keeps_the_messages_of_the_horizon(make: Make) -> None:
     for moment in range(horizon, past.wall.now + 1):
         assert past.as_of(moment) == model.as_of(moment)
     assert log_of(past) == [("c", b"1", "set"), ("a", b"2", "set"), ("a", b"3", "set"), ("c", b"2", "set")]
-    with pytest.raises(HistoryUnavailable, match=f"earliest possible time is {shown_time(horizon)}"):
+    with pytest.raises(HistoryUnavailable, match=f"earliest possible time is {date_of(horizon)}"):
         past.as_of(horizon - 1)
     past.wall.now += 10_000
     past.tend()
@@ -823,7 +824,7 @@ class TestSeveralNodes:
         one.set("a", b"2")
         two.set("b", b"2")
         assert one.as_of(START + 99) == {"a": b"1"}
-        with pytest.raises(HistoryUnavailable, match=f"not from {shown_time(START + 100)} since then"):
+        with pytest.raises(HistoryUnavailable, match=f"not from {date_of(START + 100)} since then"):
             one.as_of(START + 200)
         one.close()
         one = make(node=1, wall=Wall(START + 300)).open()
@@ -856,7 +857,7 @@ class TestSeveralNodes:
         two.tend()
         two.set("b", b"3")
         assert one.as_of(START + 19) == {"a": b"1", "b": b"2"}
-        with pytest.raises(HistoryUnavailable, match=f"not from {shown_time(START + 20)} since then"):
+        with pytest.raises(HistoryUnavailable, match=f"not from {date_of(START + 20)} since then"):
             one.as_of(START + 20)
 
     def test_changes_recorded_before_all_nodes_record_are_forgotten(self, make: Make) -> None:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from holdfast.admin.arguments import STRING, TIME, array, check_fields, object_of, record, request
 from holdfast.admin.call import DONE, Answer, Call, Refusals, Scope, answer, bad_request, conflict, not_found
 from holdfast.admin.routing import NOTHING, Content, Route, in_path
-from holdfast.core.units import BadTime, moment_of, text_of
+from holdfast.core.units import BadTime, moment_of, second_of
 from holdfast.identity.accounts import AlreadyThere, BadValue, Unknown
 from holdfast.identity.api_keys import Keys, StoredKey
 from holdfast.identity.chain import name_problem
@@ -136,8 +136,8 @@ class KeyAPI:
             "api_key": key.key,
             "scopes": sorted(key.scopes),
             "created_by": key.created_by,
-            "created_at": text_of(key.created_at),
-            "expired_at": "infinity" if key.expires_at is None else text_of(key.expires_at),
+            "created_at": second_of(key.created_at),
+            "expired_at": "infinity" if key.expires_at is None else second_of(key.expires_at),
             "expired": key.is_over(self._now()),
         }
 

@@ -18,7 +18,7 @@ from holdfast.admin.call import DONE, Answer, Call, RefusedCall, Scope, answer, 
 from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import NOTHING, Content, Route, in_path
 from holdfast.core.tickets import COMMITTED, CommitTicket
-from holdfast.core.units import text_of
+from holdfast.core.units import second_of
 from holdfast.storage.location import StoreUnusable
 
 BACKUP_PATH, BACKUPS_PATH = "/api/v5/backup", "/api/v5/backups"
@@ -165,4 +165,4 @@ class BackupCalls:
 
 def _shown(file: Path) -> dict[str, Any]:
     state = file.stat()
-    return {"name": file.name, "size": state.st_size, "created_at": text_of(round(state.st_mtime * 1000))}
+    return {"name": file.name, "size": state.st_size, "created_at": second_of(round(state.st_mtime * 1000))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks, succeed
@@ -22,13 +21,13 @@ from holdfast.admin.call import (
     unavailable,
 )
 from holdfast.admin.routing import NOTHING, Content, Route, in_path
-from holdfast.core.units import BadTime, moment_of
+from holdfast.core.units import LATEST, BadTime, moment_of, second_of
 from holdfast.identity.bans import BadBan, Ban, Bans, Kind, ban_of, fields_of, subject_of
 
 BANS_PREFIX = "/api/v5/banned"
 
 #: seconds since the epoch of the latest end: the year 9999
-_LATEST = 253402300799
+_LATEST = LATEST // 1000 - 1
 _FIELDS = ("as", "who", "reason", "until")
 _EXAMPLE = '{"as": "peerhost", "who": "192.0.2.7"}'
 _KINDS = tuple(kind.value for kind in Kind)
@@ -176,5 +175,5 @@ def _shown(ban: Ban) -> dict[str, Any]:
     fields = fields_of(ban)
     for name in ("at", "until"):
         if isinstance(fields[name], int):
-            fields[name] = f"{datetime.fromtimestamp(min(fields[name], _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
+            fields[name] = second_of(1000 * fields[name])
     return fields

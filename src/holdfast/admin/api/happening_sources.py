@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from holdfast.admin.api.happenings import Source, Tell
 from holdfast.admin.api.watching import alarm_fields
-from holdfast.retained.fields import date_of
+from holdfast.core.units import date_of
 from holdfast.retained.replay.interfaces import ReplayStatus
 from holdfast.retained.replay.registry import ReplayRegistry
 from holdfast.retained.replay.replay import Replay

@@ -44,9 +44,9 @@ from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import Content, Route, query
 from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
+from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
 from holdfast.retained.changes.history import IRetainedHistory
-from holdfast.retained.fields import date_of
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.store.values import Search

@@ -30,7 +30,7 @@ from holdfast.admin.call import (
 )
 from holdfast.admin.callers import LIFETIME, DashboardSession, DashboardSessions, Links
 from holdfast.admin.routing import NOTHING, Content, Route
-from holdfast.core.units import text_of
+from holdfast.core.units import second_of
 from holdfast.identity.addresses import Peer
 from holdfast.identity.hashes import Busy
 
@@ -140,7 +140,7 @@ class LoginAPI:
         url = self.new_link()
         if url is None:
             raise unavailable("the dashboard is off: set admin.endpoint, and see the broker's log")
-        return succeed(answer({"url": url, "expires_at": text_of(self._now() + int(1000 * LIFETIME))}))
+        return succeed(answer({"url": url, "expires_at": second_of(self._now() + int(1000 * LIFETIME))}))
 
     @inlineCallbacks
     def log_in(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -197,7 +197,7 @@ class LoginAPI:
         return answer(shown, headers=(_cookie(head, cookie, None),), note={"operator": caller.name})
 
     def _shown(self, caller: Caller, session: DashboardSession | None) -> dict[str, Any]:
-        ends = None if session is None else text_of(self._now() + int(1000 * self._sessions.left(session)))
+        ends = None if session is None else second_of(self._now() + int(1000 * self._sessions.left(session)))
         return {
             "name": caller.name,
             "scopes": sorted(scope.value for scope in caller.scopes),

@@ -29,9 +29,9 @@ from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
 from holdfast.admin.routing import Content, Route, query
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import EVERY_TOPIC
+from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
 from holdfast.retained.changes.revisions import LARGEST_COMPARED, KnownTopic, RevisionReader, differences
-from holdfast.retained.fields import date_of
 
 #: The most topics of a page.
 MOST_TOPICS = 1000

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.admin.arguments import BOOLEAN, INTEGER, STRING, TIME, Schema, nullable, record
 from holdfast.core.clients import ClientView, ConnectionView, SubscriptionView, WaitingMessage
-from holdfast.retained.fields import date_of
+from holdfast.core.units import date_of
 
 #: in place of the seconds until a Session expires that never does, as in MQTT
 _NEVER = 0xFFFFFFFF

@@ -35,7 +35,7 @@ from holdfast.admin.call import (
     unavailable,
 )
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
-from holdfast.core.units import text_of
+from holdfast.core.units import second_of
 from holdfast.identity.accounts import AlreadyThere, Unknown
 from holdfast.identity.chain import name_problem
 from holdfast.identity.hashes import Busy
@@ -248,8 +248,8 @@ def _shown(username: str, user: StoredUser) -> dict[str, Any]:
     return {
         "user_id": username,
         "groups": sorted(user.groups),
-        "created_at": text_of(user.created_at),
-        "changed_at": text_of(user.changed_at),
+        "created_at": second_of(user.created_at),
+        "changed_at": second_of(user.changed_at),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -25,6 +24,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, Scope, answer
 from holdfast.admin.routing import Content, Route, query
+from holdfast.core.units import date_of
 from holdfast.watch.alarms import Alarm, Alarms
 from holdfast.watch.ring import Number, Ring
 
@@ -102,7 +102,7 @@ class AlarmAPI:
 
 def alarm_fields(alarm: Alarm, now: int, node: str) -> dict[str, Any]:
     """Return an alarm as answers show it, and as events tell it. ``now`` is in milliseconds since the epoch."""
-    began = _time(alarm.activated_at)
+    began = date_of(alarm.activated_at)
     fields: dict[str, Any] = {
         "name": alarm.name,
         "severity": alarm.severity.value,
@@ -114,13 +114,8 @@ def alarm_fields(alarm: Alarm, now: int, node: str) -> dict[str, Any]:
         "duration": (now if alarm.deactivated_at is None else alarm.deactivated_at) - alarm.activated_at,
     }
     if alarm.deactivated_at is not None:
-        fields["deactivate_at"] = _time(alarm.deactivated_at)
+        fields["deactivate_at"] = date_of(alarm.deactivated_at)
     return fields
-
-
-def _time(milliseconds: int) -> str:
-    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 
 # The calls about recent figures, for charts. Paths are EMQX's, and names where EMQX has them.

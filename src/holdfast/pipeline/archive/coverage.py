@@ -15,11 +15,12 @@ from typing import Any
 from attrs import asdict, evolve, field, frozen
 
 from holdfast.core.topics import EVERY_TOPIC
+from holdfast.core.units import date_of
 from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import COVERAGE
-from holdfast.retained.changes.moments import HistoryUnavailable, Moment, check_recorded, shown_time
+from holdfast.retained.changes.moments import HistoryUnavailable, Moment, check_recorded
 from holdfast.retained.changes.periods import Period, read_periods
 
 _LAST = "SELECT changed_at FROM retained_history WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
@@ -77,11 +78,11 @@ class Coverage:
                 following = self.periods[number + 1 :]
                 last = min([self.last_seq, *(other.first_seq - 1 for other in following)])
                 return Moment(at, period.first_seq, last, period.hidden_at(at), period.rules)
-        raise PipelineError(f"the archive does not cover {shown_time(at)}; it covers {self._shown()}")
+        raise PipelineError(f"the archive does not cover {date_of(at)}; it covers {self._shown()}")
 
     def _shown(self) -> str:
         spans = [
-            f"the time from {shown_time(since)} to before {shown_time(min(self.last_at, ended))}"
+            f"the time from {date_of(since)} to before {date_of(min(self.last_at, ended))}"
             for period in self.periods
             if (since := period.since) is not None
             and since < min(self.last_at, ended := period.ended_at or self.last_at)

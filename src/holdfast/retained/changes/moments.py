@@ -33,12 +33,12 @@ All functions read, on a reader's connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from attrs import frozen
 
 from holdfast.core.topics import EVERY_TOPIC, matches
+from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import (
     GENERAL,
     NOT_RECORDED,
@@ -131,14 +131,6 @@ class TopicStates:
     done: bool
 
 
-def shown_time(at: int) -> str:
-    """Return a time (milliseconds since the epoch) in ISO 8601, in UTC."""
-    try:
-        return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{at} ms"
-
-
 def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
     """Find a moment. Raises :class:`HistoryUnavailable` if the history cannot answer for it.
 
@@ -146,7 +138,7 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
     """
     state, periods = read_state(cursor), read_periods(cursor)
     if at > max(now, state.last_at):
-        raise HistoryUnavailable(f"{shown_time(at)} is still to come", _earliest(periods))
+        raise HistoryUnavailable(f"{date_of(at)} is still to come", _earliest(periods))
     for number in reversed(range(len(periods))):
         period = periods[number]
         if period.answers_for(at):
@@ -188,8 +180,7 @@ def check_recorded(period: Period, at: int, topic_filter: str) -> LeftOut:
         )
     earliest = min(states[depth].since for depth in depths if depth in states)
     raise HistoryUnavailable(
-        f"the history of {names} does not go back to {shown_time(at)}; the earliest possible time is "
-        f"{shown_time(earliest)}",
+        f"the history of {names} does not go back to {date_of(at)}; the earliest possible time is {date_of(earliest)}",
         earliest,
     )
 
@@ -365,17 +356,17 @@ def refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryU
         return BaselineUnfinished("there is no history yet: its baseline is still being written", None)
     if at < earliest:
         return HistoryUnavailable(
-            f"the history does not go back to {shown_time(at)}; the earliest possible time is {shown_time(earliest)}",
+            f"the history does not go back to {date_of(at)}; the earliest possible time is {date_of(earliest)}",
             earliest,
         )
     later = [p.since for p in periods if p.since is not None and p.since > at]
-    kind, until = HistoryUnavailable, f"until {shown_time(later[0])}" if later else "since then"
+    kind, until = HistoryUnavailable, f"until {date_of(later[0])}" if later else "since then"
     if not later and periods[-1].ended_at is None:
         kind, until = BaselineUnfinished, "until its new baseline is complete, which is still being written"
     ended = max(p.ended_at for p in periods if p.ended_at is not None and p.ended_at <= at)
     return kind(
-        f"at {shown_time(at)} no history was kept: not from {shown_time(ended)} {until}; the earliest possible time "
-        f"is {shown_time(earliest)}",
+        f"at {date_of(at)} no history was kept: not from {date_of(ended)} {until}; the earliest possible time "
+        f"is {date_of(earliest)}",
         earliest,
     )
 

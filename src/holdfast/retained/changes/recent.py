@@ -28,8 +28,8 @@ from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
 from holdfast.core.messages import ChangeKind
+from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.fields import date_of
 from holdfast.retained.store.rows import Row, json_of
 from holdfast.wire.properties import NO_PROPERTIES
 

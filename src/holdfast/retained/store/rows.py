@@ -28,7 +28,7 @@ from attrs import fields
 
 from holdfast.core.extensions import PREFIX, PUBLISHER_FACT, REVISION_FACT, STORED_AT_FACT, Facts
 from holdfast.core.messages import HELD_ENTRY, STORED_ENTRY, RetainedChange, RetainedChanges, RetainedMessage
-from holdfast.retained.fields import date_of
+from holdfast.core.units import date_of
 from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties

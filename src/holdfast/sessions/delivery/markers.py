@@ -9,7 +9,7 @@ crash a stored delivery comes before the rest of a replay.
 from __future__ import annotations
 
 from holdfast.core.extensions import REPLAY_SINCE
-from holdfast.retained.fields import date_of
+from holdfast.core.units import date_of
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import Inflight

@@ -36,6 +36,7 @@ def asof(
     """
     from attrs import asdict
 
+    from holdfast.core.units import date_of
     from holdfast.pipeline.archive.coverage import require_coverage
     from holdfast.pipeline.database.connection import Source
     from holdfast.pipeline.database.location import url_of
@@ -45,7 +46,6 @@ def asof(
     from holdfast.pipeline.output.overwriting import require_overwritable
     from holdfast.pipeline.sources.options import check_filter
     from holdfast.pipeline.spark import require_history, shared_folder
-    from holdfast.retained.changes.moments import shown_time
 
     with running("asof") as start:
         check_filter(topic_filter)
@@ -68,7 +68,7 @@ def asof(
     print_result(
         asdict(manifest),
         as_json,
-        f"{number(manifest.rows)} messages were retained at {shown_time(at)}; they are in {out}"
+        f"{number(manifest.rows)} messages were retained at {date_of(at)}; they are in {out}"
         + (
             f". The history does not know the topics of {', '.join(manifest.left_out)} then"
             if manifest.left_out
