@@ -31,7 +31,7 @@ from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.retained.fields import FUTURE, BadRecord
 from holdfast.retained.records import message_of
 from holdfast.retained.store.rows import COLUMNS, Row, row_of
-from holdfast.storage.driver import Cursor
+from holdfast.storage.driver import Cursor, on_conflict_replace
 from holdfast.storage.location import shown
 
 # Built from constants, counts and checked names alone: values are always bound.
@@ -51,7 +51,7 @@ def file_insert(*extra: str) -> str:
     columns = (*COLUMNS, *extra)
     return (
         f"INSERT INTO staged ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
-        f"ON CONFLICT (topic) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns[1:])} "
+        f"{on_conflict_replace(columns, ('topic',))} "
         "WHERE (excluded.stored_at, excluded.revision, excluded.payload) > (stored_at, revision, payload)"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.tickets import StorageFailure
@@ -99,10 +99,10 @@ def insert_into(table: Layout) -> str:
     return f"INSERT INTO {table.name} ({table.names})"
 
 
-def on_conflict_replace(table: Layout) -> str:
-    """Return the end of an INSERT that replaces a stored row with the same primary key."""
-    changed = ", ".join(f"{name} = excluded.{name}" for name in table.columns if name not in table.key)
-    return f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {changed}"
+def on_conflict_replace(columns: Collection[str], key: Collection[str]) -> str:
+    """Return the end of an INSERT that replaces a stored row with the same ``key``. A WHERE may follow."""
+    changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
 def split(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:

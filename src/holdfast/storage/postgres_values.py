@@ -158,7 +158,7 @@ class PostgresBulk:
 @lru_cache(maxsize=64)
 def _upsert(table: Layout) -> str:
     arrays = ", ".join(map(parameter_of, table.columns.values()))
-    return f"{insert_into(table)} SELECT * FROM unnest({arrays}) {on_conflict_replace(table)}"
+    return f"{insert_into(table)} SELECT * FROM unnest({arrays}) {on_conflict_replace(table.columns, table.key)}"
 
 
 @lru_cache(maxsize=64)

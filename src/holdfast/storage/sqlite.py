@@ -411,7 +411,9 @@ class SQLiteBulk:
 @lru_cache(maxsize=256)
 def _upsert(table: Layout, rows: int) -> str:
     parameters = f"({', '.join('?' * len(table.columns))})"
-    return f"{insert_into(table)} VALUES {', '.join([parameters] * rows)} {on_conflict_replace(table)}"
+    return (
+        f"{insert_into(table)} VALUES {', '.join([parameters] * rows)} {on_conflict_replace(table.columns, table.key)}"
+    )
 
 
 @lru_cache(maxsize=256)

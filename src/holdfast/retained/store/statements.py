@@ -30,7 +30,7 @@ from holdfast.retained.store.values import (
     Usage,
 )
 from holdfast.retained.store.wildcards import JUST_AFTER, PatternSyntax, Plan
-from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.driver import Connection, Cursor, on_conflict_replace
 
 # The values that statements take and return, the same for both dialects.
 
@@ -308,10 +308,7 @@ def keep_record(connection: Connection, node: int, fingerprint: str, judged: int
 # ruff: noqa: S608
 
 INSERTED = ", ".join(COLUMNS)
-ON_CONFLICT = (
-    f"ON CONFLICT (topic) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in COLUMNS[1:])} "
-    "WHERE excluded.revision > retained.revision"
-)
+ON_CONFLICT = f"{on_conflict_replace(COLUMNS, ('topic',))} WHERE excluded.revision > retained.revision"
 
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 #: The totals of all nodes, and some expired messages. SQLite's index ends in the topic, so it is read in this order.
