@@ -64,6 +64,9 @@ VERSION = 1
 OFFERED = ("replay-end", "replay-since", "replay-info", "conflate", "compare-and-set", "ask", "history", "retain-while")
 
 
+UserProperties = Sequence[tuple[str, str]]
+
+
 # The refusal of a request in User Properties.
 
 
@@ -123,7 +126,6 @@ def moment_in(text: str, now: int) -> int:
 HIGHEST_REVISION = 2**63 - 1
 _REVISION = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-_NAMES = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256})
 
 
 @frozen
@@ -146,31 +148,19 @@ class Conditions:
         return not self.revision and self.payload_sha256 is None and not self.present
 
 
-def conditions_of(properties: Sequence[tuple[str, str]]) -> Conditions | None:
-    """Return the conditions of a PUBLISH, None if it has none. Raises :class:`BadRequest`."""
-    found: dict[str, str] = {}
-    for name, value in properties:
-        if name in _NAMES:
-            if name in found:
-                raise BadRequest(f"User Property {name} is given more than once")
-            found[name] = value
-    if not found:
-        return None
+def _conditions_of(found: dict[str, str]) -> Conditions | None:
     revision, digest = found.get(IF_REVISION), found.get(IF_PAYLOAD_SHA256)
     if revision is not None and not (_REVISION.fullmatch(revision) and int(revision) <= HIGHEST_REVISION):
-        raise BadRequest(f"User Property {IF_REVISION} is a whole number from 0 to {HIGHEST_REVISION}")
+        raise BadCondition(f"User Property {IF_REVISION} is a whole number from 0 to {HIGHEST_REVISION}")
     if found.get(IF_ABSENT):
-        raise BadRequest(f"User Property {IF_ABSENT} has an empty value")
+        raise BadCondition(f"User Property {IF_ABSENT} has an empty value")
     if digest is not None and not _SHA256.fullmatch(digest):
-        raise BadRequest(f"User Property {IF_PAYLOAD_SHA256} has 64 hexadecimal digits")
+        raise BadCondition(f"User Property {IF_PAYLOAD_SHA256} has 64 hexadecimal digits")
+    if CONDITIONS.isdisjoint(found):
+        return None
     return Conditions(
         None if revision is None else int(revision), IF_ABSENT in found, None if digest is None else digest.lower()
     )
-
-
-def has_condition(properties: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether one of the names of conditions is among User Properties."""
-    return any(name in _NAMES for name, _ in properties)
 
 
 # The lease of a PUBLISH with RETAIN 1: how long its retained message stays.
@@ -183,18 +173,65 @@ class LeaseTerm(Enum):
     CONNECTED = "connected"
 
 
-def lease_of(properties: Sequence[tuple[str, str]]) -> LeaseTerm | None:
-    """Return the lease that a PUBLISH asks for, None for none. Raises :class:`BadRequest`."""
-    values = [value for name, value in properties if name == RETAIN_WHILE]
-    if not values:
+def _lease_of(text: str | None) -> LeaseTerm | None:
+    if text is None:
         return None
-    if len(values) > 1:
-        raise BadRequest(f"User Property {RETAIN_WHILE} is given more than once")
     try:
-        return LeaseTerm(values[0])
+        return LeaseTerm(text)
     except ValueError:
         allowed = " or ".join(term.value for term in LeaseTerm)
         raise BadRequest(f"User Property {RETAIN_WHILE} is {allowed}") from None
+
+
+# The requests of a PUBLISH in its User Properties.
+
+
+class ToldByBroker(BadRequest):
+    """A PUBLISH has a User Property that only the broker tells."""
+
+
+class BadCondition(BadRequest):
+    """A condition of a PUBLISH is given twice, or is not understood."""
+
+
+CONDITIONS = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256})
+FOR_PUBLISH = CONDITIONS | {RETAIN_WHILE}
+
+
+@frozen
+class PublishRequests:
+    """What a PUBLISH asks for; None for what it does not."""
+
+    conditions: Conditions | None = None
+    lease: LeaseTerm | None = None
+
+
+NO_PUBLISH_REQUESTS = PublishRequests()
+
+
+def publish_requests(properties: UserProperties) -> PublishRequests:
+    """Return the requests of a PUBLISH.
+
+    Raises :class:`ToldByBroker`, :class:`BadRequest` for another name that is not offered or for a lease, and else
+    :class:`BadCondition`. A name that is not offered is refused: a message whose condition has a misspelt name would be
+    stored without any condition.
+    """
+    names = [name for name, _ in properties if name.startswith(PREFIX)]
+    if not names:
+        return NO_PUBLISH_REQUESTS
+    for name in names:
+        if name in TOLD_BY_BROKER:
+            raise ToldByBroker(f"User Property {name} is told by the broker only")
+    for name in names:
+        if name not in FOR_PUBLISH:
+            raise _not_offered(name, "PUBLISH", FOR_PUBLISH)
+    for name in (RETAIN_WHILE, *names):  # a lease that is given twice is told first
+        if names.count(name) > 1:
+            kind = BadCondition if name in CONDITIONS else BadRequest
+            raise kind(f"User Property {name} is given more than once")
+    found = {name: value for name, value in properties if name in FOR_PUBLISH}
+    lease = _lease_of(found.get(RETAIN_WHILE))
+    return PublishRequests(_conditions_of(found), lease)
 
 
 # Topic Filters of the past.
@@ -383,8 +420,6 @@ LONGEST_TOPIC = 256
 #: The longest interval of conflation, in milliseconds.
 LONGEST_INTERVAL = 3_600_000
 
-UserProperties = Sequence[tuple[str, str]]
-
 
 @frozen
 class SubscribeRequests:
@@ -403,7 +438,6 @@ class SubscribeRequests:
 _FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_SINCE, REPLAY_INFO, CONFLATE})
 #: without facts: a client sees from each message that it is told none
 NEEDING_PART_IN_SUBSCRIBE = _FOR_SUBSCRIBE - {REPLAY_INFO}
-FOR_PUBLISH = frozenset({IF_REVISION, IF_ABSENT, IF_PAYLOAD_SHA256, RETAIN_WHILE})
 
 NO_REQUESTS = SubscribeRequests()
 
@@ -433,14 +467,9 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
     )
 
 
-def check_publish_names(properties: UserProperties) -> None:
-    """Raise :class:`BadRequest` for a request in a PUBLISH that is not offered.
-
-    Without this, a message whose condition has a misspelt name would be stored without any condition.
-    """
-    for name, _ in properties:
-        if name.startswith(PREFIX) and name not in FOR_PUBLISH:
-            raise _not_offered(name, "PUBLISH", FOR_PUBLISH)
+def named(properties: UserProperties, names: frozenset[str]) -> str | None:
+    """Return the first of these names that is among User Properties, None for none."""
+    return next((name for name, _ in properties if name in names), None)
 
 
 def check_takes_part(properties: UserProperties, requests: frozenset[str]) -> None:
@@ -448,9 +477,9 @@ def check_takes_part(properties: UserProperties, requests: frozenset[str]) -> No
 
     Without this, the client would take the success of its packet for that of its request. All other names are ignored.
     """
-    for name, _ in properties:
-        if name in requests:
-            raise BadRequest(f"User Property {name} needs User Property {PARTICIPATION} = {QUESTION} in CONNECT")
+    name = named(properties, requests)
+    if name is not None:
+        raise BadRequest(f"User Property {name} needs User Property {PARTICIPATION} = {QUESTION} in CONNECT")
 
 
 def _not_offered(name: str, packet: str, offered: frozenset[str]) -> BadRequest:
@@ -477,8 +506,3 @@ def _marker_topic(topic: str | None, max_levels: int) -> str | None:
     if topic.startswith("$") and topic != TOPIC_FOR_ALL:
         raise BadRequest(f"User Property {REPLAY_END} is {TOPIC_FOR_ALL}, or a topic that does not begin with $")
     return topic
-
-
-def broker_property(properties: UserProperties) -> str | None:
-    """Return the first name that only the broker tells, None for none."""
-    return next((name for name, _ in properties if name in TOLD_BY_BROKER), None)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.extensions import BadRequest, Conditions, conditions_of, has_condition
+from holdfast.core.extensions import BadRequest, Conditions, publish_requests
 
 DIGEST = "ab" * 32
 
@@ -19,10 +19,8 @@ def test_all_conditions() -> None:
         ("holdfast-if-absent", ""),
         ("holdfast-if-payload-sha256", DIGEST.upper()),
     ]
-    assert conditions_of(given) == Conditions(42, True, DIGEST)
-    assert conditions_of(given[:1]) is None
-    assert has_condition(given)
-    assert not has_condition(given[:1])
+    assert publish_requests(given).conditions == Conditions(42, True, DIGEST)
+    assert publish_requests(given[:1]).conditions is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,7 @@ def test_all_conditions() -> None:
 def test_bad_values(name: str, value: str, why: str) -> None:
     """A value that is not understood is refused: the text names the property and what is allowed."""
     with pytest.raises(BadRequest, match=f"User Property {name} .*{why}"):
-        conditions_of([(name, value)])
+        publish_requests([(name, value)])
 
 
 @given(
@@ -57,7 +55,7 @@ def test_any_properties_are_understood_or_refused(properties: list[tuple[str, st
     names = [name for name, _ in properties if name != "a"]
     told = ""
     try:
-        found = conditions_of(properties)
+        found = publish_requests(properties).conditions
     except BadRequest as bad:
         told = str(bad)
     else:

@@ -11,10 +11,11 @@ from holdfast.core.extensions import (
     FACTS,
     NO_REQUESTS,
     OFFERED,
+    TOLD_BY_BROKER,
     BadRequest,
     SubscribeRequests,
-    broker_property,
     facts_in,
+    named,
     subscribe_requests,
     takes_part,
     text_of,
@@ -115,5 +116,5 @@ def test_any_properties_are_understood_or_refused(properties: list[tuple[str, st
 
 def test_names_of_the_broker() -> None:
     """Only the names that the broker tells are its own."""
-    assert broker_property([("a", "b"), ("holdfast-revision", "7")]) == "holdfast-revision"
-    assert broker_property([("holdfast-replay-end", "x")]) is None
+    assert named([("a", "b"), ("holdfast-revision", "7")], TOLD_BY_BROKER) == "holdfast-revision"
+    assert named([("holdfast-replay-end", "x")], TOLD_BY_BROKER) is None

@@ -23,15 +23,16 @@ from twisted.python.failure import Failure
 
 from holdfast.core.extensions import (
     FOR_PUBLISH,
+    NO_PUBLISH_REQUESTS,
     RETAIN_WHILE,
     REVISION,
+    BadCondition,
     BadRequest,
     Conditions,
-    broker_property,
-    check_publish_names,
+    PublishRequests,
+    ToldByBroker,
     check_takes_part,
-    conditions_of,
-    lease_of,
+    publish_requests,
 )
 from holdfast.core.messages import ApplicationMessage, RetainedMessage
 from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
@@ -233,50 +234,41 @@ class ConditionalPublish:
 Answer = Callable[[int, int, ReasonCode, str], None]
 
 
-def is_refused(packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer) -> bool:
-    """Refuse a message with a User Property that it cannot have, or that is not understood. False: it has none.
+def requests_of(packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer) -> PublishRequests | None:
+    """Return what a PUBLISH with User Properties asks for.
 
-    The messages of a Client that does not take part have any others, and are forwarded unaltered [MQTT-3.3.2-17].
+    None: it is refused, since it has a User Property that it cannot have, or one that is not understood. The messages
+    of a Client that does not take part may have any others, and are forwarded unaltered [MQTT-3.3.2-17].
     """
     properties = packet.properties.user_properties
-    if not link.participant:
-        try:
+    reason = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    requests, unmet = NO_PUBLISH_REQUESTS, None
+    try:
+        if not link.participant:
             check_takes_part(properties, FOR_PUBLISH)
-        except BadRequest as bad:
-            _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
-            return True
-        return False
-    name = broker_property(properties)
-    if name is not None:
-        why = f"User Property {name} is told by the broker only"
-        _refuse(packet, link, parts, answer, ReasonCode.PAYLOAD_FORMAT_INVALID, why)
-        return True
-    unmet: str | None
-    try:
-        check_publish_names(properties)
-        if lease_of(properties) is not None:
+            return NO_PUBLISH_REQUESTS
+        requests = publish_requests(properties)
+        if requests.lease is not None:
             _check_lease(packet, link, parts.retained.enabled)
-    except BadRequest as bad:
-        _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
-        return True
-    try:
-        conditions = conditions_of(properties)
-    except BadRequest as bad:
+        if requests.conditions is not None:
+            unmet = why_not_conditional(packet, link, parts.retained.enabled)
+    except BadCondition as bad:
         unmet = str(bad)
-    else:
-        if conditions is None:
-            return False
-        unmet = why_not_conditional(packet, link, parts.retained.enabled)
+    except BadRequest as bad:
+        if isinstance(bad, ToldByBroker):
+            reason = ReasonCode.PAYLOAD_FORMAT_INVALID
+        _refuse(packet, link, parts, answer, reason, str(bad))
+        return None
     if unmet is None:
-        return False
+        return requests
     if packet.qos and packet.retain:
-        _refuse(packet, link, parts, answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unmet)
-        return True
+        _refuse(packet, link, parts, answer, reason, unmet)
+        return None
     parts.counters.messages_dropped_conditional += 1
     link.client_log.debug("its PUBLISH with a condition is dropped", unmet)
     if packet.qos:
-        answer(packet.qos, packet.packet_identifier, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unmet)
-    return True
+        answer(packet.qos, packet.packet_identifier, reason, unmet)
+    return None
 
 
 def _check_lease(packet: Publish, link: IClientLink, enabled: bool) -> None:

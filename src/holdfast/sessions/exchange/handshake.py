@@ -12,12 +12,13 @@ import attrs
 
 from holdfast.core.extensions import (
     ANSWER,
+    CONDITIONS,
     RETAIN_WHILE,
+    TOLD_BY_BROKER,
     BadRequest,
     UserProperties,
-    broker_property,
-    check_publish_names,
-    has_condition,
+    named,
+    publish_requests,
     takes_part,
 )
 from holdfast.core.topics import is_bridge_state
@@ -113,22 +114,22 @@ class Handshake:
     def _check_requests(self, properties: UserProperties) -> None:
         """Refuse a Will with a request. Other names are forwarded unaltered if its Client does not take part."""
         if self.participates:
-            name = broker_property(properties)
+            name = named(properties, TOLD_BY_BROKER)
             if name is not None:
                 raise ConnectRefused(
                     ReasonCode.PAYLOAD_FORMAT_INVALID, f"User Property {name} of the Will is told by the broker only"
                 )
-        if has_condition(properties):
+        if named(properties, CONDITIONS):
             raise ConnectRefused(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no conditions: nobody is told its outcome"
             )
-        if any(name == RETAIN_WHILE for name, _ in properties):
+        if named(properties, frozenset({RETAIN_WHILE})):
             raise ConnectRefused(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "a Will has no lease: its client is gone already"
             )
         if self.participates:
             try:
-                check_publish_names(properties)
+                publish_requests(properties)
             except BadRequest as refused:
                 raise ConnectRefused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"the Will: {refused}") from None
 

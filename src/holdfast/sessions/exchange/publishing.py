@@ -19,7 +19,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from holdfast.core.extensions import conditions_of, has_condition, lease_of
+from holdfast.core.extensions import CONDITIONS, NO_PUBLISH_REQUESTS, PublishRequests, named
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
 from holdfast.core.topics import ASKED, is_bridge_state, is_of_broker
@@ -35,7 +35,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.asking import Asking
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, is_refused, tell_again
+from holdfast.sessions.exchange.conditional_publish import ConditionalPublish, requests_of, tell_again
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.leases import MOST_PER_CLIENT, wanted
 from holdfast.sessions.limits import Limits, RetainMode
@@ -97,8 +97,12 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier, packet, topic):
             return
-        if properties.user_properties and is_refused(packet, self._link, parts, self._answer):
-            return
+        requests = NO_PUBLISH_REQUESTS
+        if properties.user_properties:
+            asked = requests_of(packet, self._link, parts, self._answer)
+            if asked is None:
+                return
+            requests = asked
         principal = self._session.principal
         message = ApplicationMessage(
             topic,
@@ -125,7 +129,7 @@ class Publishing:
             self._link.charge(PACKETS_OF_A_STEP * (parts.authorizer.effort - effort))
         if answer is True:
             if retain or qos == 2 or ((forces := parts.retained.forces) is not None and forces(topic)):
-                self._accept(message, packet)
+                self._accept(message, packet, requests)
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
@@ -133,7 +137,7 @@ class Publishing:
                 if packet.properties is NO_PROPERTIES and self._pace is None:
                     self._expect_runs(message)
         elif isinstance(answer, Deferred):
-            self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet))
+            self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet, requests))
         else:
             self._deny(message, packet.packet_identifier, action_of(retain, clears))
 
@@ -270,7 +274,7 @@ class Publishing:
                     packet is not None
                     and self._link.participant
                     and self._link.explanations.may_tell
-                    and has_condition(packet.properties.user_properties)
+                    and named(packet.properties.user_properties, CONDITIONS)
                 ):
                     tell_again(self._link, self._session, self._parts, packet, topic)
                 else:
@@ -311,28 +315,28 @@ class Publishing:
         unreleased = len(self._session.received) - len(self._former)
         return self._link.acknowledgements.unacknowledged_publishes + unreleased
 
-    def _decided(self, allowed: bool, message: ApplicationMessage, packet: Publish) -> None:
+    def _decided(self, allowed: bool, message: ApplicationMessage, packet: Publish, requests: PublishRequests) -> None:
         if allowed:
-            self._accept(message, packet)
+            self._accept(message, packet, requests)
         else:
             action = action_of(packet.retain, packet.retain and not packet.payload)
             self._deny(message, packet.packet_identifier, action)
 
-    def _accept(self, message: ApplicationMessage, packet: Publish) -> None:
+    def _accept(self, message: ApplicationMessage, packet: Publish, requests: PublishRequests) -> None:
         """Take an allowed message, once it is known whether a quota allows to retain it."""
         identifier = packet.packet_identifier
         lease = None
         if message.retain:
-            if message.properties.user_properties and self._link.participant:
-                conditions = conditions_of(message.properties.user_properties)
-                lease = wanted(lease_of(message.properties.user_properties), self._session)
+            if requests is not NO_PUBLISH_REQUESTS:
+                lease = wanted(requests.lease, self._session)
                 if lease is not None and not self._parts.leases.has_room(message.client_id or "", message.topic):
                     self._too_many_leases(message, identifier)
                     return
-                if conditions is not None:
+                if requests.conditions is not None:
                     publish = ConditionalPublish(
-                        self._link, self._session, self._parts, message, packet, conditions, self._silent_clears, lease
-                    )
+                        self._link, self._session, self._parts, message, packet, requests.conditions,
+                        self._silent_clears, lease,
+                    )  # fmt: skip
                     publish.begin()
                     return
             if self._retain_mode is RetainMode.DROP:
