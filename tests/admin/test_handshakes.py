@@ -97,10 +97,10 @@ def test_a_handshake_waits_for_its_turn_and_its_client_is_not_read_meanwhile(
     flood = [connect() for _ in range(5)]
     for each in flood:
         each.sends()
-    assert line == [each.protocol for each in flood]
+    assert line == [each.protocol.step for each in flood]
     assert all(each.transport.value() == b"" for each in flood)
     assert all(each.transport.producerState == "paused" for each in flood)
-    line.pop(0).step()
+    line.pop(0)()
     assert [each.transport.value() != b"" for each in flood] == [True, False, False, False, False]
     assert flood[0].transport.producerState == "producing"
 
@@ -112,11 +112,11 @@ def test_bytes_pass_without_turns_after_the_handshake(connect: Callable[[], _Con
     connection.protocol.dataReceived(hello[:50])
     connection.protocol.dataReceived(hello[50:])
     assert len(line) == 1
-    line.pop().step()
+    line.pop()()
     assert connection.shakes_hands()
     connection.client.send(b"first")
     connection.sends()
-    line.pop().step()
+    line.pop()()
     connection.client.bio_write(connection.transport.value())
     assert connection.client.recv(100) == b"first"
     connection.transport.clear()
@@ -135,7 +135,7 @@ def test_a_connection_that_is_lost_in_the_line_takes_no_step(
     connection.sends()
     connection.protocol.connectionLost(Failure(ConnectionLost()))
     connection.transport.clear()
-    line.pop().step()
+    line.pop()()
     assert connection.transport.value() == b""
     assert connection.transport.producerState == "paused"
 
@@ -154,7 +154,7 @@ def test_bytes_that_are_not_tls_end_the_connection(
     """Plain HTTP at a port with TLS ends the connection with one cause for the log, and no error in others' turns."""
     connection = connect()
     connection.protocol.dataReceived(first)
-    line.pop().step()
+    line.pop()()
     assert connection.transport.disconnecting or connection.transport.disconnected
     assert len(failures) == 1
     assert cause in (None, failures[0])
@@ -171,6 +171,6 @@ def test_silent_connections_cost_no_memory_of_openssl(
     silent.protocol.abortConnection()
     silent.protocol.connectionLost(Failure(ConnectionLost()))
     speaking.sends()
-    line.pop().step()
+    line.pop()()
     assert len(made) == 1
     assert failures == []

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 
 class LineFull(Exception):
@@ -32,7 +32,8 @@ class LineFull(Exception):
 class FairLine(Generic[T]):
     """What waits, by owner. At most ``most`` items wait, and ``most_of_owner`` of one owner; None for any number.
 
-    An item is in the line once. Adding, removing and taking one takes the same short time, however many there are.
+    An item is hashable, and is in the line once. Adding, removing or taking one takes the same short time, however many
+    wait.
     """
 
     def __init__(self, most: int | None = None, most_of_owner: int | None = None) -> None:
@@ -109,9 +110,9 @@ class Turns(Generic[T]):
         self._line: FairLine[T] = FairLine()
         self._is_due = False
 
-    def enter(self, owner: Hashable, item: T) -> None:
-        """Let an item wait for a later turn, unless it does so already."""
-        self._line.add(owner, item)
+    def enter(self, owner: Hashable, item: T, *, first: bool = False) -> None:
+        """Let an item wait for a later turn, unless it does so already; ``first``: before the others of its owner."""
+        self._line.add(owner, item, first=first)
         self._schedule()
 
     def leave(self, owner: Hashable, item: T) -> None:
@@ -144,6 +145,19 @@ class Turns(Generic[T]):
     def __len__(self) -> int:
         """Return how many items wait."""
         return len(self._line)
+
+
+GoOn = Callable[[], None]
+
+
+def turns_of_calls(clock: IReactorTime, *, most: int = 1, seconds: float | None = None) -> Turns[GoOn]:
+    """Return turns whose items are functions without arguments, each of which is called in its turn."""
+
+    def serve(go_on: GoOn) -> bool:
+        go_on()
+        return False
+
+    return Turns(clock, serve, most=most, seconds=seconds)
 
 
 class Places:

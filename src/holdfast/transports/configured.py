@@ -11,12 +11,12 @@ from twisted.internet.interfaces import IReactorTime
 
 from holdfast.config import Config
 from holdfast.config.sections.listeners import WEBSOCKET, ListenerConfig
+from holdfast.scheduling.fair_line import GoOn, Turns
 from holdfast.transports.layers import Layer, MakeLayers
 
 if TYPE_CHECKING:
     from OpenSSL import SSL
 
-    from holdfast.transports.tls import HandshakeStep, HandshakeTurns
     from holdfast.transports.tls_reloading import CertificateReloads, ListenerTLS, Loaded
 
 
@@ -27,7 +27,7 @@ class ComposedTLS(Service):
         self._reactor = reactor
         self._now = now
         self._listeners: dict[str, ListenerTLS] = {}
-        self._turns: HandshakeTurns | None = None
+        self._turns: Turns[GoOn] | None = None
         self._reloads: CertificateReloads | None = None
 
     def new_layer(self, listener: str) -> Layer:
@@ -41,10 +41,10 @@ class ComposedTLS(Service):
                 return listener.new_connection
         return None
 
-    def line_up(self, handshake: HandshakeStep) -> None:
-        """Let the handshake of a connection to the API take a turn among those of all listeners."""
+    def line_up(self, step: GoOn) -> None:
+        """Let a step of the handshake of a connection to the API take a turn among those of all listeners."""
         assert self._turns is not None, "a handshake needs a context, and contexts come with turns"
-        self._turns.line_up(handshake)
+        self._turns.enter(step, step)
 
     def ends(self) -> dict[str, float]:
         """Return when the first certificate of each listener expires, in seconds since the epoch."""
@@ -90,11 +90,11 @@ class ComposedTLS(Service):
             return
         from twisted.internet.threads import deferToThreadPool
 
-        from holdfast.transports.tls import HandshakeTurns
+        from holdfast.transports.tls import turns_of_handshakes
         from holdfast.transports.tls_reloading import CertificateReloads, ListenerTLS
 
         reactor = self._reactor
-        self._turns = self._turns or HandshakeTurns(reactor)
+        self._turns = self._turns or turns_of_handshakes(reactor)
         for name, each in loaded.items():
             listener = before.get(name) or ListenerTLS(name, each, self._turns, self._seconds)
             listener.loaded = each

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from typing import Protocol
 
 from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.identity.interfaces import PeerCertificate
+from holdfast.scheduling.fair_line import GoOn, Turns, turns_of_calls
 from holdfast.transports.layers import Layer
 from holdfast.transports.tls_files import peer_certificate
 from holdfast.wire import ReasonCode
@@ -56,7 +55,7 @@ class TLSLayer(Layer):
 
     __slots__ = ("_arrived", "_new_connection", "_pending", "_reason", "_ssl", "_state", "_turns", "_waits")
 
-    def __init__(self, new_connection: Callable[[], SSL.Connection], turns: HandshakeTurns) -> None:
+    def __init__(self, new_connection: Callable[[], SSL.Connection], turns: Turns[GoOn]) -> None:
         super().__init__()
         self._new_connection = new_connection
         self._turns = turns
@@ -90,7 +89,7 @@ class TLSLayer(Layer):
         if not self._waits:
             self._waits = True
             self.hold_reading()
-            self._turns.line_up(self)
+            self._turns.enter(self, self.step)
 
     def step(self) -> None:
         """Take the next step of the handshake, or decrypt the records that had to wait."""
@@ -349,48 +348,16 @@ def not_tls(data: bytes) -> str:
 
 
 # Handshakes take turns: each costs a signature, and the reactor must not wait for many of them.
-#
-# A signature takes from 0.1 ms (ECDSA) to 5 ms (RSA with 4096 bits). A fleet that returns, or a stranger, may begin
-# hundreds of handshakes in one turn of the reactor. So their steps form a line. Each turn does steps until ``BUDGET``
-# seconds have passed, at least one.
 
 
-#: seconds of one turn that handshakes may take
+#: seconds of one turn of the reactor that handshakes may take
 BUDGET = 0.003
 
 
-class HandshakeStep(Protocol):
-    """A connection whose handshake can go on."""
+def turns_of_handshakes(clock: IReactorTime) -> Turns[GoOn]:
+    """Return the line for the steps of the handshakes of all listeners.
 
-    def step(self) -> None:
-        """Take the next step. It raises no exception."""
-
-
-class HandshakeTurns:
-    """The line of handshakes of all listeners."""
-
-    def __init__(self, clock: IReactorTime, budget: float = BUDGET) -> None:
-        self._clock = clock
-        self._budget = budget
-        self._line: deque[HandshakeStep] = deque()
-        self._scheduled = False
-
-    def line_up(self, handshake: HandshakeStep) -> None:
-        """Let this handshake take a step after all others in the line."""
-        self._line.append(handshake)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._clock.callLater(0, self._turn)
-
-    def _turn(self) -> None:
-        self._scheduled = False
-        end = self._clock.seconds() + self._budget
-        while self._line:
-            self._line.popleft().step()
-            if self._clock.seconds() >= end:
-                break
-        if self._line:
-            self._schedule()
+    A signature takes from 0.1 ms (ECDSA) to 5 ms (RSA with 4096 bits). A fleet that returns, or a stranger, may begin
+    hundreds of handshakes in one turn of the reactor.
+    """
+    return turns_of_calls(clock, seconds=BUDGET)

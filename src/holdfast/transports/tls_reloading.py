@@ -18,8 +18,9 @@ from holdfast.config import Config, ConfigError
 from holdfast.config.sections.listeners import WEBSOCKET
 from holdfast.config.sections.tls import CertificateConfig, TLSConfig
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.fair_line import GoOn, Turns
 from holdfast.transports.layers import Layer
-from holdfast.transports.tls import HandshakeTurns, TLSLayer
+from holdfast.transports.tls import TLSLayer
 from holdfast.transports.tls_contexts import Contexts, UnusableTLS, build
 from holdfast.transports.tls_files import KeyPair, TLSSettings
 
@@ -144,7 +145,7 @@ class ListenerTLS:
 
     _log = Logger()
 
-    def __init__(self, listener: str, loaded: Loaded, turns: HandshakeTurns, now: Callable[[], float]) -> None:
+    def __init__(self, listener: str, loaded: Loaded, turns: Turns[GoOn], now: Callable[[], float]) -> None:
         self.listener = listener
         self.loaded = loaded
         self._turns = turns

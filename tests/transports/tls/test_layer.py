@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.identity.interfaces import Credentials, PeerCertificate, Principal
 from holdfast.transports.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
-from holdfast.transports.tls import MOST_RECORDS, PIECE, HandshakeTurns
+from holdfast.transports.tls import MOST_RECORDS, PIECE, turns_of_handshakes
 from holdfast.transports.tls_files import KeyPair, TLSSettings
 from holdfast.transports.tls_reloading import ListenerTLS, load
 from holdfast.wire import encode
@@ -58,7 +58,7 @@ class TLSDoor(Door):
     def __init__(self, settings: TLSSettings, proxies: list[str] | None = None) -> None:
         super().__init__(proxies)
         self.settings = settings
-        turns = HandshakeTurns(self.broker.clock)
+        turns = turns_of_handshakes(self.broker.clock)
         self.tls = ListenerTLS("test", load(settings, time.time()), turns, time.time)
         self.factory = MQTTServerFactory(
             lambda network: self.broker.connect(network, self.broker.limits, "test"),
@@ -551,7 +551,7 @@ class Turns:
 
 def test_handshakes_share_the_turns_of_the_reactor() -> None:
     reactor: Any = Turns()
-    turns = HandshakeTurns(reactor, budget=0.003)
+    turns = turns_of_handshakes(reactor)
     done: list[int] = []
 
     class Step:
@@ -563,7 +563,8 @@ def test_handshakes_share_the_turns_of_the_reactor() -> None:
             reactor.now += 0.002
 
     for number in range(5):
-        turns.line_up(Step(number))
+        step = Step(number)
+        turns.enter(step, step.step)
     lengths = []
     while reactor.due:
         reactor.turn()

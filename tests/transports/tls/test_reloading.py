@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast.transports.tls import HandshakeTurns
+from holdfast.transports.tls import turns_of_handshakes
 from holdfast.transports.tls_files import KeyPair, TLSSettings
 from holdfast.transports.tls_reloading import INTERVAL, CertificateReloads, ListenerTLS, Loaded, load
 from tests.certificates import Authority
@@ -39,7 +39,7 @@ class Reloads:
         self.renew(name, days)
         pair = KeyPair("", self.folder / f"{name}.pem", self.folder / f"{name}.key")
         loaded = load(TLSSettings(pairs=(pair,)), self.now())
-        return ListenerTLS(name, loaded, HandshakeTurns(self.clock), self.now)
+        return ListenerTLS(name, loaded, turns_of_handshakes(self.clock), self.now)
 
     def _run(self, build: Callable[[], list[Loaded]]) -> Deferred[list[Loaded]]:
         self.builds += 1

@@ -9,7 +9,7 @@ OpenSSL's part of a connection is made at its first byte: silent connections do 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 from OpenSSL import SSL
@@ -28,24 +28,17 @@ _HANDSHAKE = 0x16
 _log = Logger()
 
 
-class Step(Protocol):
-    """A connection whose handshake can go on."""
-
-    def step(self) -> None:
-        """Take the next step."""
-
-
 @frozen(kw_only=True)
 class TLSOfAPI:
     """TLS as it is configured now.
 
-    ``maker`` returns what makes OpenSSL's part of a connection, None without TLS. ``line_up`` lets a handshake take a
-    turn. ``not_tls`` and ``explain`` return a clause about first bytes that are not TLS, and about an error of OpenSSL.
-    ``failed`` is told of handshakes that fail: of whom, and this clause.
+    ``maker`` returns what makes OpenSSL's part of a connection, None without TLS. ``line_up`` calls a step of a
+    handshake in its turn. ``not_tls`` and ``explain`` return a clause about first bytes that are not TLS, and about an
+    error of OpenSSL. ``failed`` is told of handshakes that fail: of whom, and this clause.
     """
 
     maker: Callable[[], Callable[[], SSL.Connection] | None]
-    line_up: Callable[[Step], None]
+    line_up: Callable[[Callable[[], None]], None]
     not_tls: Callable[[bytes], str]
     explain: Callable[[Exception, list[tuple[int, int]]], str]
     failed: Callable[[Peer, str], None]
@@ -102,7 +95,7 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
         self._arrived += data
         if not waits:
             self.transport.pauseProducing()  # type: ignore[union-attr]
-            self.factory.tls.line_up(self)
+            self.factory.tls.line_up(self.step)
 
     def step(self) -> None:
         """Take the next step of the handshake, unless the connection has ended."""

@@ -31,7 +31,7 @@ from holdfast.admin.callers import UNKNOWN, operator_at
 from holdfast.admin.http.answers import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of, long_target
 from holdfast.admin.http.upgrade import Upgrade
-from holdfast.scheduling.fair_line import Turns
+from holdfast.scheduling.fair_line import GoOn, Turns, turns_of_calls
 
 #: seconds a connection may be idle
 _TIMEOUT = 60
@@ -428,15 +428,10 @@ def bytes_of(refused: RefusedCall) -> bytes:
 MOST_REQUESTS = 8
 
 
-def turns_of_requests(reactor: IReactorTime) -> Turns[Callable[[], None]]:
+def turns_of_requests(reactor: IReactorTime) -> Turns[GoOn]:
     """Return one line for all connections whose clients send many requests without waiting for answers (pipelining).
 
     64 KiB that arrive at one moment may have two thousand requests in them. Twisted would answer all of them before it
     does anything else. In this line each later request waits for its turn.
     """
-
-    def serve(go_on: Callable[[], None]) -> bool:
-        go_on()
-        return False
-
-    return Turns(reactor, serve, most=MOST_REQUESTS)
+    return turns_of_calls(reactor, most=MOST_REQUESTS)

@@ -14,7 +14,7 @@ So a slow client costs one batch, a client that stopped reading costs nothing af
 |---|---|---|
 | COMMITTING | the commit of all changes accepted before the SUBSCRIBE | the ticket of ``store.flushed()`` |
 | WAITING | a place, where the number of concurrent replays is limited | ``ConcurrencyLimit``: ``proceed`` |
-| READY | its turn | ``ReplayTurns``: ``step`` |
+| READY | its turn | ``turns``: ``step`` |
 | READING | a batch that it needs now | the answer of the store |
 | RESTING | room: the socket's buffer, the in-flight window, earlier messages | the connection: ``wake`` |
 | THROTTLED | the rate of its client, then the rate of all replays | ``RateLimiter``: ``proceed`` |
@@ -434,7 +434,7 @@ class Replay:
 
     def _get_ready(self, goes_on: bool = False) -> None:
         self._enter(ReplayState.READY)
-        self._flow.turns.join(self, goes_on)
+        self._flow.turns.enter(self.client_id, self, first=goes_on)
 
     def _stop_awaiting(self) -> None:
         """Take a step again if the state was READING: the answer is not awaited any more."""
