@@ -74,7 +74,7 @@ def test_the_history_names_the_operator_of_a_clear(desk: Desk) -> None:
     desk.broker.advance(1)
     for topic, method, path, arguments in (
         ("a", "DELETE", "/messages", {"topic": "a/#"}),
-        ("b", "DELETE", "/message", {"topic": "b"}),
+        ("b", "DELETE", "/message/b", {}),
         ("c", "POST", "/restore", {"topic": "c", "at": str(before), "clear": "true"}),
         ("d", "DELETE", "/messages", {"topic": "d", "limit": "5"}),
     ):
@@ -91,7 +91,7 @@ def test_the_history_names_the_operator_of_a_set_beside_the_publisher(desk: Desk
     change(desk, "lamp", b"1")
     before = desk.broker.now()
     desk.broker.advance(1)
-    desk.ask("DELETE", "/message", topic="lamp")
+    desk.ask("DELETE", "/message/lamp")
     desk.ask("POST", "/restore", topic="lamp", at=str(before))
     desk.ask("POST", "/messages", {"topic": "door", "payload": "open"})
     for topic, publisher in (("lamp", "u"), ("door", None)):
@@ -137,7 +137,7 @@ def test_the_messages_of_a_moment_are_listed_like_those_of_now(desk: Desk) -> No
     page = desk.ask("GET", "/messages", topic="#", limit="2", **then)
     assert [row["topic"] for row in page["data"]] == ["a/1", "a/2"]
     assert desk.topics(topic="#", limit="2", cursor=page["meta"]["cursor"], **then) == ["b"]
-    assert b64decode(desk.ask("GET", "/message", topic="a/1", **then)["payload"]) == b"then"
+    assert b64decode(desk.ask("GET", "/message/a%2F1", **then)["payload"]) == b"then"
     assert desk.refused("GET", "/message/b", at=str(START * 1000))[0] == 404
     lines = [json.loads(line) for line in desk.export(**then).splitlines()]
     assert [(one["topic"], b64decode(one["payload"]), one["client_id"]) for one in lines] == [
@@ -319,10 +319,10 @@ def test_the_topics_of_the_history_have_their_latest_change(desk: Desk) -> None:
 
 
 def test_messages_of_a_time_are_listed(desk: Desk) -> None:
-    """As by GET /messages with the time."""
+    """With their payloads, where the caller asks for them."""
     at = change(desk, "a", b"1")
     change(desk, "a", b"2")
-    (row,) = desk.ask("GET", "/as-of", at=str(at), payload="true")["data"]
+    (row,) = desk.ask("GET", "/messages", at=str(at), payload="true")["data"]
     assert (row["topic"], row["payload"]) == ("a", "MQ==")
 
 
@@ -333,19 +333,19 @@ def test_a_history_whose_baseline_is_not_complete_answers_409(desk: Desk, monkey
     desk.broker.advance(1)
     desk.broker.history.change_limits(HistoryLimits(enable=False))
     desk.broker.advance(1)
-    assert desk.refused("GET", "/as-of", at=at)[0] == 400
+    assert desk.refused("GET", "/messages", at=at)[0] == 400
     with monkeypatch.context() as patched:
         patched.setattr(history, "write_part", lambda *_: True)
         desk.broker.history.change_limits(HistoryLimits(enable=True))
-        assert desk.refused("GET", "/as-of", at=at)[:2] == (409, "HISTORY_UNAVAILABLE")
+        assert desk.refused("GET", "/messages", at=at)[:2] == (409, "HISTORY_UNAVAILABLE")
         desk.broker.advance(1)
-        assert [row["topic"] for row in desk.ask("GET", "/as-of", at=at)["data"]] == ["t"]
-        for call in (("GET", "/as-of"), ("GET", "/messages"), ("GET", "/export"), ("POST", "/restore")):
+        assert [row["topic"] for row in desk.ask("GET", "/messages", at=at)["data"]] == ["t"]
+        for call in (("GET", "/messages"), ("GET", "/export"), ("POST", "/restore")):
             status, code, message = desk.refused(*call, topic="#", at="0s")
             assert (status, code) == (409, "HISTORY_UNAVAILABLE")
             assert "still being written" in message
     desk.broker.advance(60)
-    assert [row["topic"] for row in desk.ask("GET", "/as-of", at="0s")["data"]] == ["t"]
+    assert [row["topic"] for row in desk.ask("GET", "/messages", at="0s")["data"]] == ["t"]
 
 
 def test_topics_that_the_history_does_not_know_are_named(desk: Desk) -> None:

@@ -110,9 +110,8 @@ def test_a_wrong_flag_is_refused_where_it_decides_nothing(
     assert (status, code, message) == (400, "BAD_REQUEST", f"{argument} is true or false")
 
 
-def test_messages_of_a_time_need_the_time(desk: Desk) -> None:
-    assert desk.refused("GET", "/as-of")[0] == 400
-    assert desk.refused("GET", "/as-of", at="1h")[1] == "HISTORY_UNAVAILABLE"
+def test_messages_of_a_time_need_the_history(desk: Desk) -> None:
+    assert desk.refused("GET", "/messages", at="1h")[1] == "HISTORY_UNAVAILABLE"
 
 
 def test_counts_say_whether_they_are_exact(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

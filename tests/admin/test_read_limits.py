@@ -48,7 +48,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         ("/history", {"topic": "+/+/none"}, set(), True),
         ("/history/topics", {"topic": "+/+/rare"}, RARE, True),
         ("/messages", {"limit": "1000"}, TOPICS, True),
-        ("/as-of", {"topic": "+/+/rare", "at": "0s"}, RARE, True),
+        ("/messages", {"topic": "+/+/rare", "at": "0s"}, RARE, True),
     ],
 )
 def test_a_cursor_leads_to_what_one_call_does_not_reach(

@@ -399,19 +399,15 @@ class FakeAPI:
             for row in answer["data"]:
                 whole = data.payload_of(row["topic"])
                 row["beginning"] = b64encode(whole[: int(given["beginning"])]).decode()
+        if given.get("payload") == "true":
+            answer["data"] = [
+                {**data.detail(now, row["topic"]), **self.retained.get(row["topic"], {})} for row in answer["data"]
+            ]
         answer["meta"]["token"] = "1"
         return answer
 
     def retainer_get_export(self, given: Arguments, body: Any) -> Any:
         return self.retainer_get_messages({**given, "limit": "10000"}, body)["data"]
-
-    def retainer_get_message(self, given: Arguments, _body: Any) -> Any:
-        topic = given["topic"]
-        if topic in self.retained:
-            return {**data.detail(time.time(), topic), **self.retained[topic]}
-        if not self._is_retained(topic):
-            raise Refusal(404, "Viewed message doesn't exist")
-        return data.detail(time.time(), topic)
 
     def _is_retained(self, topic: str) -> bool:
         return topic in self.retained or ("/" in topic and not topic.startswith("cleared"))

@@ -89,7 +89,7 @@ def test_a_page_lists_then_watches_and_goes_on_after_each_loss(tmp_path: Path) -
             found = stream.next("retained")
             assert (found["event"], found["topic"], found["payload"]) == ("set", "plant/2", "YmV0d2Vlbg==")
             assert stream.next("monitor")["time_stamp"] is not None
-            assert place.ask("DELETE", f"{RETAINER}/message?topic=plant/1", **key)[0] == 204
+            assert place.ask("DELETE", f"{RETAINER}/message/plant%2F1", **key)[0] == 204
             assert [(each["event"], each["topic"]) for each in [stream.next("retained")]] == [("clear", "plant/1")]
             last = stream.id
         put("plant/3", "away")

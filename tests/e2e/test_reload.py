@@ -162,22 +162,22 @@ def test_a_history_is_turned_on_and_off_without_a_lost_connection(place: Place) 
     client = RawClient(broker.port, "c", 5)
     client.send(*(p.Publish(f"t/{number}", b"1", 1, True, packet_identifier=number) for number in range(1, 10)))
     assert all(isinstance(next(client.packets()), p.Puback) for _ in range(9))
-    assert status_of(place, "/as-of?topic=%23&at=0s") == 400
+    assert status_of(place, "/messages?topic=%23&at=0s") == 400
     place.configure(f"{LISTENER}[retainer.history]\nenable = true\n")
     assert place.reload() == "retainer.history.enable: false -> true\n"
     deadline = time.monotonic() + 60
-    while (status := status_of(place, "/as-of?topic=%23&at=0s")) == 409:
+    while (status := status_of(place, "/messages?topic=%23&at=0s")) == 409:
         assert time.monotonic() < deadline
     assert status == 200
     client.send(p.Publish("t/0", b"2", 1, True, packet_identifier=10))
     assert isinstance(next(client.packets()), p.Puback)
     broker.kill()
     broker.start()
-    found = asked(place.folder, "/as-of?topic=%23&at=0s")["data"]
+    found = asked(place.folder, "/messages?topic=%23&at=0s")["data"]
     assert [each["topic"] for each in found] == [f"t/{number}" for number in range(10)]
     place.configure(LISTENER)
     assert place.reload() == "retainer.history.enable: true -> false\n"
-    assert status_of(place, "/as-of?topic=%23&at=0s") == 400
+    assert status_of(place, "/messages?topic=%23&at=0s") == 400
     assert broker.stop() == (0, "")
 
 

@@ -33,7 +33,6 @@ from holdfast.commands.retainer_access import (
     say_left_out,
     with_access,
     with_access_and_config,
-    with_access_or_url,
 )
 from holdfast.commands.retainer_replays import USUAL_AGE, check_clients_known, clear_orphans
 from holdfast.core.terminal import ExitStatus, printable
@@ -77,7 +76,7 @@ def info(access: Access, as_json: bool) -> None:
 @at_option
 @json_lines_option
 @click.option("-0", "--null", is_flag=True, help="Print topics unchanged, each with a null character after it.")
-@with_access_or_url
+@with_access
 def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bool, null: bool) -> None:
     """List the topics that have a retained message.
 
@@ -99,7 +98,7 @@ def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bo
 @click.argument("topic", callback=topic_name)
 @click.option("--payload", is_flag=True, help="Print only the payload, byte for byte.")
 @at_option
-@with_access_or_url
+@with_access
 def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
     """Print the retained message of TOPIC as a line of an export. The exit status is 1 if there is none."""
     record = b"".join(access.pieces("/export", selection(topic, at)))
@@ -288,12 +287,9 @@ _PAGE = 200
 @click.command()
 @click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
 @json_option
-@with_access_or_url
+@with_access
 def count(access: Access, topic_filter: str | None, as_json: bool) -> None:
-    """Count the retained messages whose topics match FILTER, and their bytes.
-
-    With --url, only messages that the user may receive are counted; without FILTER, none whose topic begins with $.
-    """
+    """Count the retained messages whose topics match FILTER, and their bytes."""
     arguments = {"exact": "true"} if topic_filter is None else {"topic": topic_filter, "exact": "true"}
     answer = access.call("GET", "/count", arguments)
     if as_json:
@@ -306,12 +302,12 @@ def count(access: Access, topic_filter: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("topic", callback=topic_name, required=False)
 @json_lines_option
-@with_access_or_url
+@with_access
 def tree(access: Access, topic: str | None, as_json: bool) -> None:
     """List the next level of the topic tree below TOPIC, or the first level.
 
     A line shows the number of messages at and below a node, with + if there are more, their bytes, and the topic, with
-    /# if there are topics below it. With --url, only what the user may receive is shown and counted.
+    /# if there are topics below it.
     """
     arguments = {"limit": str(_PAGE)} if topic is None else {"topic": topic, "limit": str(_PAGE)}
     while True:

@@ -188,7 +188,7 @@ def moment_of(text: str, now: int) -> int:
 LATEST = 253_402_300_800_000
 
 
-def date_of(milliseconds: int) -> str:
+def date_of(milliseconds: float) -> str:
     """Return the text of a time since the epoch in RFC 3339, in UTC, with milliseconds."""
     moment = datetime.fromtimestamp(min(milliseconds, LATEST - 1) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -56,7 +56,7 @@ class JSONLines:
         if not _is_told(event, self._least):
             return None
         line = {
-            "time": date_of(round(1000 * (event.get("log_time") or time.time()))),
+            "time": date_of(1000 * (event.get("log_time") or time.time())),
             "level": _NAMES.get(level, "info"),
             "logger": str(event.get("log_namespace", "")),
             "message": formatEvent(event),

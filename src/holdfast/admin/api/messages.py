@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -29,7 +29,6 @@ from holdfast.admin.arguments import (
     BOOLEAN,
     FLAG,
     INTEGER,
-    MOMENT,
     TOPIC_FILTER,
     cursor_of,
     filter_of,
@@ -45,7 +44,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, not_found
 from holdfast.admin.jobs import Job, Jobs, accepted
-from holdfast.admin.routing import NOTHING, Content, Parameter, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
 from holdfast.retained.changes.history import IRetainedHistory
@@ -69,6 +68,7 @@ _REQUEST = request(
     },
     required=("topic", "payload"),
 )
+_TOPIC = in_path("topic", TOPIC_FILTER, "a topic or a filter, percent-encoded", rest=True)
 _CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "object"}})
 
 
@@ -98,22 +98,6 @@ class MessageCalls:
                     BEGINNING,
                     *SORTING,
                     *CONDITIONS,
-                ),
-                answers={200: Content(page(SUMMARY), "the page")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/as-of",
-                handler=self.messages,
-                scope=Scope.READ,
-                summary="List a page of the messages that were retained at a time",
-                parameters=(
-                    FILTER,
-                    query("at", MOMENT, "the time", required=True),
-                    query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
-                    CURSOR,
-                    PAYLOAD,
                 ),
                 answers={200: Content(page(SUMMARY), "the page")},
                 refusals=REFUSALS,
@@ -152,37 +136,27 @@ class MessageCalls:
                 },
                 refusals=REFUSALS,
             ),
-            *self._message_routes(
-                f"{API_PREFIX}/message", query("topic", TOPIC_FILTER, "a topic or a filter", required=True)
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/message/{{topic}}",
+                handler=self.message,
+                scope=Scope.READ,
+                summary="Show the message of a topic, or the first one that matches a filter, with its payload",
+                parameters=(_TOPIC, AT),
+                answers={200: Content(SUMMARY, "the message")},
+                refusals=REFUSALS,
             ),
-            *self._message_routes(
-                f"{API_PREFIX}/message/{{topic}}",
-                in_path("topic", TOPIC_FILTER, "a topic or a filter, percent-encoded", rest=True),
+            Route(
+                method="DELETE",
+                path=f"{API_PREFIX}/message/{{topic}}",
+                handler=self.clear_message,
+                scope=Scope.RETAINED_WRITE,
+                stores=True,
+                summary="Clear a topic, or all topics that match a filter",
+                parameters=(_TOPIC, QUIET),
+                answers={204: NOTHING},
+                refusals=REFUSALS,
             ),
-        )
-
-    def _message_routes(self, path: str, topic: Parameter) -> Iterable[Route]:
-        """Return the routes of one message. EMQX has its topic in the path; not every proxy leaves that as it is."""
-        yield Route(
-            method="GET",
-            path=path,
-            handler=self.message,
-            scope=Scope.READ,
-            summary="Show the message of a topic, or the first one that matches a filter, with its payload",
-            parameters=(topic, AT),
-            answers={200: Content(SUMMARY, "the message")},
-            refusals=REFUSALS,
-        )
-        yield Route(
-            method="DELETE",
-            path=path,
-            handler=self.clear_message,
-            scope=Scope.RETAINED_WRITE,
-            stores=True,
-            summary="Clear a topic, or all topics that match a filter",
-            parameters=(topic, QUIET),
-            answers={204: NOTHING},
-            refusals=REFUSALS,
         )
 
     @inlineCallbacks

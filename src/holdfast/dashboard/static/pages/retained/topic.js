@@ -30,9 +30,9 @@ export function Topic({ topic, at, tab: asked, onTab, news, follow, onFollow }) 
   const caller = useCaller();
   const token = useRef(null);
   const message = useLoaded(topic === "" ? async () => null : async (signal) => {
-    const list = await get("/mqtt/retainer/messages", { topic, at, limit: 1 }, signal);  // it has the token for changes after it
+    const list = await get("/mqtt/retainer/messages", { topic, at, limit: 1, payload: true }, signal);  // it has the token for changes after it
     token.current = list.meta.token;
-    return list.data.length ? get("/mqtt/retainer/message", { topic, at }, signal).catch(absent) : null;
+    return list.data[0] ?? null;
   }, [topic, at]);
   const below = useLoaded((signal) => get("/mqtt/retainer/count", { topic: subtree(topic) }, signal), [topic]);
   const [dialog, setDialog] = useState(null);
@@ -74,7 +74,6 @@ function Levels({ topic }) {
     : html`<a class="level" href=${href(["retained", "tree"], { topic: names.slice(0, at + 1).join("/") })}><${Text} text=${name} mono empty="(empty level)" /></a><span class="quiet">/</span>`));
 }
 
-const absent = (error) => { if (error.status === 404) return null; throw error; };
 
 function Message({ row }) {
   const facts = [
