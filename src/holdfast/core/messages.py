@@ -1,4 +1,4 @@
-"""Application Messages and changes of retained messages, as the broker's layers exchange them."""
+"""Application Messages and changes of retained messages, as the broker's layers exchange them, and what they hold."""
 
 from __future__ import annotations
 

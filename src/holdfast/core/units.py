@@ -1,4 +1,4 @@
-"""Parsing durations, sizes and rates: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
+"""Durations, sizes, rates and times as operators write them: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class Grants:
 
 
 class Permissions:
-    """What the rules say about one identity. Nothing is kept: :class:`holdfast.identity.authorizer` does that."""
+    """What the rules say about one identity. Nothing is kept: :class:`Authorizer` does that."""
 
     __slots__ = ("_expansions", "_rules", "_tries")
 

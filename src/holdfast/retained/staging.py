@@ -1,9 +1,9 @@
-"""Reading a staging area: rows prepared for an import, in topic order.
+"""A staging area: rows prepared for an import, in topic order. First: reading it.
 
 A staging area is a list in memory, a set of SQLite files, or a table of Postgres. Tasks that may fail and be repeated
-write it, so a merge names the task attempts that count. The
-``revision`` of a staged row comes from its source, 0 for none. If a topic is staged more than once, the newest row
-counts: the highest (``stored_at``, ``revision``, ``payload``).
+write it, so a merge names the task attempts that count. The ``revision`` of a staged row comes from its source, 0 for
+none. If a topic is staged more than once, the newest row counts: the highest (``stored_at``, ``revision``,
+``payload``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Deadlines by key: very many may be due at one moment, and are then acted on in portions.
+"""The broker's clock, deadlines, and periodic jobs. First: deadlines by key, of which many may be due at one moment.
 
 How it works. Keys are kept by the tenth of a second in which they are due, so ten thousand keys of one moment share one
-timer. When it fires, they form a line, and :mod:`long_work` takes them from it, some each turn. Until its turn
-comes, a key can still be taken out of the line. A timer of the reactor for each key would call all of them in one turn.
+timer. When it fires, they form a line, and :mod:`holdfast.scheduling.long_work` takes them from it, some each turn.
+Until its turn comes, a key can still be taken out of the line. A timer of the reactor for each key would call all of
+them in one turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interfaces of a database driver (PEP 249), and of a database to its writer."""
+"""The interfaces of a database driver (PEP 249) and of a database to its writer, and writing many rows."""
 
 from __future__ import annotations
 

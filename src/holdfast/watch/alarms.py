@@ -1,4 +1,4 @@
-"""The alarms that are active, and a bounded number of past ones."""
+"""Alarms: the active ones, a bounded number of past ones, and the conditions of their beginnings and ends."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The events of the audit log, each with its fields.
+"""The audit log: its events, the limits on its lines, and its places. First: the events, each with its fields.
 
 How it works. An event becomes a line of JSON at once, and the lines of a fifth of a second are written together. Fields
 that the broker itself makes come first, texts of clients last: a filter such as fail2ban's can match the beginning of a
 line. JSON escapes quotes, control characters and everything that is not ASCII, so no text of a client can add a line, a
 field, or an escape sequence of a terminal.
 
-Kinds of events that strangers can cause are limited. A line about the lines that were
-left out follows. If lines cannot be written, that is logged once, they are lost and counted, and the broker goes on.
+Kinds of events that strangers can cause are limited. A line about the lines that were left out follows. If lines cannot
+be written, that is logged once, they are lost and counted, and the broker goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data representations of MQTT [MQTT5-1.5]: integers, strings, binary data."""
+"""The data representations of MQTT [MQTT5-1.5], the rules of a receiver, and the errors in a peer's bytes."""
 
 from __future__ import annotations
 

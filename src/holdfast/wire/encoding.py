@@ -161,7 +161,7 @@ _ENCODERS: dict[type[Any], Callable[[Any, bool], tuple[int, bytes]]] = {
 # one comparison of bytes recognizes them:
 #
 #     pubacks(7, 3)                                    40 02 00 07  40 02 00 08  40 02 00 09
-#     stretch_end(b"@\\2\\0\\7@\\2\\0\\x08\\xc0\\0", 0, 100)   8: two packets, then PINGREQ
+#     stretch_end(b"@\2\0\7@\2\0\x08\xc0\0", 0, 100)   8: two packets, then PINGREQ
 #
 # The plain twin is the parser without stretches: one :class:`~holdfast.wire.packets.Puback` for each packet.
 

@@ -1,4 +1,4 @@
-"""Parsing Twisted's server endpoint strings. Nothing is opened, so only the text is checked."""
+"""Endpoints, origins of web pages and lists of proxies, as the configuration has them. Only the text is checked."""
 
 from __future__ import annotations
 

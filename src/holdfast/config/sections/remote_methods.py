@@ -221,8 +221,8 @@ ALGORITHMS = (
 _PLACES = ("%u", "%c")
 _CLAIM_ALLOWED = (
     'a table of claims with a string, an integer or true or false each; "%u" and "%c" are the User Name and'
+    " the Client Identifier in CONNECT"
 )
-_CLAIM_ALLOWED = f"{_CLAIM_ALLOWED} the Client Identifier in CONNECT"
 
 
 @frozen

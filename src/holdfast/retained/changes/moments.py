@@ -391,7 +391,7 @@ def _walk(bounded: bool, moments: int) -> str:
 # Spans: the entries between two times, in their order.
 #
 # How it works. A span has the entries after one position and up to another. Its first time is a moment
-# (:mod:`.moments`) of one period, and the period lasts until its second time. So the messages of the first moment,
+# of one period, and the period lasts until its second time. So the messages of the first moment,
 # changed by the entries of the span, are the messages of the second one. An example, with the span from 12:00:01 to
 # 12:00:09::
 #

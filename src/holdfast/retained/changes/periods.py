@@ -1,4 +1,4 @@
-"""Periods of the history, and the lock under which nodes append to it."""
+"""Periods of the history: their lock, their baselines, and pruning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Recording: appends the changed topics in the transaction that changes the retained messages, or soon after it.
+"""Recording, for replays of changes and for the history. First: the changed topics.
+
+They are appended in the transaction that changes the retained messages, or soon after it.
 
 A row in each transaction would nearly double the bytes that a single change writes: the last page of the table, again
 and again. So a recorder may keep the newest changes in memory, and append a few hundred together. A token is only made

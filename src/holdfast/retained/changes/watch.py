@@ -436,9 +436,9 @@ class Follower:
 # every transaction below ``pg_snapshot_xmin`` has ended. So a walk through all topics, part by part, looks for rows
 # that were written by transactions from the mark of the walk before on:
 #
-#     walk 1    mark 900 (all transactions below 900 have ended) walk 2    mark 950, then finds rows of transactions >=
-#     900 walk 3    mark 990, then finds rows of transactions >= 950; one that 940 writes is found now or was found by
-#     walk 2
+#     walk 1    mark 900: all transactions below 900 have ended
+#     walk 2    mark 950, then finds rows of transactions >= 900
+#     walk 3    mark 990, then finds rows of transactions >= 950; what 940 wrote was found by walk 2 or is found now
 #
 # A row that walk 2 could not see yet was written by a transaction that had not ended at mark 950, so walk 3 finds it. A
 # row may be found twice. Each part looks at a bounded number of rows and pauses, so changes of other nodes come after

@@ -1,4 +1,4 @@
-"""The interface of scans."""
+"""The interfaces of a store of retained messages, of its scans, and of what records its changes."""
 
 from __future__ import annotations
 

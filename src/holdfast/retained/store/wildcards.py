@@ -18,14 +18,14 @@ from holdfast.core.topics import EVERY_TOPIC
 # ===============  =============================================  =============================
 # Topic Filter     ranges                                         left to check
 # ===============  =============================================  =============================
-# ``a/b``          ``a/b`` .. ``a/b\\x01``                         nothing
-# ``a/#``          ``a`` .. ``a\\x01``, ``a/`` .. ``a0``           nothing
+# ``a/b``          ``a/b`` .. ``a/b\x01``                         nothing
+# ``a/#``          ``a`` .. ``a\x01``, ``a/`` .. ``a0``           nothing
 # ``a/+``          ``a/`` .. ``a0``                               the number of levels: 2
 # ``a/+/c``        ``a/`` .. ``a0``                               a pattern: ``a/*/c``, 3 levels
 # ``+/c/#``        all but the topics that begin with ``$``       patterns, one per level count
 # ===============  =============================================  =============================
 #
-# A topic contains no U+0000, so ``a\\x01`` is the first string behind the topic ``a``. The character after ``/`` is
+# A topic contains no U+0000, so ``a\x01`` is the first string behind the topic ``a``. The character after ``/`` is
 # ``0``, so ``a0`` is the first string behind all topics below ``a``.
 #
 # A pattern in SQL knows no levels: in GLOB, ``a/*/c`` also matches ``a/b/b/c``. So a topic is checked for its number of

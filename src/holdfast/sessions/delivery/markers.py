@@ -1,4 +1,4 @@
-"""Sends the marker of the end of a replay, within the window like a replayed message.
+"""Messages of replays in the window of a Session, and the marker of the end of a replay. First: the marker.
 
 It is the last packet of its replay. With QoS 1 the stored position of the replay is over only when the Client has
 acknowledged it; so after a crash it comes again, behind the messages that come again. With QoS 2 it is a stored

@@ -1,4 +1,4 @@
-"""UNSUBSCRIBE of one Client: checks, the subscriptions and replays that it ends, and the answer."""
+"""UNSUBSCRIBE of one Client, and what it shares with SUBSCRIBE: long requests and their answers."""
 
 from __future__ import annotations
 
