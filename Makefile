@@ -162,7 +162,7 @@ lock: $(VENV)/dev
 	$(BIN)/uv pip $(LOCK) --upgrade --extra unit -c requirements/dev.txt setup.cfg -o requirements/unit.txt
 
 # The same packages make the same file: `git diff` shows nothing.
-ECHARTS := src/holdfast/pipeline/report/static/vendor/echarts.js
+ECHARTS := src/holdfast_pipeline/report/static/vendor/echarts.js
 echarts:
 	rm -rf build/echarts
 	mkdir -p build/echarts

@@ -15,7 +15,8 @@ DRAW_ROOMS = runpy.run_path(str(DEVELOPER / "draw_rooms.py"))
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("holdfast", cache_dir=None)
+    built: grimp.ImportGraph = DRAW_ROOMS["build_graph"]()
+    return built
 
 
 def test_no_rooms_of_a_package_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:

@@ -13,8 +13,8 @@ from benchmarks.pipeline.figures import Figure, lines
 from benchmarks.pipeline.jobs import CASES, databases_of
 from benchmarks.pipeline.live import live
 from benchmarks.wire import Wire
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.spark import SparkProcess
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.spark import SparkProcess
 
 _LIVE = "live"
 

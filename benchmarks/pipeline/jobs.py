@@ -13,19 +13,19 @@ from uuid import uuid4
 from benchmarks.pipeline import plain
 from benchmarks.pipeline.databases import CHANGES, database, fill
 from benchmarks.pipeline.figures import Figure, best
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.database.snapshot import snapshot_of
-from holdfast.pipeline.filters.requested_filters import of_options
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
-from holdfast.pipeline.jobs.export import export
-from holdfast.pipeline.jobs.filters import filters
-from holdfast.pipeline.jobs.imports import import_messages
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.changes.periods import read_state
 from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database.snapshot import snapshot_of
+from holdfast_pipeline.filters.requested_filters import of_options
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.jobs.asof import asof_archived, moment_at, state_at
+from holdfast_pipeline.jobs.export import export
+from holdfast_pipeline.jobs.filters import filters
+from holdfast_pipeline.jobs.imports import import_messages
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,8 +1,9 @@
 """Draw the rooms of Holdfast from its imports: ``python docs/developer/draw_rooms.py > docs/developer/rooms.svg``.
 
-A room is a package or module directly below ``holdfast``. The rooms stand in the order of the layers that import-linter
-holds (``setup.cfg``): a module imports only from rooms below its own. A package shows its packages (``NAME/``) and its
-modules. An arrow shows that a room imports from another, unless a chain of other arrows already shows it.
+A room is a package or module directly below ``holdfast``, or the pipeline, a package of its own above them. The rooms
+stand in the order of the layers that import-linter holds (``setup.cfg``): a module imports only from rooms below its
+own. A package shows its packages (``NAME/``) and its modules. An arrow shows that a room imports from another, unless a
+chain of other arrows already shows it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ WIDTH = 900
 #: the room of the arrows, left of the boxes
 MARGIN = 150
 
+PACKAGES = BROKER, PIPELINE = "holdfast", "holdfast_pipeline"
+
 #: the rooms that each room imports
 Imports = dict[str, set[str]]
+
+
+def build_graph() -> grimp.ImportGraph:
+    """Return the imports of the broker and the pipeline as they are now, without a cache."""
+    return grimp.build_graph(*PACKAGES, include_external_packages=False, cache_dir=None)
 
 
 def layers() -> list[str]:
@@ -74,12 +82,12 @@ def contents(room: str, graph: grimp.ImportGraph) -> list[str]:
 
 def drawing() -> str:
     """Return the picture as SVG."""
-    graph = grimp.build_graph("holdfast", include_external_packages=False, cache_dir=None)  # a cache may be stale
+    graph = build_graph()
     parts: list[str] = []
     middle: dict[str, float] = {}
     y = float(PAD)
-    for name in layers():
-        lines = contents(f"holdfast.{name}", graph)
+    for name in (PIPELINE, *layers()):
+        lines = contents(name if name == PIPELINE else f"{BROKER}.{name}", graph)
         height = LINE * (1 + len(lines)) + PAD
         parts.append(
             f'<rect x="{MARGIN}" y="{y:.0f}" width="{WIDTH - MARGIN - PAD}" height="{height:.0f}" rx="4"/>'
@@ -89,8 +97,18 @@ def drawing() -> str:
             parts.append(f'<text x="{MARGIN + PAD}" y="{y + LINE * number:.0f}">{escape(line)}</text>')
         middle[name] = y + height / 2
         y += height + GAP
-    imports = {name.rpartition(".")[2]: targets for name, targets in rooms_of("holdfast", graph).items()}
-    shown = {name: {target.rpartition(".")[2] for target in targets} for name, targets in imports.items()}
+    imports = rooms_of(BROKER, graph)
+    used = {
+        module
+        for part in {PIPELINE} | graph.find_descendants(PIPELINE)
+        for module in graph.find_modules_directly_imported_by(part)
+    }
+    imports[PIPELINE] = {
+        room for room in imports if any(module == room or module.startswith(f"{room}.") for module in used)
+    }
+    shown = {
+        name.rpartition(".")[2]: {target.rpartition(".")[2] for target in targets} for name, targets in imports.items()
+    }
     for name, target in reduced(shown):
         start, end = middle[name] + 3, middle[target] - 3
         bend = MARGIN - 12 - min(MARGIN - 24, (end - start) / 6)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import default
-from holdfast.pipeline.database.confirmation import confirm_archived
-from holdfast.pipeline.errors import PipelineError
+from holdfast_pipeline.database.confirmation import confirm_archived
+from holdfast_pipeline.errors import PipelineError
 from tests.processes import BrokerProcess
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast.commands.stand_in import standing_in
 from holdfast.config import default
-from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sink.rows import row_of_fields
 from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
 from holdfast.retained.verdicts import Merge
+from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink.rows import row_of_fields
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
@@ -28,7 +28,7 @@ Brokers = Callable[..., BrokerProcess]
 #: The merge of a staged job. It prints the number of imported messages after each chunk.
 DRIVER = """
 import json, sys
-from holdfast.pipeline.sink.merging import Target
+from holdfast_pipeline.sink.merging import Target
 from holdfast.retained.verdicts import Merge
 for said in Target(sys.argv[1], None).merge(sys.argv[2], Merge.NEWER, 0, json.loads(sys.argv[3])):
     print(json.dumps(said["counts"]), flush=True)

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from attrs import fields
 
-from holdfast.pipeline.filters.deliveries import FilterDeliveries
-from holdfast.pipeline.jobs.archive import Archived
-from holdfast.pipeline.jobs.audit import AuditResult
-from holdfast.pipeline.jobs.check import CheckResult
-from holdfast.pipeline.jobs.compact import Compacted
-from holdfast.pipeline.jobs.decode import Decoded
-from holdfast.pipeline.jobs.export import Manifest
-from holdfast.pipeline.jobs.imports import Imported
-from holdfast.pipeline.jobs.publish import Published
-from holdfast.pipeline.jobs.rollup import RolledUp
-from holdfast.pipeline.jobs.sync import Synced
-from holdfast.pipeline.jobs.tree import Tree
-from holdfast.pipeline.shapes.totals import ShapesFound
+from holdfast_pipeline.filters.deliveries import FilterDeliveries
+from holdfast_pipeline.jobs.archive import Archived
+from holdfast_pipeline.jobs.audit import AuditResult
+from holdfast_pipeline.jobs.check import CheckResult
+from holdfast_pipeline.jobs.compact import Compacted
+from holdfast_pipeline.jobs.decode import Decoded
+from holdfast_pipeline.jobs.export import Manifest
+from holdfast_pipeline.jobs.imports import Imported
+from holdfast_pipeline.jobs.publish import Published
+from holdfast_pipeline.jobs.rollup import RolledUp
+from holdfast_pipeline.jobs.sync import Synced
+from holdfast_pipeline.jobs.tree import Tree
+from holdfast_pipeline.shapes.totals import ShapesFound
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
 

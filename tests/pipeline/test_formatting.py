@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.formatting import counted, moment, number, rough, share, short, size, span, visible
+from holdfast_pipeline.formatting import counted, moment, number, rough, share, short, size, span, visible
 
 
 @pytest.mark.parametrize(

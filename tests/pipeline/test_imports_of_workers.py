@@ -10,14 +10,14 @@ import pytest
 
 #: The modules that workers import: sources and the sink by name, everything else through them.
 WORKERS = (
-    "holdfast.pipeline.decoding.decode_function",
-    "holdfast.pipeline.filters.matching",
-    "holdfast.pipeline.sink.rows",
-    "holdfast.pipeline.sink.writer",
-    "holdfast.pipeline.sources.files",
-    "holdfast.pipeline.sources.history",
-    "holdfast.pipeline.sources.retained",
-    "holdfast.pipeline.spark.shared_storage",
+    "holdfast_pipeline.decoding.decode_function",
+    "holdfast_pipeline.filters.matching",
+    "holdfast_pipeline.sink.rows",
+    "holdfast_pipeline.sink.writer",
+    "holdfast_pipeline.sources.files",
+    "holdfast_pipeline.sources.history",
+    "holdfast_pipeline.sources.retained",
+    "holdfast_pipeline.spark.shared_storage",
 )
 
 
@@ -41,14 +41,14 @@ def test_a_worker_opens_a_database_without_twisted(tmp_path: Path) -> None:
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("module", ["holdfast.pipeline.sources.history", "holdfast.pipeline.sources.retained"])
+@pytest.mark.parametrize("module", ["holdfast_pipeline.sources.history", "holdfast_pipeline.sources.retained"])
 def test_a_worker_reads_a_file_without_sqlalchemy_and_the_configuration(module: str, tmp_path: Path) -> None:
     """They would take each worker half a second."""
     code = (
         f"import sys, {module}\n"
-        "from holdfast.pipeline.database.connection import Source, check\n"
-        "from holdfast.pipeline.errors import PipelineError\n"
-        "from holdfast.pipeline.sources.options import Options\n"
+        "from holdfast_pipeline.database.connection import Source, check\n"
+        "from holdfast_pipeline.errors import PipelineError\n"
+        "from holdfast_pipeline.sources.options import Options\n"
         f"url = Options('x', {{'storage': 'sqlite:///{tmp_path}/x.db', 'at': '1764030000000'}}, ('at',)).url()\n"
         "assert Source(url).is_sqlite\n"
         "try:\n    check(url)\nexcept PipelineError:\n    pass\n"

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.cli.root import main
+from holdfast_pipeline.cli.root import main
 from tests.pipeline.commands import BIN
 from tests.pipeline.tutorial import Shell, steps, words
 

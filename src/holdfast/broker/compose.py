@@ -93,7 +93,6 @@ from holdfast.retained.changes.since import ChangesSince, Epochs
 from holdfast.retained.changes.watch import ChangeWatch, PastChanges
 from holdfast.retained.configured import (
     apply_settings,
-    flow_of,
     history_limits_of,
     history_rules_of,
     payer_limits_of,
@@ -103,7 +102,7 @@ from holdfast.retained.configured import (
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.importing import Merger
 from holdfast.retained.leases import DurableLeaseRows
-from holdfast.retained.limits import PayerLimits
+from holdfast.retained.limits import PayerLimits, flow_of
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import KeepRule, SourceCheck

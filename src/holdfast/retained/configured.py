@@ -12,7 +12,7 @@ from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
 from holdfast.retained.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
 from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
 from holdfast.retained.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.limits import FlowSettings, OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
+from holdfast.retained.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits, flow_of
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import Recorder
@@ -145,20 +145,6 @@ def apply_settings(retained: RetainedMessages, history: RetainedHistory, retaine
     history.change_rules(history_rules_of(retainer))
     retained.replays.flow.change(flow_of(retainer))
     retained.change_publish_rate(retainer.max_publish_rate)
-
-
-def flow_of(retainer: RetainerConfig) -> FlowSettings:
-    """Return the settings of flow control."""
-    flow = retainer.flow_control
-    return FlowSettings(
-        batch_read_number=flow.read_rows,
-        batch_deliver_number=flow.batch_deliver_number,
-        max_batch_bytes=flow.max_batch_bytes,
-        delivery_rate=retainer.node_rate,
-        client_rate=flow.client_rate,
-        max_replays_per_client=flow.max_replays_per_client,
-        max_concurrent_replays=retainer.max_concurrent_replays,
-    )
 
 
 def _client_quota(retainer: RetainerConfig) -> Quota | None:

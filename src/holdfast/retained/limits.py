@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -12,6 +13,9 @@ from holdfast.core.units import Rate
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.wire.datatypes import control_character
 from holdfast.wire.properties import Properties
+
+if TYPE_CHECKING:
+    from holdfast.config.sections.retainer import RetainerConfig
 
 
 class Treatment(Enum):
@@ -249,3 +253,17 @@ class FlowSettings:
     client_rate: Rate | None = None
     max_concurrent_replays: int | None = None
     max_replays_per_client: int = 16
+
+
+def flow_of(retainer: RetainerConfig) -> FlowSettings:
+    """Return the settings of flow control."""
+    flow = retainer.flow_control
+    return FlowSettings(
+        batch_read_number=flow.read_rows,
+        batch_deliver_number=flow.batch_deliver_number,
+        max_batch_bytes=flow.max_batch_bytes,
+        delivery_rate=retainer.node_rate,
+        client_rate=flow.client_rate,
+        max_replays_per_client=flow.max_replays_per_client,
+        max_concurrent_replays=retainer.max_concurrent_replays,
+    )

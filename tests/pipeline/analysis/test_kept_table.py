@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline.analysis.kept_table import kept_table
-from holdfast.pipeline.analysis.payload_kinds import kind_of
-from holdfast.pipeline.sources.columns import RETAINED, struct_of
-from holdfast.pipeline.spark.session import prepare
+from holdfast_pipeline.analysis.kept_table import kept_table
+from holdfast_pipeline.analysis.payload_kinds import kind_of
+from holdfast_pipeline.sources.columns import RETAINED, struct_of
+from holdfast_pipeline.spark.session import prepare
 from tests.pipeline.stores import NOW
 
 pytestmark = pytest.mark.spark

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import Source, read_history
-from holdfast.pipeline.archive.coverage import require_coverage
-from holdfast.pipeline.archive.entries import read_archive
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.archive import Archived, archive
-from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
-from holdfast.pipeline.jobs.compact import Compacted, compact
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import Source, read_history
+from holdfast_pipeline.archive.coverage import require_coverage
+from holdfast_pipeline.archive.entries import read_archive
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.archive import Archived, archive
+from holdfast_pipeline.jobs.asof import asof_archived, moment_at, state_at
+from holdfast_pipeline.jobs.compact import Compacted, compact
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import NOW, Filled, fill, message
 
 pytestmark = pytest.mark.spark
@@ -118,7 +118,7 @@ def test_complete_days_are_compacted_once(
         fill(store, [message("t/10")], NOW + DAY + 9)
     archive(spark, Source(recorded.url), out, lambda _seq: None)
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.pipeline.jobs.compact._sweep", killed)  # Spark removes a day, then puts it anew
+        patched.setattr("holdfast_pipeline.jobs.compact._sweep", killed)  # Spark removes a day, then puts it anew
         with pytest.raises(PipelineError, match="killed"):
             compact(spark, out, silver, unfinished=True)
     told = require_coverage(silver)

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from holdfast.pipeline import Source
-from holdfast.pipeline.archive.entries import read_archive
-from holdfast.pipeline.database.confirmation import confirm_archived
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.changes.periods import read_state
+from holdfast_pipeline import Source
+from holdfast_pipeline.archive.entries import read_archive
+from holdfast_pipeline.database.confirmation import confirm_archived
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.commands import COMMAND, PATIENCE, environment
 from tests.pipeline.database.test_confirmation import configured
 from tests.pipeline.stores import Filled, database, message

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.changes.periods import Period
+from holdfast_pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.output.folder import Folder
 
 DAY = 86_400_000
 #: Two periods, with a time between them in which nothing was recorded.

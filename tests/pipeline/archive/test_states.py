@@ -12,16 +12,16 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.messages import ChangeOrigin, RetainedChange
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast.pipeline import Source, snapshot_of
-from holdfast.pipeline.cli.options import milliseconds
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
-from holdfast.pipeline.jobs.audit import AuditResult, audit
-from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules, retained_by
 from holdfast.retained.changes.history import HistoryLimits
 from holdfast.retained.changes.moments import HistoryUnavailable, present_moment
+from holdfast_pipeline import Source, snapshot_of
+from holdfast_pipeline.cli.options import milliseconds
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
+from holdfast_pipeline.jobs.audit import AuditResult, audit
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import NOW, Filled, fill, message
 from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, result_of

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.checks.json_schema import parsed_schema
-from holdfast.pipeline.checks.rule_findings import CheckFinding
-from holdfast.pipeline.checks.rules import read_rules
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.check import CheckResult, check
-from holdfast.pipeline.judging import figures as judged_figures
-from holdfast.pipeline.judging.schema_columns import allows
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.checks.json_schema import parsed_schema
+from holdfast_pipeline.checks.rule_findings import CheckFinding
+from holdfast_pipeline.checks.rules import read_rules
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.check import CheckResult, check
+from holdfast_pipeline.judging import figures as judged_figures
+from holdfast_pipeline.judging.schema_columns import allows
 from tests.hostile_strings import NAMES, TEXTS
 from tests.pipeline.stores import NOW, Filled, database, fill, message
 

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.checks.discovered import (
+from holdfast_pipeline.checks.discovered import (
     LISTED,
     NOTHING,
     Chatty,

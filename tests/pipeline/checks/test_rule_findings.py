@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.checks.baseline import baseline_text, compared, read_baseline
-from holdfast.pipeline.checks.finding import Finding
-from holdfast.pipeline.checks.junit import junit
-from holdfast.pipeline.checks.rule_findings import (
+from holdfast_pipeline.checks.baseline import baseline_text, compared, read_baseline
+from holdfast_pipeline.checks.finding import Finding
+from holdfast_pipeline.checks.junit import junit
+from holdfast_pipeline.checks.rule_findings import (
     MOST_PARTS,
     CheckFinding,
     Example,
@@ -22,10 +22,10 @@ from holdfast.pipeline.checks.rule_findings import (
     findings_of,
     sorted_findings,
 )
-from holdfast.pipeline.checks.rule_types import RangeRule, SilenceRule
-from holdfast.pipeline.checks.rules import Rule
-from holdfast.pipeline.decoding.topic_patterns import topic_pattern
-from holdfast.pipeline.errors import PipelineError
+from holdfast_pipeline.checks.rule_types import RangeRule, SilenceRule
+from holdfast_pipeline.checks.rules import Rule
+from holdfast_pipeline.decoding.topic_patterns import topic_pattern
+from holdfast_pipeline.errors import PipelineError
 from tests.hostile_strings import TEXTS
 
 _RANGE = Rule("t", "range", topic_pattern("hq/{floor}/t"), RangeRule(shape="hq/{floor}/t", at_least=1.0, by="floor"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.options import described
-from holdfast.pipeline.checks.rule_findings import requirement
-from holdfast.pipeline.checks.rule_types import TYPES, PublisherRule, RangeRule, RateRule, SchemaRule
-from holdfast.pipeline.checks.rules import read_rules
-from holdfast.pipeline.errors import PipelineError
+from holdfast_pipeline.checks.rule_findings import requirement
+from holdfast_pipeline.checks.rule_types import TYPES, PublisherRule, RangeRule, RateRule, SchemaRule
+from holdfast_pipeline.checks.rules import read_rules
+from holdfast_pipeline.errors import PipelineError
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "pipeline" / "check.md"
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.pipeline.choices import DECODERS, FILE_FORMATS
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.decoding.registry import BUILT_IN
-from holdfast.pipeline.sources import files
+from holdfast.retained.api import Merge
+from holdfast_pipeline.choices import DECODERS, FILE_FORMATS, MERGE_RULES
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.decoding.registry import BUILT_IN
+from holdfast_pipeline.sources import files
 from tests.commands.commands import commands_of
 from tests.commands.test_conventions import HEAVY, MODULES, MOST_MODULES
 from tests.processes import unmeasured
@@ -63,12 +64,13 @@ def test_a_wrong_command_line_differs_from_a_failure(
 def test_the_choices_of_options_are_those_of_the_jobs() -> None:
     assert tuple(BUILT_IN) == DECODERS
     assert (*files._LINES, *files._WHOLE) == FILE_FORMATS
+    assert tuple(rule.value for rule in Merge) == MERGE_RULES
 
 
 def test_help_imports_almost_nothing() -> None:
     """Neither Spark nor a database."""
     calls = [f"{' '.join(path)} --help" for path in COMMANDS] + ["--help", "--version"]
-    program = MODULES.replace("from holdfast.commands import main", "from holdfast.pipeline.cli.root import main")
+    program = MODULES.replace("from holdfast.commands import main", "from holdfast_pipeline.cli.root import main")
     command = [sys.executable, "-c", program, *calls]
     said = subprocess.run(command, env=unmeasured(), check=True, capture_output=True, text=True).stdout
     lines = said.splitlines()

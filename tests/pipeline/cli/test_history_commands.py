@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import Source
-from holdfast.pipeline.archive.coverage import require_coverage
-from holdfast.pipeline.cli.options import milliseconds
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.jobs.asof import moment_at
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import Source
+from holdfast_pipeline.archive.coverage import require_coverage
+from holdfast_pipeline.cli.options import milliseconds
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.jobs.asof import moment_at
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import NOW, Filled, fill, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

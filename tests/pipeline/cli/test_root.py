@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.pipeline.cli.root import COMMANDS, Subcommands, main
+from holdfast_pipeline.cli.root import COMMANDS, Subcommands, main
 
-RUN = "import sys; sys.argv = ['holdfast-pipeline', *sys.argv[1:]]; from holdfast.pipeline.cli import main; "
+RUN = "import sys; sys.argv = ['holdfast-pipeline', *sys.argv[1:]]; from holdfast_pipeline.cli import main; "
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.cli.root import main
+from holdfast_pipeline.cli.root import main
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.stores import database, message
 

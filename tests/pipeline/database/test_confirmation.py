@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Config, default
-from holdfast.pipeline.database.confirmation import confirm_archived
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.changes.periods import read_state
 from holdfast.storage.location import DirectoryLock
+from holdfast_pipeline.database.confirmation import confirm_archived
+from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.errors import PipelineError
 from tests.pipeline.stores import Filled, message
 
 

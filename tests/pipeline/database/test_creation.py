@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.database.connection import check
-from holdfast.pipeline.database.creation import create_missing
-from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.records import line_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.database.connection import check
+from holdfast_pipeline.database.creation import create_missing
+from holdfast_pipeline.errors import PipelineError
 from tests import postgres
 from tests.pipeline.stores import MAKES, message
 

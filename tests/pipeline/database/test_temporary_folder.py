@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.database.temporary_folder import remove_abandoned, temporary_folder
-from holdfast.pipeline.errors import PipelineError
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.database.temporary_folder import remove_abandoned, temporary_folder
+from holdfast_pipeline.errors import PipelineError
 from tests.pipeline.stores import database, message
 
 

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import Source
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import Source
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.decoding.tahu import metric, payload
 from tests.pipeline.stores import NOW, Filled, message
 

@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.decoding import Decoder, messages
-from holdfast.pipeline.decoding.registry import decoder_of
-from holdfast.pipeline.decoding.schemas import inferred_by
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.decode import decode
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.decoding import Decoder, messages
+from holdfast_pipeline.decoding.registry import decoder_of
+from holdfast_pipeline.decoding.schemas import inferred_by
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.decode import decode
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import Filled, message
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline" / "decode.md"
@@ -80,7 +80,7 @@ def test_the_decoder_in_the_page_is_a_format(
     with sent_whole("weather"):
         arguments = ["decode", "--storage", filled.url, "--format", "weather", "--out", str(out)]
         result = CliRunner().invoke(main, arguments)
-        job = example(r"```python\n(from holdfast.pipeline import snapshot_of.*?)```")
+        job = example(r"```python\n(from holdfast_pipeline import snapshot_of.*?)```")
         job = job.replace("sqlite:////var/lib/holdfast/holdfast.db", filled.url)
         done: dict[str, Any] = {"spark": spark, "Weather": sys.modules["weather"].Weather}
         exec(job.replace("/data/weather", str(tmp_path / "again")), done)

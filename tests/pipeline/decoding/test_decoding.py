@@ -31,17 +31,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.decoding import BadPayload, Decoder
-from holdfast.pipeline.decoding.decode_function import MOST_ROWS, DecodeFunction
-from holdfast.pipeline.decoding.field_values import row_of
-from holdfast.pipeline.decoding.json_documents import JsonDocuments, objects
-from holdfast.pipeline.decoding.number import NumberDecoder
-from holdfast.pipeline.decoding.protobuf import Value, WireType, fields
-from holdfast.pipeline.decoding.schema_inference import inferred
-from holdfast.pipeline.decoding.sparkplug import Sparkplug
-from holdfast.pipeline.decoding.sparkplug_payload import MOST_METRICS, read
-from holdfast.pipeline.decoding.topic_patterns import topic_pattern
-from holdfast.pipeline.errors import PipelineError
+from holdfast_pipeline.decoding import BadPayload, Decoder
+from holdfast_pipeline.decoding.decode_function import MOST_ROWS, DecodeFunction
+from holdfast_pipeline.decoding.field_values import row_of
+from holdfast_pipeline.decoding.json_documents import JsonDocuments, objects
+from holdfast_pipeline.decoding.number import NumberDecoder
+from holdfast_pipeline.decoding.protobuf import Value, WireType, fields
+from holdfast_pipeline.decoding.schema_inference import inferred
+from holdfast_pipeline.decoding.sparkplug import Sparkplug
+from holdfast_pipeline.decoding.sparkplug_payload import MOST_METRICS, read
+from holdfast_pipeline.decoding.topic_patterns import topic_pattern
+from holdfast_pipeline.errors import PipelineError
 from tests.pipeline.decoding import tahu
 
 

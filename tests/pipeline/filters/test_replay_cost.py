@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.units import Rate
-from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline.filters.replay_cost import least_seconds, reads, slices
 
 
 @pytest.mark.parametrize(

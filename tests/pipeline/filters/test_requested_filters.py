@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, insert
 
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.requested_filters import (
+from holdfast.storage import tables
+from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.filters.requested_filters import (
     InvalidFilter,
     Replayed,
     RequestedFilter,
@@ -18,8 +19,7 @@ from holdfast.pipeline.filters.requested_filters import (
     of_lines,
     of_options,
 )
-from holdfast.pipeline.filters.session_filters import of_sessions
-from holdfast.storage import tables
+from holdfast_pipeline.filters.session_filters import of_sessions
 from tests.pipeline.stores import Filled
 
 

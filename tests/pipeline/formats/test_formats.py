@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, ndjson
-from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
-from holdfast.pipeline.sink.rows import UnfitMessage, row_of_fields
-from holdfast.pipeline.sources.files import FilesReader
+from holdfast.retained.formats import emqx, mosquitto_db, mosquitto_dump, ndjson
+from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.records import line_of
+from holdfast_pipeline.sink.rows import UnfitMessage, row_of_fields
+from holdfast_pipeline.sources.files import FilesReader
 from tests.pipeline.stores import NOW, message
 
 #: Written by mosquitto 2.0.11: a message with properties, one with none, one in binary, and one that was cleared.

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.formats import json_elements, mosquitto_db, mosquitto_dump, mosquitto_sqlite
-from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
-from holdfast.pipeline.sink.rows import UnfitMessage, row_of_fields
-from holdfast.pipeline.sources.files import files_of
+from holdfast.retained.formats import json_elements, mosquitto_db, mosquitto_dump, mosquitto_sqlite
+from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
+from holdfast_pipeline.sink.rows import UnfitMessage, row_of_fields
+from holdfast_pipeline.sources.files import files_of
 from tests.pipeline.stores import NOW
 
 #: Properties as mosquitto_properties_to_json makes them.

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.topics import matches
 from holdfast.core.units import Rate
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.filters.deliveries import FilterDelivery
-from holdfast.pipeline.filters.matching import matched
-from holdfast.pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
-from holdfast.pipeline.jobs.filters import filters
-from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.filters.deliveries import FilterDelivery
+from holdfast_pipeline.filters.matching import matched
+from holdfast_pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
+from holdfast_pipeline.jobs.filters import filters
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names
 

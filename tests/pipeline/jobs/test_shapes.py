@@ -12,19 +12,19 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.analysis.history_figures import history_of
-from holdfast.pipeline.analysis.kept_table import KeptTable
-from holdfast.pipeline.analysis.payload_kinds import kind_of
-from holdfast.pipeline.analysis.shape_learning import learn
-from holdfast.pipeline.analysis.topic_changes import topic_changes
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.jobs.shapes import shapes
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.shapes.patterns import Patterns
-from holdfast.pipeline.shapes.shapes import NO_SHAPE
-from holdfast.pipeline.shapes.totals import ShapeTotals
 from holdfast.retained.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.analysis.history_figures import history_of
+from holdfast_pipeline.analysis.kept_table import KeptTable
+from holdfast_pipeline.analysis.payload_kinds import kind_of
+from holdfast_pipeline.analysis.shape_learning import learn
+from holdfast_pipeline.analysis.topic_changes import topic_changes
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.jobs.shapes import shapes
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.shapes.totals import ShapeTotals
 from tests.pipeline.stores import NOW, database, message
 from tests.retained.history.past import Past
 

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.analysis.prefixes import branches, prefixes
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.tree import tree
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.report.figures import PrefixTotals
-from holdfast.pipeline.sources.tables import retained_table
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.analysis.prefixes import branches, prefixes
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.tree import tree
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.report.figures import PrefixTotals
+from holdfast_pipeline.sources.tables import retained_table
 from tests.pipeline.stores import NOW, Filled, message
 
 pytestmark = pytest.mark.spark

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from holdfast.core.messages import ChangeOrigin, RetainedChange
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.jobs.check import check
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.jobs.check import check
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from holdfast.pipeline.checks.discovered import LEAST_VALUES, Z_SCORE
-from holdfast.pipeline.judging.discovery import may_be_far
+from holdfast_pipeline.checks.discovered import LEAST_VALUES, Z_SCORE
+from holdfast_pipeline.judging.discovery import may_be_far
 
 
 def quantile(values: list[float], share: float) -> float:

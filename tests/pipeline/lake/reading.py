@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from holdfast.pipeline import Source
+from holdfast_pipeline import Source
 from tests.pipeline.stores import Filled
 
 Rows = list[dict[str, Any]]

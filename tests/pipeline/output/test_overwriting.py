@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import (
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.output.overwriting import (
     begin_overwriting,
     require_archive_target,
     require_compaction_target,
     require_overwritable,
     require_replaceable,
 )
-from holdfast.pipeline.spark import SparkProcess
+from holdfast_pipeline.spark import SparkProcess
 from tests.storage.doubles import fresh_file
 
 TABLE = partial(require_overwritable, overwrite=True)

@@ -18,14 +18,14 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import Source, snapshot_of
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.jobs.compact import compact
-from holdfast.pipeline.jobs.export import export
-from holdfast.pipeline.output.delta import Table
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import Source, snapshot_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.jobs.compact import compact
+from holdfast_pipeline.jobs.export import export
+from holdfast_pipeline.output.delta import Table
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import NOW, Filled, fill, message
 
 DAY = 86_400_000

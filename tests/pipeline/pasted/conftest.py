@@ -8,9 +8,9 @@ import pytest
 from attrs import evolve, frozen
 
 from holdfast.core.messages import RetainedChange, RetainedMessage
-from holdfast.pipeline import Source
-from holdfast.pipeline.jobs.sync import Sync
-from holdfast.pipeline.output.folder import Folder
+from holdfast_pipeline import Source
+from holdfast_pipeline.jobs.sync import Sync
+from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import NOW, Filled, database, message
 
 HOUR = 3_600_000

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from holdfast.core.terminal import ExitStatus
-from holdfast.pipeline.cli.root import main
+from holdfast_pipeline.cli.root import main
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.commands import BIN
 from tests.pipeline.pasted.conftest import Lake

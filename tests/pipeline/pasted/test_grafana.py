@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.rollup.layouts import LENGTHS
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.rollup.layouts import LENGTHS
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.pasted.conftest import HOUR, Lake
 from tests.pipeline.stores import NOW

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.pipeline.progress import display, lines
-from holdfast.pipeline.progress.display import shown
-from holdfast.pipeline.progress.phases import Amount, phase
+from holdfast_pipeline.progress import display, lines
+from holdfast_pipeline.progress.display import shown
+from holdfast_pipeline.progress.phases import Amount, phase
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.pipeline.progress.lines import Lines
-from holdfast.pipeline.progress.phases import TASKS, Figures, Phases, gathered, phase
-from holdfast.pipeline.progress.texts import BYTES, json_line, line
+from holdfast_pipeline.progress.lines import Lines
+from holdfast_pipeline.progress.phases import TASKS, Figures, Phases, gathered, phase
+from holdfast_pipeline.progress.texts import BYTES, json_line, line
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from holdfast.pipeline.analysis.payload_kinds import KINDS
-from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
-from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
-from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed
-from holdfast.pipeline.report.figures import (
+from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline.analysis.payload_kinds import KINDS
+from holdfast_pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
+from holdfast_pipeline.filters.replay_cost import least_seconds, reads, slices
+from holdfast_pipeline.filters.requested_filters import InvalidFilter, Replayed
+from holdfast_pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
     HOURS,
@@ -22,7 +23,7 @@ from holdfast.pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
-from holdfast.pipeline.report.shape_details import (
+from holdfast_pipeline.report.shape_details import (
     WHOLE,
     ExampleMessage,
     KindTotals,
@@ -30,8 +31,7 @@ from holdfast.pipeline.report.shape_details import (
     ShapeDetails,
     ValueStep,
 )
-from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
-from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.report.comparison import compare
-from holdfast.pipeline.report.figures import Figures
-from holdfast.pipeline.report.findings import findings
-from holdfast.pipeline.report.page import page
-from holdfast.pipeline.report.summary import Summary, read_summary, summary_of
-from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.report.comparison import compare
+from holdfast_pipeline.report.figures import Figures
+from holdfast_pipeline.report.findings import findings
+from holdfast_pipeline.report.page import page
+from holdfast_pipeline.report.summary import Summary, read_summary, summary_of
+from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
 from tests.pipeline.report.figures import HOSTILE, NOW, figures, shape
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from holdfast.pipeline.checks.finding import SEVERITIES
-from holdfast.pipeline.report.figures import Figures
-from holdfast.pipeline.report.findings import findings
-from holdfast.pipeline.report.page import page
-from holdfast.pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast_pipeline.checks.finding import SEVERITIES
+from holdfast_pipeline.report.figures import Figures
+from holdfast_pipeline.report.findings import findings
+from holdfast_pipeline.report.page import page
+from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
 from tests.pipeline.report.figures import NOW, branch, details, empty, figures, shape
 
 

@@ -11,11 +11,11 @@ from attrs import evolve
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from holdfast.pipeline.choices import PAGES
-from holdfast.pipeline.report.figures import Figures, PrefixTotals
-from holdfast.pipeline.report.page import page
-from holdfast.pipeline.report.shape_details import anchor
-from holdfast.pipeline.report.templating import environment
+from holdfast_pipeline.choices import PAGES
+from holdfast_pipeline.report.figures import Figures, PrefixTotals
+from holdfast_pipeline.report.page import page
+from holdfast_pipeline.report.shape_details import anchor
+from holdfast_pipeline.report.templating import environment
 from tests.pipeline.report.figures import HOSTILE, NOW, details, empty, figures, shapes_found
 
 
@@ -65,7 +65,7 @@ def test_a_template_that_misspells_a_name_or_shows_nothing_fails() -> None:
 
 def test_templates_quote_each_attribute_and_never_declare_text_safe() -> None:
     """An attribute without quotes ends at a space, even if its value is escaped."""
-    for file in files("holdfast.pipeline.report").joinpath("templates").iterdir():
+    for file in files("holdfast_pipeline.report").joinpath("templates").iterdir():
         if file.name.endswith(".html"):
             text = file.read_text("utf-8")
             assert not re.search(r"=\{\{|\| *safe|autoescape", text), file.name

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.analysis.history_figures import busiest, history_of, step_of
-from holdfast.pipeline.analysis.topic_changes import topic_changes
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.filters.requested_filters import of_lines
-from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.analysis.history_figures import busiest, history_of, step_of
+from holdfast_pipeline.analysis.topic_changes import topic_changes
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.filters.requested_filters import of_lines
+from holdfast_pipeline.jobs.report import report
+from holdfast_pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.shape_details import anchor
 from holdfast.retained.limits import FlowSettings
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.jobs.report import report
+from holdfast_pipeline.report.shape_details import anchor
 from tests.pipeline.report.figures import HOSTILE
 from tests.pipeline.stores import NOW, database, message
 

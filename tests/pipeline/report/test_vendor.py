@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-STATIC = files("holdfast.pipeline.report").joinpath("static")
+STATIC = files("holdfast_pipeline.report").joinpath("static")
 VENDOR = STATIC.joinpath("vendor")
 ROW = re.compile(r"^\| (\S+) \| (\S+) \| (\d+\.\d+\.\d+) \| (\S+) \| `([0-9a-f]{64})` \|$", re.MULTILINE)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from holdfast.pipeline.rollup.layouts import WindowLength
-from holdfast.pipeline.rollup.segments import Event
+from holdfast_pipeline.rollup.layouts import WindowLength
+from holdfast_pipeline.rollup.segments import Event
 
 
 @frozen

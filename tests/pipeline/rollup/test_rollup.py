@@ -17,14 +17,14 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.pipeline import Source
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.jobs.rollup import Rollup
-from holdfast.pipeline.jobs.sync import Sync
-from holdfast.pipeline.lake.growing_table import GrowingTable
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.rollup.catalog import read_catalog
-from holdfast.pipeline.rollup.layouts import LENGTHS
+from holdfast_pipeline import Source
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.jobs.rollup import Rollup
+from holdfast_pipeline.jobs.sync import Sync
+from holdfast_pipeline.lake.growing_table import GrowingTable
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.rollup.catalog import read_catalog
+from holdfast_pipeline.rollup.layouts import LENGTHS
 from tests.pipeline.lake.changing import end_period
 from tests.pipeline.rollup.plain_figures import Figures, plain_figures
 from tests.pipeline.stores import Filled, database, message

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.messages import ChangeKind
-from holdfast.pipeline.decoding.avro import AvroMessages, avro_schema
-from holdfast.pipeline.decoding.decoder import BadPayload
-from holdfast.pipeline.decoding.protobuf_messages import ProtobufMessages, protobuf_type
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.rollup.catalog import Catalog, read_catalog
-from holdfast.pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from holdfast.storage.revisions import time_of
+from holdfast_pipeline.decoding.avro import AvroMessages, avro_schema
+from holdfast_pipeline.decoding.decoder import BadPayload
+from holdfast_pipeline.decoding.protobuf_messages import ProtobufMessages, protobuf_type
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.rollup.catalog import Catalog, read_catalog
+from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from tests.pipeline.rollup.schemas import READING, plant, status, write_schemas
 
 REVISION = 1 << 40

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.messages import ChangeKind
-from holdfast.pipeline.rollup.catalog import read_catalog
-from holdfast.pipeline.rollup.decoded_values import BadValue, Decoding, Value
+from holdfast_pipeline.rollup.catalog import read_catalog
+from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from tests.pipeline.decoding.tahu import metric, payload
 
 #: The numbers of datatypes.

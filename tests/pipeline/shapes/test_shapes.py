@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.topics import matches
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.shapes.learning import Learner
-from holdfast.pipeline.shapes.patterns import Patterns
-from holdfast.pipeline.shapes.shapes import NO_SHAPE, Shapes
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.shapes.learning import Learner
+from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.shapes.shapes import NO_SHAPE, Shapes
 
 
 def shapes_of(topics: Iterable[tuple[str, str]], patterns: Sequence[str] = (), most: int = 1000) -> Shapes:

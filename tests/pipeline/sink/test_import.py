@@ -10,18 +10,18 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import Row, SparkSession
 
-from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.export import export
-from holdfast.pipeline.jobs.imports import import_messages, read_messages
-from holdfast.pipeline.output.checksum import checksum
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.names import DATA
-from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.retained.records import line_of
 from holdfast.wire.properties import Properties
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.jobs.export import export
+from holdfast_pipeline.jobs.imports import import_messages, read_messages
+from holdfast_pipeline.output.checksum import checksum
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.output.names import DATA
+from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sources.columns import RETAINED
 from tests.pipeline.formats.test_mosquitto_formats import DUMP, KEPT, written
 from tests.pipeline.sink.test_sink import MESSAGES, contents
 from tests.pipeline.stores import NOW, Filled, database, message

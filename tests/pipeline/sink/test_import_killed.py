@@ -19,15 +19,15 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from holdfast.commands import stand_in
-from holdfast.pipeline import Source
-from holdfast.pipeline.jobs.imports import Imported, import_messages
-from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sink.retained_format import RetainedFormat
-from holdfast.pipeline.sink.writer import OPTIONS, RetainedWriter
-from holdfast.pipeline.sources.options import Options
-from holdfast.pipeline.sources.registration import register_once
 from holdfast.retained.import_jobs import read_job
 from holdfast.retained.records import line_of
+from holdfast_pipeline import Source
+from holdfast_pipeline.jobs.imports import Imported, import_messages
+from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink.retained_format import RetainedFormat
+from holdfast_pipeline.sink.writer import OPTIONS, RetainedWriter
+from holdfast_pipeline.sources.options import Options
+from holdfast_pipeline.sources.registration import register_once
 from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message
@@ -39,11 +39,11 @@ import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from holdfast.commands import stand_in
-from holdfast.pipeline import register
-from holdfast.pipeline.sink import merging as commit
-from holdfast.pipeline.sources import retained
-from holdfast.pipeline.sink import writer as sink
-from holdfast.pipeline.jobs import imports
+from holdfast_pipeline import register
+from holdfast_pipeline.sink import merging as commit
+from holdfast_pipeline.sources import retained
+from holdfast_pipeline.sink import writer as sink
+from holdfast_pipeline.jobs import imports
 
 source, url, point, mark = sys.argv[1:]
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.cli.root import main
 from holdfast.retained.records import line_of
+from holdfast_pipeline.cli.root import main
 from tests.paho import PahoClient
 from tests.pipeline.stores import MAKES, message
 from tests.postgres import drop, empty_database

@@ -17,9 +17,9 @@ SCRIPT = """
 import sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from holdfast.pipeline.sources.options import Options
-from holdfast.pipeline.sources.retained import RetainedSource
-from holdfast.pipeline.sink.writer import OPTIONS, RetainedWriter
+from holdfast_pipeline.sources.options import Options
+from holdfast_pipeline.sources.retained import RetainedSource
+from holdfast_pipeline.sink.writer import OPTIONS, RetainedWriter
 
 class FlakyWriter(RetainedWriter):
     def write(self, iterator):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.pipeline import read_retained, snapshot_of
-from holdfast.pipeline.spark.failure_text import failure_text
+from holdfast_pipeline import read_retained, snapshot_of
+from holdfast_pipeline.spark.failure_text import failure_text
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

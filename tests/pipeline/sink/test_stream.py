@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.pipeline.spark.failure_text import failure_text
+from holdfast_pipeline.spark.failure_text import failure_text
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message
 

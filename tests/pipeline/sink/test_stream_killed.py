@@ -23,7 +23,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from holdfast.pipeline.sink import retained_format, stream_writer
+from holdfast_pipeline.sink import retained_format, stream_writer
 
 folder, url = Path(sys.argv[1]), sys.argv[2]
 

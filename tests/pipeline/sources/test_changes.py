@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.pipeline import read_retained, snapshot_of
-from holdfast.pipeline.sources.columns import CHANGED
+from holdfast_pipeline import read_retained, snapshot_of
+from holdfast_pipeline.sources.columns import CHANGED
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
 

@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from holdfast.core.messages import ChangeOrigin
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.database.history_range import history_range
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.columns import HISTORY
-from holdfast.pipeline.sources.history import STREAM_OPTIONS, HistoryStreamReader
-from holdfast.pipeline.sources.options import Options
 from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at
 from holdfast.storage.postgres_values import PostgresBulk
+from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database.history_range import history_range
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources.columns import HISTORY
+from holdfast_pipeline.sources.history import STREAM_OPTIONS, HistoryStreamReader
+from holdfast_pipeline.sources.options import Options
 from tests.pipeline.stores import NOW, Filled, database, message
 
 

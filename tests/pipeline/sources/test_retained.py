@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.core.topics import matches
-from holdfast.pipeline import read_retained, snapshot_of
+from holdfast_pipeline import read_retained, snapshot_of
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from holdfast.commands.importing import Import
 from holdfast.commands.stand_in import standing_in
 from holdfast.config import default
-from holdfast.pipeline.choices import REJECTS
-from holdfast.pipeline.jobs.imports import import_messages
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sink.merging import Target
 from holdfast.retained.records import line_of
 from holdfast.retained.verdicts import Merge
 from holdfast.wire.properties import Properties
+from holdfast_pipeline.choices import REJECTS
+from holdfast_pipeline.jobs.imports import import_messages
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sink.merging import Target
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import NOW, Filled, database, message
 

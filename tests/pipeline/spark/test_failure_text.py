@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from holdfast.pipeline.spark.failure_text import failure_text
+from holdfast_pipeline.spark.failure_text import failure_text
 
 WORKER = """An error occurred while calling o77.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times:
@@ -23,7 +23,7 @@ NOT_STARTED = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParam
 @pytest.mark.parametrize(
     ("last", "told"),
     [
-        ("holdfast.pipeline.errors.PipelineError: a.db: is damaged", "a.db: is damaged"),
+        ("holdfast_pipeline.errors.PipelineError: a.db: is damaged", "a.db: is damaged"),
         ("ModuleNotFoundError: No module named 'holdfast'", "the executors run a Python without holdfast: install"),
         ('java.io.IOException: Cannot run program "/x/python3": error=2, No such file or directory', "the executors"),
         (
@@ -76,7 +76,7 @@ def test_a_failed_start_is_explained_by_java_s_problem() -> None:
 )
 def test_the_explanation_in_spark_s_output_is_quoted(line: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first explanation counts."""
-    monkeypatch.setattr("holdfast.pipeline.spark.failure_text.java_problem", lambda _environment: None)
+    monkeypatch.setattr("holdfast_pipeline.spark.failure_text.java_problem", lambda _environment: None)
     assert failure_text(NOT_STARTED, ["WARNING: Using incubator modules", line, "\tat x"], {}).startswith(
         f"Spark did not start: {told}"
     )

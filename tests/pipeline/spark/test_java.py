@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.pipeline.spark.java import java_problem
+from holdfast_pipeline.spark.java import java_problem
 
 
 def java_in(home: Path, says: str) -> dict[str, str]:

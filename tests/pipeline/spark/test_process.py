@@ -28,7 +28,7 @@ SCRIPT = """
 import os, subprocess
 from pathlib import Path
 from pyspark import SparkContext
-from holdfast.pipeline.spark import SparkProcess
+from holdfast_pipeline.spark import SparkProcess
 from tests.pipeline.spark.rpc import reads_objects
 
 def listening(pid):

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.terminal import ExitStatus
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.server_files import server_folder
-from holdfast.pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
-from holdfast.pipeline.spark.shared_storage import uses_other_hosts
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.server_files import server_folder
+from holdfast_pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
+from holdfast_pipeline.spark.shared_storage import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, ends, environment
 from tests.pipeline.spark.rpc import reads_objects
 from tests.pipeline.stores import Filled, message
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 def server(home: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that looks and listens like a server, and its file."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        command = ["/bin/sh", "-c", "echo; read line", "holdfast.pipeline.spark.server_process"]
+        command = ["/bin/sh", "-c", "echo; read line", "holdfast_pipeline.spark.server_process"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()  # before, its command line may still be empty
@@ -157,7 +157,7 @@ def test_commands_need_no_packages_of_spark_connect() -> None:
 import sys
 for name in ("grpc", "grpc_status", "pandas"):
     sys.modules[name] = None
-from holdfast.pipeline.spark import SparkProcess, running_server
+from holdfast_pipeline.spark import SparkProcess, running_server
 running_server({"HOME": "/nowhere"})
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)

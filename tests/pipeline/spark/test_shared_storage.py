@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import Source
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.spark.shared_storage import (
+from holdfast.retained.staging import StagingUnusable, staging_area_for
+from holdfast_pipeline import Source
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.spark.shared_storage import (
     require_file,
     require_history,
     require_staging,
@@ -17,7 +18,6 @@ from holdfast.pipeline.spark.shared_storage import (
     shared_snapshot,
     uses_other_hosts,
 )
-from holdfast.retained.staging import StagingUnusable, staging_area_for
 from tests.pipeline.stores import database
 
 
@@ -39,7 +39,7 @@ def test_masters_that_run_tasks_anywhere(master: str) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that tasks run on other hosts."""
-    monkeypatch.setattr("holdfast.pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
+    monkeypatch.setattr("holdfast_pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
 
 
 @pytest.mark.spark

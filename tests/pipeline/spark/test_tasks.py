@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.progress.phases import Tasks
-from holdfast.pipeline.spark.tasks import _Watched, tasks_of
+from holdfast_pipeline.progress.phases import Tasks
+from holdfast_pipeline.spark.tasks import _Watched, tasks_of
 from tests.pipeline.commands import PATIENCE
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.config import load
 from holdfast.core.units import Rate
-from holdfast.retained.configured import flow_of
-from holdfast.retained.limits import FlowSettings
+from holdfast.retained.limits import FlowSettings, flow_of
 from holdfast.retained.replay.interfaces import ReplayState
 from holdfast.retained.replay.pace import FlowControl
 from holdfast.sessions.limits import Limits

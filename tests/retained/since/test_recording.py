@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Hashable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.messages import ChangeOrigin, RetainedChange
-from holdfast.retained.changes.recording import GatheringRecorder
+from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
 from holdfast.retained.changes.stored import SQLITE, Horizon, begin, changed_topics, ended, horizon_now, is_good
-from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow
+from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import row_of
+from holdfast.storage.driver import Cursor
 from holdfast.storage.sqlite import SQLiteBulk
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import fresh_file
@@ -27,6 +29,46 @@ STEPS = st.lists(
 
 def changed_row(topic: str) -> ChangedRow:
     return ChangedRow(row_of(RetainedChange(topic, 1, NOW, message(topic, b"x", 1))), NOW, ChangeOrigin.PUBLISH)
+
+
+class Noting:
+    """A recorder that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def key_of(self, topic: str, revision: int) -> Hashable:
+        return topic, revision
+
+    def record(self, _cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
+        self.told.append(("changed", list(changes)))
+
+    def record_stored(self, _cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
+        self.told.append(("stored", (list(topics), changed_at, origin)))
+
+    def record_expired(self, _cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        self.told.append(("expired", (list(topics), now, revision)))
+
+
+@pytest.mark.parametrize("kind", ["gathering", "appending"])
+def test_the_history_is_told_of_every_change(kind: str, tmp_path: Path) -> None:
+    """Both recorders of changed topics hand everything on to the recorder behind them, as it came."""
+    inner = Noting()
+    with closing(sqlite3.connect(fresh_file(tmp_path))) as connection:
+        recorder: Recorder
+        if kind == "gathering":
+            recorder = GatheringRecorder(inner, SQLiteBulk(), 100, seconds=lambda: 0.0)
+        else:
+            recorder = alone = AppendingRecorder(inner, 100, seconds=lambda: 0.0)
+            alone.alone = True
+        cursor, rows = connection.cursor(), [changed_row(topic) for topic in "abc"]
+        recorder.record(cursor, rows)
+        recorder.record_stored(cursor, ["d", "e"], NOW, ChangeOrigin.OVERRIDE)
+        recorder.record_expired(cursor, ["f", "g"], NOW, 7)
+    assert recorder.key_of("a", 1) == ("a", 1)
+    assert inner.told == [
+        ("changed", rows), ("stored", (["d", "e"], NOW, ChangeOrigin.OVERRIDE)), ("expired", (["f", "g"], NOW, 7)),
+    ]  # fmt: skip
 
 
 class Process:

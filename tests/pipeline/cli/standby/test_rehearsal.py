@@ -16,14 +16,14 @@ from threading import Thread
 import click
 import pytest
 
-import holdfast.pipeline.cli.standby.listener as module
+import holdfast_pipeline.cli.standby.listener as module
 from holdfast.core.terminal import ExitStatus
-from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.cli.standby.listener import Listener
-from holdfast.pipeline.cli.standby.place import listening_in
-from holdfast.pipeline.cli.standby.rehearsal import Rehearsal, rehearses
-from holdfast.pipeline.cli.standby.sample import commands_on_sample, write_sample
-from holdfast.pipeline.sources.files import files_of
+from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.cli.standby.listener import Listener
+from holdfast_pipeline.cli.standby.place import listening_in
+from holdfast_pipeline.cli.standby.rehearsal import Rehearsal, rehearses
+from holdfast_pipeline.cli.standby.sample import commands_on_sample, write_sample
+from holdfast_pipeline.sources.files import files_of
 from tests.processes import PATIENCE
 
 LINES = [shlex.join(arguments) for arguments in commands_on_sample()]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.cli.standby.request import Request
+from holdfast_pipeline.cli.standby.request import Request
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=())).filter(lambda text: "=" not in text)
 
@@ -44,7 +44,7 @@ def test_another_message_is_no_request(content: bytes) -> None:
 
 PROGRAM = """
 import json, os, signal, socket, sys, time
-from holdfast.pipeline.cli.standby.request import Request
+from holdfast_pipeline.cli.standby.request import Request
 
 one, other = socket.socketpair()
 if os.fork():

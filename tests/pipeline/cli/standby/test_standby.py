@@ -14,12 +14,12 @@ from threading import Thread
 import pytest
 from attrs import frozen
 
-from holdfast.pipeline.cli.standby import listener as module
-from holdfast.pipeline.cli.standby.listener import Listener
-from holdfast.pipeline.cli.standby.place import connected, listening_in
-from holdfast.pipeline.cli.standby.request import receive_number
-from holdfast.pipeline.cli.standby.starting import standby_process, start_standby
-from holdfast.pipeline.server_files import server_folder
+from holdfast_pipeline.cli.standby import listener as module
+from holdfast_pipeline.cli.standby.listener import Listener
+from holdfast_pipeline.cli.standby.place import connected, listening_in
+from holdfast_pipeline.cli.standby.request import receive_number
+from holdfast_pipeline.cli.standby.starting import standby_process, start_standby
+from holdfast_pipeline.server_files import server_folder
 from tests.pipeline.commands import COMMAND, PATIENCE, ends, environment
 
 

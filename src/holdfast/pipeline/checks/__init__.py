@@ -1,4 +1,0 @@
-"""Findings about retained messages. Pure.
-
-:class:`~holdfast.pipeline.checks.finding.Finding` is what the report and other commands say to people.
-"""

@@ -1,5 +1,0 @@
-"""The subcommands of ``holdfast-pipeline``.
-
-Each checks its options, starts Spark, runs its job and prints the result.
-May import everything in the pipeline.
-"""

@@ -1,6 +1,0 @@
-"""Topic Filters in jobs: the requested filters, the topics they match, and the cost of replays.
-
-Only ``matching`` knows Spark, and only ``session_filters`` reads a database.
-May import ``holdfast.core.topics``, ``holdfast.config``, the settings of flow control, and the pipeline's ``database``
-and ``errors``.
-"""

@@ -1,7 +1,0 @@
-"""The report on the retained messages: its figures as plain values, the advice, and the HTML page.
-
-The jobs compute the figures; this package only shows them. The templates write the page. A chart is plain values here
-(:mod:`~holdfast.pipeline.report.chart`), which ``static/charts.js`` draws with the library in ``static/vendor``.
-May import ``filters``, ``formatting``, the totals of ``shapes``, the settings of flow control and Jinja2. No Spark, no
-database.
-"""

@@ -1,4 +1,0 @@
-"""Typed values from the changes of a lake, and their figures for each minute, hour and day.
-
-May import ``decoding``, ``lake`` and the layers below them.
-"""

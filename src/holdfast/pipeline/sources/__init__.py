@@ -1,6 +1,0 @@
-"""The formats that Spark reads: ``retained``, ``retained_history`` and ``retained_files``.
-
-The database evaluates a condition only where it gives exactly the same result as Spark.
-May import the pipeline's ``database``, ``formats`` and ``errors``, and of the broker ``core.topics``,
-``retained.store.wildcards`` and ``retained.changes``.
-"""

@@ -1,0 +1,58 @@
+"""What the pipeline uses of the history: its entries, moments and periods, and the turns of changes.
+
+Imports no Twisted.
+"""
+
+from __future__ import annotations
+
+from holdfast.retained.changes.entries import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
+from holdfast.retained.changes.moments import (
+    HistoryUnavailable,
+    Moment,
+    check_moment,
+    check_recorded,
+    find_moment,
+    present_moment,
+)
+from holdfast.retained.changes.periods import Period, confirm, read_periods, read_state
+from holdfast.retained.changes.stored import (
+    LENGTH,
+    BadToken,
+    Horizon,
+    horizon_of,
+    is_good,
+    last_horizon,
+    read_kept,
+    time_of,
+    turn_before,
+    turns_of,
+)
+
+__all__ = [
+    "GENERAL",
+    "LENGTH",
+    "BadToken",
+    "Depth",
+    "HistoryUnavailable",
+    "Horizon",
+    "Moment",
+    "Period",
+    "Rules",
+    "check_moment",
+    "check_recorded",
+    "confirm",
+    "find_moment",
+    "horizon_of",
+    "is_good",
+    "last_horizon",
+    "present_moment",
+    "read_kept",
+    "read_periods",
+    "read_state",
+    "retained_sql",
+    "rules_in",
+    "stored_at_sql",
+    "time_of",
+    "turn_before",
+    "turns_of",
+]

@@ -1,0 +1,1 @@
+"""Columns and tables that several jobs need: kinds of payloads, prefixes, shapes, numbers, and changes."""

@@ -1,0 +1,251 @@
+"""Findings without rules, in the retained messages and in their history. Pure.
+
+Each kind of finding compares a topic with its siblings, the topics of the same shape, or with its own history. The
+figures come from :mod:`holdfast_pipeline.judging.discovery`; the thresholds stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from holdfast_pipeline.checks.finding import Finding
+from holdfast_pipeline.formatting import counted, moment, number, share, span, visible
+
+#: Findings of one kind, and topics that a finding names.
+LISTED, EXAMPLES = 12, 3
+#: Topics with fewer siblings are not compared with them.
+SIBLINGS = 10
+#: Shapes of fewer messages are too few to tell which kind of payload is the wrong one.
+_FEW = 5
+#: From this share on, topics that differ are a second kind rather than mistakes.
+SECOND_KIND = 0.1
+#: A topic is silent if it is so many times as old as nine of ten siblings, and so many seconds at least.
+TIMES_OLDER, LEAST_SILENCE = 6, 3600
+#: A topic is chatty if it changed so many times as often as nine of ten siblings (or, without siblings, as 99 of 100
+#: topics), and so often at least.
+TIMES_MORE, LEAST_CHANGES = 20, 100
+#: A topic has several publishers if they took turns so often.
+LEAST_TURNS = 3
+#: A value is far from the others if its robust z-score is beyond this, among so many values at least.
+Z_SCORE, LEAST_VALUES = 10.0, 20
+#: A client is gone if its newest message is older than so many seconds, and this share of all messages is of others.
+GONE_AFTER, STILL_THERE = 30 * 86_400, 0.5
+
+
+@frozen
+class Malformed:
+    """Messages of a shape, those whose payloads are ``unlike`` the others', which are of a ``kind``, and examples."""
+
+    shape: str
+    messages: int
+    unlike: int
+    kind: str
+    topics: Sequence[str] = ()
+
+
+@frozen
+class Silent:
+    """Topics of a shape that are older than their siblings. Ages are in seconds; nine of ten have the ``usual`` one."""
+
+    shape: str
+    messages: int
+    silent: int
+    youngest: int
+    usual: int
+    topics: Sequence[str]
+
+
+@frozen
+class Chatty:
+    """A topic with its changes in some seconds, and the ``usual`` number of others. ``shape`` is "" without one."""
+
+    topic: str
+    shape: str
+    changes: int
+    usual: int
+    seconds: int
+
+
+@frozen
+class Lost:
+    """A connection that ended without DISCONNECT ``at`` a time, as its Will Message in a topic tells.
+
+    ``back`` is when the topic was published again, None if it was not; times are in milliseconds since the epoch.
+    """
+
+    topic: str
+    client_id: str
+    at: int
+    back: int | None
+
+
+@frozen
+class Publishers:
+    """A topic that several clients publish to in ``turns``."""
+
+    topic: str
+    turns: int
+    clients: Sequence[str]
+
+
+@frozen
+class FarValues:
+    """Values of a field of a shape ("" for the whole payload) that are ``far`` from the median, with topics."""
+
+    shape: str
+    field: str
+    values: int
+    far: int
+    median: float
+    deviation: float
+    examples: Sequence[tuple[str, float]]
+
+
+@frozen
+class Gone:
+    """A client that has set so many retained ``messages``, the newest of them ``age`` seconds ago, with some topics."""
+
+    client_id: str
+    messages: int
+    age: int
+    topics: Sequence[str]
+
+
+@frozen
+class Discovered:
+    """The figures of a discovery at ``taken_at``, in milliseconds since the epoch."""
+
+    taken_at: int
+    malformed: Sequence[Malformed] = ()
+    silent: Sequence[Silent] = ()
+    chatty: Sequence[Chatty] = ()
+    lost: Sequence[Lost] = ()
+    publishers: Sequence[Publishers] = ()
+    far: Sequence[FarValues] = ()
+    gone: Sequence[Gone] = ()
+
+
+NOTHING = Discovered(0)
+
+
+def findings_in(found: Discovered) -> Iterator[Finding]:
+    """Give the findings, at most :data:`LISTED` of each kind: those about most messages."""
+    yield from malformed(found.malformed)
+    yield from _silent(found.silent)
+    yield from _lost(found.lost, found.taken_at)
+    yield from _chatty(found.chatty)
+    yield from _publishers(found.publishers)
+    yield from _far(found.far)
+    yield from _gone(found.gone)
+
+
+def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
+    """Give the shapes in which few payloads are of another kind than the others."""
+    mistakes = [
+        one for one in shapes if one.messages >= _FEW and 0 < one.unlike < SECOND_KIND * one.messages
+    ]  # fmt: skip
+    for one in sorted(mistakes, key=lambda each: (-each.unlike, each.shape))[:LISTED]:
+        yield Finding(
+            severity="error",
+            kind="malformed payloads",
+            subject=one.shape,
+            evidence=f"{number(one.unlike)} of {number(one.messages)} payloads"
+            f" ({share(one.unlike, one.messages)}) are of another kind than {one.kind}.",
+            advice="Look at the payloads of the other kind, and mend their publishers. Consumers that decode this"
+            " shape fail on them, or leave them out.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.unlike,
+        )
+
+
+def _silent(shapes: Iterable[Silent]) -> Iterator[Finding]:
+    few = [one for one in shapes if 0 < one.silent < SECOND_KIND * one.messages]
+    for one in sorted(few, key=lambda each: (-each.silent, each.shape))[:LISTED]:
+        yield Finding(
+            severity="warning",
+            kind="silent topics",
+            subject=one.shape,
+            evidence=f"{number(one.silent)} of {counted(one.messages, 'topic')} have not changed for"
+            f" {span(one.youngest)} or longer. Nine of ten have changed within {span(one.usual)}.",
+            advice="Look whether these devices have power and a connection. If they are gone, clear their topics.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.silent,
+        )
+
+
+def _lost(connections: Iterable[Lost], now: int) -> Iterator[Finding]:
+    def away(one: Lost) -> int:
+        return max(0, (now if one.back is None else one.back) - one.at)
+
+    for one in sorted(connections, key=lambda each: (-away(each), each.topic, each.at))[:LISTED]:
+        until = "and has not come back" if one.back is None else f"and came back after {span(away(one) // 1000)}"
+        yield Finding(
+            severity="warning",
+            kind="lost connection",
+            subject=one.topic,
+            evidence=f"The client {visible(one.client_id)} lost its connection on {moment(one.at)}, {until}.",
+            advice="Look at the power and the network of this client. Its devices have sent nothing meanwhile.",
+            topics=(one.topic,),
+            weight=1,
+        )
+
+
+def _chatty(topics: Iterable[Chatty]) -> Iterator[Finding]:
+    for one in sorted(topics, key=lambda each: (-each.changes, each.topic))[:LISTED]:
+        others = "nine of ten of its siblings" if one.shape else "99 of 100 topics"
+        yield Finding(
+            severity="warning",
+            kind="chatty topic",
+            subject=one.topic,
+            evidence=f"It changed {number(one.changes)} times in {span(one.seconds)};"
+            f" {others} changed at most {counted(one.usual, 'time')}.",
+            advice="Have it publish less often, without RETAIN, or with a policy of the retainer (write_interval).",
+            topics=(one.topic,),
+            weight=one.changes,
+        )
+
+
+def _publishers(topics: Iterable[Publishers]) -> Iterator[Finding]:
+    for one in sorted(topics, key=lambda each: (-each.turns, each.topic))[:LISTED]:
+        names = ", ".join(visible(name) for name in sorted(one.clients)[:EXAMPLES])
+        yield Finding(
+            severity="warning",
+            kind="several publishers",
+            subject=one.topic,
+            evidence=f"Several clients publish to it by turns: {names}; {counted(one.turns, 'turn')} in the history.",
+            advice="If only one of them should, stop the others: each overwrites the messages of the others.",
+            topics=(one.topic,),
+            weight=one.turns,
+        )
+
+
+def _far(fields: Iterable[FarValues]) -> Iterator[Finding]:
+    few = [one for one in fields if 0 < one.far < SECOND_KIND * one.values]
+    for one in sorted(few, key=lambda each: (-each.far, each.shape, each.field))[:LISTED]:
+        shown = ", ".join(f"{value:g} in {visible(topic)}" for topic, value in one.examples[:EXAMPLES])
+        yield Finding(
+            severity="note",
+            kind="unusual values",
+            subject=f"{one.shape} {one.field}".rstrip(),
+            evidence=f"{number(one.far)} of {counted(one.values, 'value')} are far from the median"
+            f" {one.median:g}, from which half of all differ by {one.deviation:g} at most: {shown}.",
+            advice="Look whether these sensors are broken, or measure in another unit.",
+            topics=tuple(topic for topic, _ in one.examples[:EXAMPLES]),
+            weight=one.far,
+        )
+
+
+def _gone(clients: Iterable[Gone]) -> Iterator[Finding]:
+    for one in sorted(clients, key=lambda each: (-each.messages, each.client_id))[:LISTED]:
+        yield Finding(
+            severity="note",
+            kind="orphans",
+            subject=one.client_id,
+            evidence=f"This client has set {counted(one.messages, 'retained message')}, and none for {span(one.age)}.",
+            advice="If the device is gone, clear its messages: holdfast retainer clean '#' --publisher CLIENT"
+            " --older-than 30d --dry-run.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.messages,
+        )

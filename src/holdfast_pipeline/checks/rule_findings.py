@@ -1,0 +1,218 @@
+"""From the figures of a rule to findings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from holdfast.config.toml import literal
+from holdfast.core.units import Rate
+from holdfast_pipeline.checks.finding import Finding, worst_first
+from holdfast_pipeline.checks.rule_types import (
+    EnumerationRule,
+    ExpiresRule,
+    PublisherRule,
+    RangeRule,
+    RateRule,
+    SchemaRule,
+    SiblingsRule,
+    SilenceRule,
+    UniqueRule,
+)
+from holdfast_pipeline.checks.rules import Rule
+from holdfast_pipeline.formatting import counted, number, quantity, share, span
+
+#: The most parts of a rule (names of its level ``by``) that have a finding of their own.
+MOST_PARTS = 200
+#: Examples of a finding.
+EXAMPLES = 3
+_MATCHES_NOTHING, _NOT_JUDGED = "matches nothing", "not judged"
+_LISTED_VALUES = 8
+
+
+@frozen
+class Example:
+    """A topic that fails a rule, and its value."""
+
+    topic: str
+    value: str
+
+
+@frozen
+class PartFailures:
+    """The failures among ``checked`` messages of a rule; ``part`` is the name at its level ``by``, "" for the whole."""
+
+    part: str
+    checked: int
+    failed: int
+    examples: tuple[Example, ...]
+
+
+@frozen
+class RuleFigures:
+    """What a rule found: messages that were ``checked``, and those that are ``unknown`` because the history lacks them.
+
+    ``failing`` counts the parts with failures; ``worst`` has those with the most, at most :data:`MOST_PARTS`.
+    """
+
+    checked: int = 0
+    unknown: int = 0
+    failing: int = 0
+    worst: tuple[PartFailures, ...] = ()
+
+
+@frozen
+class CheckFinding:
+    """A finding of ``check`` with its figures. ``rule`` is the rule's name; "" for a finding without a rule."""
+
+    rule: str
+    finding: Finding
+    checked: int = 0
+    failed: int = 0
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What stays the same while the figures change: the rule, the kind and the subject."""
+        return self.rule, self.finding.kind, self.finding.subject
+
+
+def findings_of(rule: Rule, figures: RuleFigures, everything: bool = True) -> Iterator[CheckFinding]:
+    """Return the findings of a rule. With ``everything``, it is a finding that a rule has no topic at all."""
+    subject = rule.pattern.text
+    if figures.checked + figures.unknown == 0:
+        if everything:
+            yield CheckFinding(
+                rule.name,
+                Finding(
+                    severity="warning", kind=_MATCHES_NOTHING, subject=subject,
+                    evidence="No retained message has a topic that this rule is about.",
+                    advice="Correct the rule's filter or shape, or remove the rule.",
+                ),
+            )  # fmt: skip
+        return
+    if figures.unknown:
+        yield CheckFinding(
+            rule.name,
+            Finding(
+                severity="note", kind=_NOT_JUDGED, subject=subject,
+                evidence=f"{number(figures.unknown)} of {counted(figures.checked + figures.unknown, 'message')} cannot"
+                " be judged: the history does not have their changes for the whole window.",
+                advice="Keep the history for longer (retainer.history), shorten the rule's window, or wait.",
+                weight=figures.unknown,
+            ),
+            checked=figures.checked,
+        )  # fmt: skip
+    for part in figures.worst[:MOST_PARTS]:
+        yield CheckFinding(
+            rule.name,
+            Finding(
+                severity=rule.options.severity,
+                kind=rule.type,
+                subject=_with_part(rule, part.part),
+                evidence=f"{number(part.failed)} of {counted(part.checked, 'message')}"
+                f" ({share(part.failed, part.checked)}) {'fails' if part.failed == 1 else 'fail'}."
+                f" Required: {requirement(rule)}.",
+                advice=rule.options.advice or _ADVICE[rule.type],
+                topics=tuple(each.topic for each in part.examples),
+                weight=part.failed,
+            ),
+            part.checked,
+            part.failed,
+            tuple(Example(each.topic, _shown(rule, each.value)) for each in part.examples),
+        )
+    more = figures.failing - len(figures.worst[:MOST_PARTS])
+    if more > 0:
+        yield CheckFinding(
+            rule.name,
+            Finding(
+                severity=rule.options.severity, kind=f"{rule.type}, more", subject=subject,
+                evidence=f"{counted(more, 'further name')} at the level {rule.options.by} have failures.",
+                advice=rule.options.advice or _ADVICE[rule.type],
+            ),
+        )  # fmt: skip
+
+
+def sorted_findings(found: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
+    """Return findings, the worst first; the order of equal ones does not depend on the order of the arguments."""
+    return tuple(sorted(found, key=lambda each: (worst_first(each.finding), each.identity)))
+
+
+def requirement(rule: Rule) -> str:
+    """Return what a rule requires, in words."""
+    match rule.options:
+        case RangeRule(path=path, at_least=low, at_most=high):
+            return f"a number {_between(_quantity(low), _quantity(high))}{_at(path)}"
+        case SchemaRule(kind=kind, schema=schema):
+            wanted = [f"the kind {kind}"] if kind else []
+            return " and ".join([*wanted, *(["a payload that the JSON Schema allows"] if schema is not None else [])])
+        case EnumerationRule(path=path, values=values):
+            listed = ", ".join(literal(each) for each in values[:_LISTED_VALUES])
+            more = f" and {len(values) - _LISTED_VALUES} more" if len(values) > _LISTED_VALUES else ""
+            return f"one of {listed}{more}{_at(path)}"
+        case SilenceRule(at_most=most):
+            return f"a change in the last {span(most or 0)}"
+        case RateRule(at_least=low, at_most=high, window=window):
+            return f"changes of each topic {_between(_rate(low), _rate(high))}, counted over {span(window)}"
+        case UniqueRule(path=path):
+            return f"a value that no other topic has{_at(path)}"
+        case SiblingsRule(siblings=siblings):
+            return f"retained messages beside it: {', '.join(siblings)}"
+        case ExpiresRule(at_most=most):
+            return "an expiry" if most is None else f"an expiry of at most {span(most)}"
+        case PublisherRule(client_id=client_id, username=username, window=window):
+            named = [f"the Client Identifier {client_id}"] if client_id else []
+            named += [f"the User Name {username}"] if username else []
+            return " and ".join(named) or f"one publisher of each topic in the last {span(window)}"
+    raise AssertionError(rule.type)
+
+
+_ADVICE = {
+    "range": "Look at these devices: a broken sensor, or another unit? If the values are right, widen the limits.",
+    "schema": "Mend the publishers of these topics. Consumers that decode these payloads fail on them.",
+    "enumeration": "Mend the publishers of these topics, or add the value to the rule.",
+    "silence": "Find out why these devices are silent. If they are gone, clear their topics.",
+    "rate": "Find out why these devices publish so often, or so rarely.",
+    "unique": "Find the devices that share a value: a copied configuration, or a replaced device that was not cleared.",
+    "siblings": "Find out why the siblings are missing. If the device is gone, clear its other topics, too.",
+    "expires": "Let the publisher set a Message Expiry Interval, or set one by a policy (retainer.policies).",
+    "publisher": "Find out who else publishes to these topics, and restrict them by authorization.",
+}
+
+
+def _with_part(rule: Rule, part: str) -> str:
+    return rule.pattern.text.replace(f"{{{rule.options.by}}}", part, 1) if rule.options.by else rule.pattern.text
+
+
+def _between(low: str | None, high: str | None) -> str:
+    if low is None or high is None:
+        return f"of at most {high}" if low is None else f"of at least {low}"
+    return f"from {low} to {high}"
+
+
+def _quantity(value: float | None) -> str | None:
+    return None if value is None else quantity(value)
+
+
+def _rate(value: Rate | None) -> str | None:
+    return None if value is None else f"{number(value.amount)} in {span(value.seconds)}"
+
+
+def _at(path: Sequence[str | int]) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return f" at ${steps}" if path else ""
+
+
+def _shown(rule: Rule, value: str) -> str:
+    """Return the value of an example. Times are seconds."""
+    match rule.options:
+        case SilenceRule():
+            return f"silent for {span(float(value))}"
+        case ExpiresRule():
+            return "never expires" if value == "" else f"expires after {span(float(value))}"
+        case RateRule():
+            return counted(int(value), "change")
+        case SiblingsRule():
+            return f"without {value}"
+    return value

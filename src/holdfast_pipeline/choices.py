@@ -1,0 +1,34 @@
+"""The values that the options of commands offer, and their defaults: known without Spark, for ``--help``.
+
+The jobs take them from here.
+"""
+
+from __future__ import annotations
+
+#: The decoders that the pipeline brings.
+DECODERS = ("json", "number", "sparkplug")
+#: The number of messages from which a schema is inferred.
+SAMPLE = 1000
+#: The severities of findings, the worst first.
+SEVERITY_NAMES = ("error", "warning", "note")
+#: The formats of a table that a job writes.
+TABLE_FORMS = ("parquet", "json")
+#: The orders of the rows of ``tree``, and their columns; the highest value comes first.
+TREE_ORDERS = {
+    "messages": "messages",
+    "bytes": "bytes",
+    "age": "median_age",
+    "expiring": "expiring",
+}
+#: The number of shapes with a page of their own in a report.
+PAGES = 200
+#: The rules of an import for topics that the database knows; the first one is the default.
+MERGE_RULES = ("newer", "replace", "keep")
+#: The formats of files that an import reads, besides Parquet.
+FILE_FORMATS = ("ndjson", "emqx", "mosquitto", "mosquitto-dump", "mosquitto-sqlite")
+#: The number of rejected messages with which an import is still done, and the highest number that may be allowed: the
+#: driver keeps rejects in memory until the merge is complete.
+IMPORT_MAX_REJECTS = 100
+MOST_REJECTS = 100_000
+#: The file of rejects, with a JSON object in each line.
+REJECTS = "rejects.jsonl"

@@ -1,0 +1,60 @@
+"""``holdfast-pipeline sync``."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast_pipeline.cli import options
+from holdfast_pipeline.cli.running import end_signals, failing_in_one_line, print_result
+from holdfast_pipeline.formatting import number
+
+
+@click.command()
+@options.database
+@options.console
+@click.option("--to", "out", required=True, help="The folder of the tables, or s3://bucket/folder.")
+@click.option("--allow-gap", is_flag=True, help="Go on if changes were pruned before they were read.")
+@options.following
+def sync(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    out: str,
+    once: bool,
+    every: str | None,
+    rows: int,
+    allow_gap: bool,
+    file_size: str,
+    small_files: int,
+    keep: str,
+) -> None:
+    """Bring Delta tables in a folder up to date with the broker, exactly once for each change.
+
+    TO/changes has every change of the history by date, TO/current has the retained messages. It needs no Spark.
+    """
+    from attrs import asdict
+
+    from holdfast_pipeline.database.connection import Source
+    from holdfast_pipeline.database.location import url_of
+    from holdfast_pipeline.jobs.sync import Sync
+    from holdfast_pipeline.lake.upkeep import Upkeep
+    from holdfast_pipeline.output.folder import Folder
+
+    signals = end_signals()
+    if every is not None:
+        signals.finish_first()
+    with failing_in_one_line("sync"):
+        upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
+        pause = options.interval(once, every)
+        source = Source(url_of(storage, config))
+        job = Sync(source, Folder(out), rows, upkeep=upkeep, allow_gap=allow_gap)
+        done = job.run(lambda: signals.received, pause)
+    sentence = (
+        f"{out} has every change up to {number(done.last_seq)} ({number(done.added)} are new), and "
+        f"{number(done.messages)} retained messages"
+        if done.last_seq
+        else f"{out} has no changes yet; the broker records them if retainer.history.enable is true"
+    )
+    if done.lost:
+        sentence += f"; {number(done.lost)} changes were pruned before they were read"
+    print_result(asdict(done), as_json, sentence)

@@ -1,0 +1,104 @@
+"""Snapshots: the database at one moment, for any number of tasks and for as long as they read.
+
+SQLite cannot share a transaction among processes, so its snapshot is a copy. Postgres can: a transaction that is kept
+open exports its snapshot, and other transactions import it by name.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from attrs import frozen
+
+from holdfast.retained.changes.api import last_horizon, turns_of
+from holdfast_pipeline.database.connection import Source, check
+from holdfast_pipeline.database.location import url_of
+from holdfast_pipeline.database.temporary_folder import temporary_folder
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.progress.texts import BYTES
+
+#: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
+_STEPS = 100_000
+_AMOUNTS = (
+    "SELECT last_seq, (SELECT CAST(coalesce(sum(retained_count), 0) AS bigint) FROM nodes) FROM retained_history_state"
+)
+
+
+@frozen
+class Snapshot:
+    """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``.
+
+    It has about so many retained ``messages``: expired ones may be among them.
+
+    ``token`` is for the option ``since`` of a later read, which then brings everything that is not in this snapshot. It
+    is None if the broker does not store which topics change.
+    """
+
+    source: Source
+    taken_at: int
+    last_seq: int
+    token: str | None
+    messages: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of a Spark reader that make it read this snapshot."""
+        return self.source.options
+
+
+@contextmanager
+def snapshot_of(storage: str | None = None, config: str | None = None, folder: str | None = None) -> Iterator[Snapshot]:
+    """Take a snapshot of the database at a URL or in a broker's file, and keep it while the block runs.
+
+    The copy of an SQLite database is in a temporary folder of ``folder`` (by default of the system's temporary folder).
+    Executors on other hosts must be able to read it. The broker goes on writing meanwhile. Raises
+    :class:`PipelineError`.
+    """
+    url = url_of(storage, config)
+    check(url)
+    source = Source(url)
+    with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
+        with kept.transaction() as transaction:
+            last_seq, messages = transaction.rows(_AMOUNTS)[0]
+            known = last_horizon(transaction.connection.cursor(), turns_of(transaction.dialect))
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.token, messages)
+
+
+@contextmanager
+def _copied(source: Source, parent: str | None) -> Iterator[Source]:
+    with ExitStack() as kept:
+        try:
+            folder = kept.enter_context(temporary_folder(parent))
+            target = folder / "retained.db"
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise PipelineError(
+                f"{parent or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
+            ) from error
+        with source.transaction() as transaction:
+            transaction.connection.execute("COMMIT")  # VACUUM begins a transaction itself
+            # Python handles signals only while Python code runs. An exception in this function interrupts the copy.
+            transaction.connection.set_progress_handler(lambda: 0, _STEPS)
+            (size,) = transaction.rows("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0]
+            try:
+                with phase("copying the database", size, BYTES, lambda: (target.stat().st_size, size)):
+                    transaction.connection.execute("VACUUM INTO ?", (str(target),))
+            except sqlite3.OperationalError as error:
+                raise PipelineError(
+                    f"{target}: the copy of {source.url} failed ({error}); it needs as much space as the database: "
+                    "name a folder with enough space (--snapshot-dir)"
+                ) from error
+        yield Source(source.url, copy=str(target))
+
+
+@contextmanager
+def _exported(source: Source) -> Iterator[Source]:
+    with source.transaction() as transaction:
+        ((name,),) = transaction.rows("SELECT pg_export_snapshot()")
+        yield Source(source.url, exported=name)

@@ -1,0 +1,233 @@
+"""Convert decoded values, from JSON or from Python, to the types of a schema. Pure.
+
+A converter is made once for each field. It never guesses: "21" is not a number, and 20.5 is not an integer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, InvalidOperation
+from functools import partial
+from typing import Any, NoReturn
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from holdfast_pipeline.decoding.decoder import BadPayload
+from holdfast_pipeline.decoding.schema_inference import is_name
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.formatting import visible
+
+Convert = Callable[[Any], Any]
+
+_EXACT = 1 << 53
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+
+
+class _Unfit(Exception):
+    """A value does not fit its type. ``path`` has the names of the fields that lead to it, the innermost first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.path: list[str] = []
+
+
+def row_of(schema: StructType, leaves_out: bool) -> Convert:
+    """Return the function that converts a mapping to a tuple. It raises :class:`BadPayload` with field and value.
+
+    Raises :class:`PipelineError` for a schema with a type that is not supported.
+    """
+    convert = _struct(schema, leaves_out)
+
+    def row(value: Any) -> Any:
+        try:
+            return convert(value)
+        except _Unfit as error:
+            place = ".".join(visible(name, 60) for name in reversed(error.path))
+            raise BadPayload(f"{place}: {error}" if place else str(error)) from error
+
+    return row
+
+
+def _converter(kind: DataType, leaves_out: bool) -> Convert:
+    if isinstance(kind, StructType):
+        return _struct(kind, leaves_out)
+    if isinstance(kind, ArrayType):
+        return _array(_converter(kind.elementType, leaves_out))
+    if isinstance(kind, DecimalType):
+        return partial(_decimal, kind.precision, kind.scale)
+    try:
+        return _SIMPLE[type(kind)]
+    except KeyError:
+        raise PipelineError(
+            f"the schema has the type {kind.simpleString()}, which is not supported; the types are: "
+            f"{', '.join(one.typeName() for one in _SIMPLE)}, decimal, array and struct"
+        ) from None
+
+
+def _struct(schema: StructType, leaves_out: bool) -> Convert:
+    fields = [(field.name, _converter(field.dataType, leaves_out), field.nullable) for field in schema.fields]
+    names = frozenset(schema.names)
+    if len({name.lower() for name in names}) < len(schema.names):
+        raise PipelineError(f"the schema has equal names, or names that differ only in case: {', '.join(schema.names)}")
+
+    def struct(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            _refuse(value, "is not an object")
+        if not leaves_out and not names.issuperset(value):
+            unknown = next(name for name in value if name not in names)
+            raise _Unfit(_why_unknown(str(unknown), names))
+        found = []
+        for name, convert, nullable in fields:
+            given = value.get(name)
+            try:
+                if given is None and not nullable:
+                    raise _Unfit("is missing")
+                found.append(None if given is None else convert(given))
+            except _Unfit as error:
+                error.path.append(name)
+                raise
+        return tuple(found)
+
+    return struct
+
+
+def _why_unknown(name: str, names: frozenset[str]) -> str:
+    """Return why a field has no column. Another sample of payloads would give a column to the last kind only."""
+    shown = visible(name, 60)
+    if name == "":
+        return "a field has the empty name, which no column can have"
+    if not is_name(name):
+        return f"the field '{shown}' has a name that no column can have"
+    alike = next((one for one in names if one.lower() == name.lower()), None)
+    if alike is not None:
+        return f"the field '{shown}' differs from the column '{visible(alike, 60)}' only in upper and lower case"
+    return f"the field '{shown}' is not in the schema"
+
+
+def _array(convert: Convert) -> Convert:
+    def array(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            _refuse(value, "is not an array")
+        return [None if one is None else convert(one) for one in value]
+
+    return array
+
+
+def _text(value: Any) -> str:
+    """Return text unchanged, and any other value as JSON."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text.encode()
+    except TypeError:
+        _refuse(value, "is not text")
+    except UnicodeEncodeError as error:
+        raise _Unfit("has half of a character (a lone surrogate)") from error
+    return text
+
+
+def _boolean(value: Any) -> bool:
+    return value if isinstance(value, bool) else _refuse(value, "is not true or false")
+
+
+def _integer(bits: int, value: Any) -> int:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse(value, "is not a whole number")
+    if not -(1 << bits) <= value < 1 << bits:
+        _refuse(value, f"does not fit {bits + 1} bits")
+    return int(value)
+
+
+def _double(largest: float, value: Any) -> float:
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        _refuse(value, "is not a number")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not abs(found) <= largest:
+        _refuse(value, "does not fit the type")
+    return found
+
+
+def _decimal(precision: int, scale: int, value: Any) -> Decimal:
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        _refuse(value, "is not a number")
+    # 0.1 means 0.1, although the nearest float is a little more: repr() gives the digits that were written.
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    try:
+        found = exact.quantize(Decimal(1).scaleb(-scale), context=Context(prec=precision))
+    except InvalidOperation:
+        _refuse(value, f"does not fit decimal({precision},{scale})")
+    if found != exact:
+        _refuse(value, f"has more than {scale} digits after the point")
+    return found
+
+
+def _timestamp(value: Any) -> datetime:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(found, datetime):
+            _refuse(value, "is not a time; write it like 2026-01-31T13:05:00Z")
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        _refuse(value, "is not a time; write it like 2026-01-31T13:05:00Z")
+
+
+def _date(value: Any) -> date:
+    try:
+        found = date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, date) or isinstance(found, datetime):
+        _refuse(value, "is not a date; write it like 2026-01-31")
+    return found
+
+
+def _bytes(value: Any) -> bytes:
+    return (
+        bytes(value) if isinstance(value, bytes | bytearray | memoryview) else _refuse(value, "is not a binary value")
+    )
+
+
+def _refuse(value: Any, why: str) -> NoReturn:
+    try:
+        shown = json.dumps(value, ensure_ascii=False, default=repr)
+    except ValueError:
+        shown = type(value).__name__  # an integer with more digits than Python writes
+    raise _Unfit(f"{visible(shown, 60)} {why}")
+
+
+_SIMPLE: dict[type[DataType], Convert] = {
+    StringType: _text,
+    BooleanType: _boolean,
+    ByteType: partial(_integer, 7),
+    ShortType: partial(_integer, 15),
+    IntegerType: partial(_integer, 31),
+    LongType: partial(_integer, 63),
+    FloatType: partial(_double, _LARGEST_FLOAT),
+    DoubleType: partial(_double, 1.7976931348623157e308),
+    TimestampType: _timestamp,
+    DateType: _date,
+    BinaryType: _bytes,
+}

@@ -1,0 +1,103 @@
+"""The messages to decode: from the retained messages, from the history, or from an archive of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.core.messages import ChangeKind
+from holdfast.core.topics import overlap
+from holdfast_pipeline.archive.coverage import require_coverage
+from holdfast_pipeline.archive.entries import read_archive
+from holdfast_pipeline.database.snapshot import Snapshot
+from holdfast_pipeline.decoding.topic_patterns import TopicPattern
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sources.tables import read_history, read_retained
+from holdfast_pipeline.sources.topic_patterns import pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RETAINED = ("topic", "payload", "stored_at", "revision")
+_HISTORY = ("topic", "payload", "op", "changed_at", "seq")
+
+
+@frozen
+class Messages:
+    """A source of messages by Topic Filter. ``about`` are its columns after topic and payload.
+
+    It has the messages at ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
+    """
+
+    of_filter: Callable[[str], DataFrame]
+    about: tuple[str, ...]
+    taken_at: int
+    last_seq: int
+
+    @property
+    def order(self) -> str:
+        """The column that orders the messages by time: the last one."""
+        return self.about[-1]
+
+    def matching(self, patterns: Sequence[TopicPattern]) -> DataFrame:
+        """Return the messages whose topics match a pattern, with a column for each named level.
+
+        If several patterns match a topic, the first one names the levels. Raises :class:`PipelineError` for a name that
+        another column has.
+        """
+        taken = ("topic", "payload", *self.about)
+        for each in patterns:
+            for name in each.levels:
+                if name.lower() in taken:
+                    raise PipelineError(
+                        f"pattern {each.text!r}: {name} is the name of another column; choose another name"
+                    )
+        frames = [self._of_pattern(each, patterns[:place]) for place, each in enumerate(patterns)]
+        return reduce(lambda all_before, frame: all_before.unionByName(frame, allowMissingColumns=True), frames)
+
+    def _of_pattern(self, wanted: TopicPattern, before: Sequence[TopicPattern]) -> DataFrame:
+        frame = self.of_filter(wanted.topic_filter)
+        for other in before:
+            if overlap(wanted.topic_filter, other.topic_filter):
+                frame = frame.where(~F.col("topic").rlike(rf"\A(?:{pattern(other.topic_filter)})\z"))
+        levels = F.split("topic", "/")
+        return frame.withColumns({name: F.get(levels, F.lit(place)) for name, place in wanted.levels.items()})
+
+
+def retained(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
+    """Return the retained messages."""
+
+    def of_filter(topic_filter: str) -> DataFrame:
+        return read_retained(spark, snapshot, topic_filter, _RETAINED, partitions)
+
+    return Messages(of_filter, _RETAINED[2:], snapshot.taken_at, snapshot.last_seq)
+
+
+def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
+    """Return all messages that were set since the beginning of the history."""
+
+    def of_filter(topic_filter: str) -> DataFrame:
+        bounds = (1, snapshot.last_seq)
+        return _set(read_history(spark, snapshot.source, *bounds, topic_filter, _HISTORY, partitions))
+
+    return Messages(of_filter, _HISTORY[3:], snapshot.taken_at, snapshot.last_seq)
+
+
+def archived(spark: SparkSession, folder: Folder) -> Messages:
+    """Return all messages that were ever set, from an archive, compacted or not. Raises :class:`PipelineError`."""
+    coverage = require_coverage(folder)
+
+    def of_filter(topic_filter: str) -> DataFrame:
+        entries = read_archive(spark, folder, topic_filter).where(F.col("seq") <= coverage.last_seq)
+        return _set(entries.select(*_HISTORY))
+
+    return Messages(of_filter, _HISTORY[3:], coverage.last_at, coverage.last_seq)
+
+
+def _set(entries: DataFrame) -> DataFrame:
+    return entries.where(F.col("op") == ChangeKind.SET.value).drop("op")

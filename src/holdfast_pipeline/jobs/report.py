@@ -1,0 +1,230 @@
+"""Compute the figures of a report: shapes, sizes, ages, publishers and expiry of messages, and the cost of replays.
+
+The retained messages are read once and kept, with their payloads, because a dozen queries follow. Spark may put them on
+its local disk. Queries that need no shapes run beside the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import fields
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.retained.api import FlowSettings
+from holdfast.storage.api import shown
+from holdfast_pipeline.analysis.history_figures import history_of
+from holdfast_pipeline.analysis.kept_table import KeptTable
+from holdfast_pipeline.analysis.messages import kept_messages
+from holdfast_pipeline.analysis.prefixes import branches
+from holdfast_pipeline.analysis.shape_details import details_of
+from holdfast_pipeline.analysis.shaped import shapes_of
+from holdfast_pipeline.analysis.topic_changes import TopicChanges, topic_changes
+from holdfast_pipeline.background import Background, entered
+from holdfast_pipeline.choices import PAGES
+from holdfast_pipeline.database.snapshot import Snapshot
+from holdfast_pipeline.filters.requested_filters import RequestedFilters
+from holdfast_pipeline.jobs.filters import delivered
+from holdfast_pipeline.judging.discovery import discover
+from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.report.figures import (
+    AGE_BANDS,
+    DAYS,
+    HOURS,
+    BandTotals,
+    Expiry,
+    Figures,
+    History,
+    NamedTotals,
+    PrefixTotals,
+    ReportedMessage,
+    ReportTotals,
+)
+from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.sources.tables import NOW, age
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+#: A prefix is drawn when it has this share of all messages or of all bytes. So each level has at most 800 of them.
+_DRAWN = 1 / 400
+#: Rows of a list.
+_LISTED = 12
+_HOUR = 3_600
+#: Stale prefixes from which the listed ones are chosen: most of them are below others.
+_CANDIDATES = 500
+
+
+def report(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    flow: FlowSettings,
+    requested: RequestedFilters | None = None,
+    depth: int = 5,
+    stale_after: int = 30 * 86_400,
+    pages: int = PAGES,
+) -> Figures:
+    """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
+    ``pages`` shapes, those with the most messages, have details.
+
+    Raises :class:`PipelineError`.
+    """
+    with (
+        entered(topic_changes(spark, snapshot)) as changes,
+        kept_messages(spark, snapshot) as messages,
+    ):
+        work = Background(lambda: _without_shapes(messages, depth, stale_after))
+        past = Background(lambda: _history(snapshot, changes.result()))
+        with shapes_of(snapshot, messages, Patterns(), changes.result, finds_numbers=True) as shaped:
+            discovered = discover(shaped)
+            with phase("counting sizes, ages, prefixes and changes"):
+                others, history = work.result(), past.result()
+            with phase("looking at values"):
+                with_pages = [one.shape for one in shaped.found.shapes[:pages]]
+                details = details_of(spark, snapshot, shaped, with_pages, history)
+        deliveries = None if requested is None else delivered(messages.frame, requested, flow, snapshot.taken_at)
+    return Figures(
+        database=shown(snapshot.source.url),
+        taken_at=snapshot.taken_at,
+        stale_after=stale_after,
+        shapes=shaped.found,
+        details=details,
+        flow=flow,
+        deliveries=deliveries,
+        history=history,
+        discovered=discovered,
+        **others,
+    )
+
+
+def _history(snapshot: Snapshot, changes: TopicChanges | None) -> History | None:
+    return None if changes is None else history_of(snapshot, changes)
+
+
+def _without_shapes(messages: KeptTable, depth: int, stale_after: int) -> dict[str, Any]:
+    """Return the figures that need neither shapes nor the history, by their names in :class:`Figures`."""
+    left = F.floor((F.unix_millis("expires_at") - F.unix_millis(NOW)) / 1000).alias("left")
+    kept = messages.frame.select("*", age().alias("age"), left)
+    bands = Background(lambda: _bands(kept))
+    number, clients = _clients(kept)
+    totals, largest, oldest = _whole(kept, stale_after, number)
+    drawn, stale = _prefixes(branches(messages.frame, depth), totals, stale_after)
+    sizes, ages, expiry = bands.result()
+    return {
+        "totals": totals,
+        "largest": largest,
+        "oldest": oldest,
+        "clients": clients,
+        "branches": drawn,
+        "stale": stale,
+        "sizes": sizes,
+        "ages": ages,
+        "expiry": expiry,
+    }
+
+
+def _whole(
+    kept: DataFrame, stale_after: int, clients: int
+) -> tuple[ReportTotals, tuple[ReportedMessage, ...], tuple[ReportedMessage, ...]]:
+    """Return the totals, the largest messages, and the oldest ones."""
+    stale = F.col("age") >= stale_after
+    lasting = stale & F.col("expires_at").isNull()
+    one = F.struct("topic", "client_id", F.col("size").alias("bytes"), F.unix_millis("stored_at").alias("at"))
+    row = (
+        kept.agg(
+            F.count("*").alias("messages"),
+            _sum("size").alias("bytes"),
+            F.coalesce(F.max("size"), F.lit(0)).alias("largest"),
+            F.coalesce(F.percentile_approx("age", 0.5), F.lit(0)).alias("median_age"),
+            F.count("expires_at").alias("expiring"),
+            F.count_if(stale).alias("stale"),
+            _sum(F.when(stale, F.col("size"))).alias("stale_bytes"),
+            F.count_if(lasting).alias("lasting"),
+            _sum(F.when(lasting, F.col("size"))).alias("lasting_bytes"),
+            F.min_by(one, F.struct(-F.col("size"), "topic"), _LISTED).alias("largest_ones"),
+            F.min_by(one, F.struct("stored_at", "topic"), _LISTED).alias("oldest_ones"),
+        )
+        .collect()[0]
+        .asDict()
+    )
+    largest, oldest = (
+        tuple(ReportedMessage(**each.asDict()) for each in row.pop(name) or ())
+        for name in ("largest_ones", "oldest_ones")
+    )
+    return ReportTotals(clients=clients, **row), largest, oldest
+
+
+def _prefixes(
+    tree: DataFrame, totals: ReportTotals, stale_after: int
+) -> tuple[tuple[PrefixTotals, ...], tuple[PrefixTotals, ...]]:
+    """Return the prefixes that are drawn, and the stale ones."""
+    large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
+    one = F.struct(*(each.name for each in fields(PrefixTotals)))
+    order = F.when(F.col("newest_age") >= stale_after, F.struct(-F.col("messages"), "depth", "prefix"))
+    row = tree.agg(
+        F.collect_list(F.when(large, one)).alias("drawn"), F.min_by(one, order, _CANDIDATES).alias("stale")
+    ).collect()[0]
+    drawn, found = (tuple(PrefixTotals(**each.asDict()) for each in rows or ()) for rows in row)
+    named = {each.prefix for each in found}
+    # If a prefix is stale, all prefixes below it are stale, too: the list has only the highest one.
+    highest = [each for each in found if each.depth == 1 or each.prefix.rpartition("/")[0] not in named]
+    return tuple(sorted(drawn, key=lambda each: (each.depth, each.prefix))), tuple(highest[:_LISTED])
+
+
+def _bands(kept: DataFrame) -> tuple[tuple[BandTotals, ...], tuple[BandTotals, ...], Expiry]:
+    """Count the messages of each size and of each age, and those that expire in each of the next hours, on each of the
+    next days, later, and never: all in one pass, since the driver can add some thousands of rows.
+    """
+    # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
+    size = F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1)))).cast("int").alias("size_key")
+    # The number of the last band whose age has been reached.
+    age = F.size(F.filter(F.array(*(F.lit(at) for at, _ in AGE_BANDS)), lambda at: at <= F.col("age"))) - 1
+    hour, day = F.floor(F.col("left") / _HOUR), F.floor(F.col("left") / (24 * _HOUR))
+    found = kept.groupBy(
+        size,
+        age.cast("int").alias("age_key"),
+        F.when(hour < HOURS, hour).cast("int").alias("hour"),
+        F.when(day >= DAYS, F.lit(DAYS)).otherwise(day).cast("int").alias("day"),
+    ).agg(F.count("*").alias("messages"), _sum("size").alias("bytes"))
+    rows = found.collect()
+    hours, days, never = [0] * HOURS, [0] * (DAYS + 1), 0
+    for row in rows:
+        if row.day is None:
+            never += row.messages
+        else:
+            days[row.day] += row.messages
+        if row.hour is not None:
+            hours[row.hour] += row.messages
+    return (
+        _added(rows, "size_key"),
+        _added(rows, "age_key"),
+        Expiry(tuple(hours), tuple(days[:DAYS]), days[DAYS], never),
+    )
+
+
+def _added(rows: Iterable[Row], key: str) -> tuple[BandTotals, ...]:
+    """Add the rows of each key, in its order."""
+    found: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        messages, bytes_ = found.get(row[key], (0, 0))
+        found[row[key]] = messages + row.messages, bytes_ + row.bytes
+    return tuple(BandTotals(place, *found[place]) for place in sorted(found))
+
+
+def _clients(kept: DataFrame) -> tuple[int, tuple[NamedTotals, ...]]:
+    """Return the number of publishers, and the totals of those with the most messages."""
+    counted = kept.groupBy(F.col("client_id").alias("name")).agg(
+        F.count("*").alias("messages"), _sum("size").alias("bytes")
+    )
+    order = F.struct(-F.col("messages"), "name")
+    row = counted.agg(
+        F.count("name").alias("number"),
+        F.min_by(F.struct("name", "messages", "bytes"), order, _LISTED).alias("listed"),
+    ).collect()[0]
+    return row.number, tuple(NamedTotals(**each.asDict()) for each in row.listed or ())
+
+
+def _sum(column: Any) -> Column:
+    return F.coalesce(F.sum(column), F.lit(0))

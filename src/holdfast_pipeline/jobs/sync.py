@@ -1,0 +1,182 @@
+"""Keep two Delta tables equal to the broker: ``changes``, with each change once, and ``current``.
+
+How it works. A step reads a batch of entries of the history, for example 1001 to 1500, and writes it in two commits:
+
+1. ``changes`` gets the 500 rows, and the mark ``seq`` 1500 in the same commit.
+2. ``current`` gets the last entry of each topic by MERGE, and a mark of its own. A row gives way only to a higher
+   ``seq``.
+
+A job that is killed in between leaves the marks 1500 and 1000. The next one reads from 1001 again, and gives each table
+only what comes after its own mark. So nothing is lost or doubled, wherever a job ends.
+
+``current`` can always be made anew from the history, since pruning keeps the newest entry of each topic. This happens
+in one commit where entries alone do not lead to the present: at the first run, after pruned entries, and when the
+broker began a new period, whose baseline does not mention topics that were cleared while it did not record. During the
+baseline ``current`` stays as it was.
+
+Left out: a Spark stream with ``foreachBatch``. It needs a checkpoint beside the tables, and 15 seconds for each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+
+from holdfast.retained.changes.api import read_periods
+from holdfast.storage.api import shown
+from holdfast_pipeline.database.connection import ReadTransaction, Source, check
+from holdfast_pipeline.database.history_range import MissingEntries, history_range, missing_entries
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
+from holdfast_pipeline.lake.following import follow
+from holdfast_pipeline.lake.growing_table import GrowingTable
+from holdfast_pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CURRENT_LAYOUT, SEQ
+from holdfast_pipeline.lake.upkeep import Upkeep
+from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.progress.phases import phase, progressed
+
+#: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
+CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
+#: Most rows and bytes of a batch.
+ROWS, BYTES = 50_000, 64 << 20
+
+
+@frozen
+class Synced:
+    """``changes`` has every change up to ``last_seq``; before this run it had those up to ``before``.
+
+    ``added`` changes are new, and ``lost`` ones were pruned before they were read. ``current`` has ``messages``, of the
+    position ``current_seq``; None while it waits for the baseline of the history.
+    """
+
+    before: int
+    last_seq: int
+    added: int
+    lost: int
+    current_seq: int | None
+    messages: int
+
+
+@frozen
+class _Position:
+    """Where the tables are: the marks of ``changes`` (``seq``, ``lost_upto``) and of ``current``."""
+
+    changes: int | None
+    lost_upto: int
+    current: int | None
+    period: int | None
+
+
+class Sync:
+    """The tables below ``out`` and the database that they follow.
+
+    Raises :class:`PipelineError` if either cannot be used, or if the tables belong to another database.
+    """
+
+    def __init__(
+        self, source: Source, out: Folder, rows: int = ROWS, size: int = BYTES, upkeep: Upkeep | None = None,
+        allow_gap: bool = False,
+    ) -> None:  # fmt: skip
+        check(source.url)
+        self._source = source
+        self._out = out
+        self._rows, self._size = rows, size
+        self._upkeep = upkeep or Upkeep()
+        self._allow_gap = allow_gap
+        store = shown(source.url)
+        self.changes = GrowingTable(Folder(out.below(CHANGES)), CHANGES_LAYOUT, store, self._upkeep.keep)
+        self.current = GrowingTable(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
+        before = self._position().changes or 0
+        self._done = Synced(before, before, 0, 0, None, 0)
+
+    def run(self, stopped: Callable[[], bool] = lambda: False, every: float | None = None) -> Synced:
+        """Bring the tables to the present end of the history; with ``every``, again after so many seconds.
+
+        It ends early, between two commits, when ``stopped`` returns True. Raises :class:`PipelineError`.
+        """
+        follow(self.step, (self.changes, self.current), self._upkeep, stopped, every)
+        return self.result()
+
+    def step(self) -> bool:
+        """Take the next batch of the history; return whether there may be another one."""
+        self.changes.refresh()
+        self.current.refresh()
+        place = self._position()
+        with self._source.transaction() as transaction:
+            there = history_range(transaction)
+            self._require_same(transaction, place, there.last)
+            period = next(iter(read_periods(transaction.connection.cursor())[-1:]), None)
+            first = place.changes is None
+            after = there.before if place.changes is None else place.changes
+            lost_upto = there.pruned if first else place.lost_upto
+            follows = place.current is not None and period is not None and place.period == period.first_seq
+            merged = place.current if follows else None
+            start = after if merged is None else min(after, merged)
+            entries = read_entries(transaction, start, self._rows, self._size, there.last)
+            lost = _missing(transaction, max(after, lost_upto), entries.upto)
+            if lost is not None:
+                lost_upto = self._accepted(lost, max(there.pruned, entries.upto))
+            if (
+                period is not None
+                and period.complete_since is not None
+                and (merged is None or _missing(transaction, merged, entries.upto))
+            ):
+                marks = {SEQ: there.last, PERIOD: period.first_seq}
+                with phase("writing the retained messages"):
+                    self.current.replace(newest_entries(transaction, period.first_seq), marks)
+                merged = there.last
+            at = time_of_entry(transaction, entries.upto) or 0
+        if first or entries.upto > after:
+            self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
+        if merged is not None and entries.upto > merged:
+            self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
+        progressed(entries.upto - self._done.before, there.last - self._done.before)
+        return entries.upto < there.last
+
+    def result(self) -> Synced:
+        """Return what the tables have, and what this run has done."""
+        place = self._position()
+        return evolve(
+            self._done, last_seq=place.changes or 0, current_seq=place.current, messages=self.current.rows
+        )  # fmt: skip
+
+    def _position(self) -> _Position:
+        return _Position(
+            self.changes.mark(SEQ), self.changes.mark(LOST_UPTO) or 0, self.current.mark(SEQ), self.current.mark(PERIOD)
+        )
+
+    def _require_same(self, transaction: ReadTransaction, place: _Position, last: int) -> None:
+        reached = max(place.changes or 0, place.current or 0)
+        if reached > last:
+            raise PipelineError(
+                f"{self._out.uri}: has entries up to {reached}, but the history ends at {last}: the database has been "
+                "replaced, perhaps by a backup; name another folder"
+            )
+        if place.changes and (time_of_entry(transaction, place.changes) or 0) > (self.changes.mark(CHANGED_AT) or 0):
+            raise PipelineError(
+                f"{self._out.uri}: ends at entry {place.changes}, but this entry in the database is younger: the "
+                "database has been replaced, perhaps by a backup; name another folder"
+            )
+
+    def _accepted(self, lost: MissingEntries, upto: int) -> int:
+        """Count lost entries, which are known up to ``upto`` from now on; return ``upto``.
+
+        Raises :class:`PipelineError` unless a gap is allowed.
+        """
+        if not self._allow_gap:
+            raise PipelineError(
+                f"{self._out.uri}: the history has lost {lost.count} entries from seq {lost.first} on: they were "
+                "pruned before they were read. To go on without them, use --allow-gap. To prevent it, sync more often, "
+                "or keep the history longer (retainer.history)"
+            )
+        self._done = evolve(self._done, lost=self._done.lost + lost.count)
+        return upto
+
+    def _append(self, entries: Entries, marks: dict[str, int]) -> None:
+        self.changes.append(entries.dated, marks)
+        self._done = evolve(self._done, added=self._done.added + len(entries.rows))
+
+
+def _missing(transaction: ReadTransaction, after: int, upto: int) -> MissingEntries | None:
+    return missing_entries(transaction, after, upto) if after < upto else None

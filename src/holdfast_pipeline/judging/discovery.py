@@ -1,0 +1,241 @@
+"""Find the figures of findings without rules: topics that differ from their siblings, and events in the history.
+
+Most figures of shapes cannot have a finding, which their totals tell: Spark looks only at the topics of the others. So
+there is a bounded number of jobs, whatever the number of shapes. The driver gets a few rows for each shape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast_pipeline.analysis.shape_changes import ShapeChanges
+from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers
+from holdfast_pipeline.analysis.shaped import Shaped
+from holdfast_pipeline.analysis.topic_changes import TopicChanges
+from holdfast_pipeline.checks.discovered import (
+    EXAMPLES,
+    GONE_AFTER,
+    LEAST_CHANGES,
+    LEAST_SILENCE,
+    LEAST_TURNS,
+    LEAST_VALUES,
+    LISTED,
+    SIBLINGS,
+    STILL_THERE,
+    TIMES_MORE,
+    TIMES_OLDER,
+    Z_SCORE,
+    Chatty,
+    Discovered,
+    FarValues,
+    Gone,
+    Lost,
+    Malformed,
+    Publishers,
+    Silent,
+)
+from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.report.shape_details import WHOLE
+from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.sources.tables import NOW, age
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, Row
+
+#: The normal distribution's share of a standard deviation that is a median deviation.
+_NORMAL = 0.6745
+#: Quantiles are approximate: fields whose score may be so much of the limit are looked at.
+_ALMOST = 0.9
+_MEDIANS = "shape int, field string, median double"
+
+
+def discover(shaped: Shaped) -> Discovered:
+    """Return the figures of messages with shapes, and of the numbers in their payloads if they were found."""
+    taken_at = shaped.found.taken_at
+    with phase("comparing messages"):
+        malformed = _malformed(shaped)
+        silent = _silent(shaped, taken_at)
+        far = [] if shaped.numbers is None else _far(shaped, shaped.numbers)
+        gone = _gone(shaped, taken_at)
+    chatty: list[Chatty] = []
+    lost: list[Lost] = []
+    publishers: list[Publishers] = []
+    if shaped.changes is not None and shaped.changes.totals:
+        whole = shaped.changes.totals[None]
+        with phase("comparing changes"):
+            chatty = _chatty(shaped.changes, _texts(shaped), taken_at)
+            lost = _lost(shaped.changes.history) if whole.wills else []
+            publishers = _publishers(shaped.changes.history) if whole.several else []
+    return Discovered(taken_at, malformed, silent, chatty, lost, publishers, far, gone)
+
+
+def _texts(shaped: Shaped) -> dict[int, str]:
+    return {one.number: one.text for one in shaped.shapes.shapes}
+
+
+def _of(values: Mapping[int, Any]) -> Column:
+    """Return the value of a row's shape, NULL for another shape."""
+    return F.element_at(F.create_map(*(F.lit(each) for pair in values.items() for each in pair)), F.col("shape"))
+
+
+def _malformed(shaped: Shaped) -> list[Malformed]:
+    texts = _texts(shaped)
+    mixed = {one.shape: one for one in shaped.found.shapes if one.unlike}
+    usual = {number: mixed[text].kind for number, text in texts.items() if text in mixed}
+    examples: dict[int, list[str]] = {}
+    if usual:
+        others = shaped.messages.where(F.col("kind") != _of(usual))
+        rows = others.groupBy("shape").agg(F.min_by("topic", "topic", EXAMPLES).alias("topics")).collect()
+        examples = {row.shape: row.topics for row in rows}
+    return [
+        Malformed(text, mixed[text].messages, mixed[text].unlike, mixed[text].kind, examples.get(place, ()))
+        for place, text in texts.items()
+        if text in mixed
+    ]
+
+
+def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
+    texts, totals = _texts(shaped), {one.shape: one for one in shaped.found.shapes}
+
+    def may_be(number: int) -> bool:
+        one = totals[texts[number]]
+        usual = max(0, taken_at - shaped.tenth_before[number]) // 1000
+        oldest = (taken_at - one.oldest) // 1000
+        return one.messages >= SIBLINGS and oldest > max(LEAST_SILENCE, TIMES_OLDER * usual)
+
+    looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
+    if not looked_at:
+        return []
+    ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age().alias("age"))
+    usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
+    older = ages.join(F.broadcast(usual), "shape").where(
+        F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
+    )
+    rows = older.groupBy("shape", "messages", "usual").agg(
+        F.count("*").alias("silent"),
+        F.min("age").alias("youngest"),
+        F.min_by("topic", F.struct(-F.col("age"), "topic"), EXAMPLES).alias("topics"),
+    )
+    return [
+        Silent(texts[row.shape], row.messages, row.silent, row.youngest, row.usual, row.topics)
+        for row in rows.collect()
+    ]
+
+
+def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
+    texts = _texts(shaped)
+    looked_at = {(row.shape, row.field): row for row in numbers.fields if may_be_far(row)}
+    if not looked_at:
+        return []
+    medians = [(shape, field, row.median) for (shape, field), row in looked_at.items()]
+    middle = F.broadcast(numbers.values.sparkSession.createDataFrame(medians, _MEDIANS))
+    apart = numbers.values.join(middle, ["shape", "field"])
+    apart = apart.withColumn("apart", F.abs(F.col("value") - F.col("median")))
+    spread = apart.groupBy("shape", "field").agg(F.percentile_approx("apart", 0.5).alias("deviation"))
+    far = apart.join(F.broadcast(spread.where(F.col("deviation") > 0)), ["shape", "field"]).where(
+        _NORMAL * F.col("apart") / F.col("deviation") > Z_SCORE
+    )
+    rows = far.groupBy("shape", "field", "median", "deviation").agg(
+        F.count("*").alias("far"),
+        F.min_by(F.struct("topic", "value"), F.struct(-F.col("apart"), "topic"), EXAMPLES).alias("examples"),
+    )
+    return [
+        FarValues(
+            texts[row.shape], "" if row.field == WHOLE else row.field, looked_at[row.shape, row.field]["count"],
+            row.far, row.median, row.deviation, [(one.topic, one.value) for one in row.examples],
+        )
+        for row in rows.collect()
+    ]  # fmt: skip
+
+
+def may_be_far(field: Row) -> bool:
+    """Tell from the quartiles of a field whether a value may be far from the median.
+
+    Half of all values lie between the quartiles: so the median deviation is not below the smaller of their distances.
+    """
+    if field["count"] < LEAST_VALUES or field.lower == field.upper:
+        return False
+    deviation = min(field.median - field.lower, field.upper - field.median)
+    apart = max(field.median - field.least, field.most - field.median)
+    return bool(_NORMAL * apart > _ALMOST * Z_SCORE * deviation)
+
+
+def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
+    if shaped.oldest is None or taken_at - shaped.oldest < GONE_AFTER * 1000:
+        return []
+    youngest = F.floor(F.min(F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)
+    clients = shaped.messages.groupBy("client_id").agg(
+        F.count("*").alias("messages"), youngest.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
+    )
+    present = F.coalesce(F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages"))), F.lit(0))
+    is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)
+    order = F.when(is_gone, F.struct(-F.col("messages"), F.col("client_id")))
+    (row,) = clients.agg(
+        (present >= STILL_THERE * F.sum("messages")).alias("lives"),
+        F.min_by(F.struct("client_id", "messages", "age", "topics"), order, LISTED).alias("gone"),
+    ).collect()
+    return [Gone(one.client_id, one.messages, one.age, one.topics) for one in row.gone or ()] if row.lives else []
+
+
+def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list[Chatty]:
+    whole = changes.totals[None]
+    # Without siblings, a topic is compared with all others, if they are ten times as many.
+    alone = whole.high if whole.topics >= SIBLINGS * SIBLINGS else None
+    compared = {
+        number: total.usual if number != NO_SHAPE and total.topics >= SIBLINGS else alone
+        for number, total in changes.totals.items()
+        if number is not None
+    }
+    than = {number: max(1, usual) for number, usual in compared.items() if usual is not None}
+    limits = {number: max(LEAST_CHANGES - 1, TIMES_MORE * usual) for number, usual in than.items()}
+    often = {number: limit for number, limit in limits.items() if changes.totals[number].most > limit}
+    if not often:
+        return []
+    topics = changes.topics.where(F.col("changes") > _of(often)).select("topic", "shape", "changes")
+    rows = topics.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
+    seconds = max(1, (taken_at - whole.since) // 1000)
+    with_siblings = {
+        number for number, total in changes.totals.items() if number != NO_SHAPE and total.topics >= SIBLINGS
+    }
+    return [
+        Chatty(row.topic, texts[row.shape] if row.shape in with_siblings else "", row.changes, than[row.shape], seconds)
+        for row in rows
+    ]
+
+
+def _lost(history: TopicChanges) -> list[Lost]:
+    wills = F.col("origin") == ChangeOrigin.WILL.value
+    topics = history.topics.frame.where("has_will").select("topic")
+    order = Window.partitionBy("topic").orderBy("seq")
+    told = history.changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
+    away = told.where(wills & (F.col("op") == ChangeKind.SET.value))
+    longest = F.desc(F.coalesce("back", F.current_timestamp()) - F.col("changed_at"))
+    rows = away.orderBy(longest, "topic", "seq").limit(LISTED).select(
+        "topic", "client_id", F.unix_millis("changed_at").alias("at"), F.unix_millis("back").alias("back")
+    )  # fmt: skip
+    return [Lost(row.topic, row.client_id or "", row["at"], row.back) for row in rows.collect()]
+
+
+def _publishers(history: TopicChanges) -> list[Publishers]:
+    order = Window.partitionBy("topic").orderBy("seq")
+    published = history.changes.where((F.col("op") != ChangeKind.EXPIRE.value) & F.col("client_id").isNotNull())
+    several = history.topics.frame.where(F.col("one") != F.col("other")).select("topic")
+    turns: Any = published.join(several, "topic", "left_semi").withColumn("before", F.lag("client_id").over(order))
+    rows = (
+        turns.groupBy("topic")
+        .agg(
+            F.count_if(F.col("before") != F.col("client_id")).alias("turns"),
+            F.slice(F.sort_array(F.collect_set("client_id")), 1, EXAMPLES).alias("clients"),
+        )
+        .where(F.col("turns") >= LEAST_TURNS)
+        .orderBy(F.desc("turns"), "topic")
+        .limit(LISTED)
+        .collect()
+    )
+    return [Publishers(row.topic, row.turns, row.clients) for row in rows]

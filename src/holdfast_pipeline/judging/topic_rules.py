@@ -1,0 +1,63 @@
+"""Judge rules that compare topics: values that topics must not share, and topics that must be beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+
+from holdfast_pipeline.analysis.payload_kinds import json_value
+from holdfast_pipeline.checks.rule_types import SiblingsRule, UniqueRule
+from holdfast_pipeline.checks.rules import Rule
+from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, payload_text, value_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def unique(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
+    """Judge rules about values that topics must not share."""
+    messages = kept.withColumn("json", json_value(F.col("payload")))
+    columns = []
+    for place, rule in rules:
+        assert isinstance(rule.options, UniqueRule)
+        path = rule.options.path
+        value = value_at(F.col("json"), path)
+        text = F.to_json(value)
+        whole = F.base64("payload") if not path else F.lit(None).cast("string")
+        shown = F.coalesce(F.substring(F.try_variant_get(value, "$", "string"), 1, SHOWN), beginning(payload_text()))
+        columns.append((place, rule, {"same": F.sha2(F.coalesce(text, whole).cast("binary"), 256), "shown": shown}))
+    rows = cases(messages, columns)
+    known = rows.where(F.col("same").isNotNull())  # a payload without the value shares none
+    times = known.groupBy("rule", "part", "same").agg(F.count("*").alias("times")).where(F.col("times") > 1)
+    shared = rows.join(times, ["rule", "part", "same"], "left")
+    return shared.select("topic", "rule", "part", F.col("times").isNotNull().alias("fails"), "shown")
+
+
+def siblings(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
+    """Judge rules about topics that must be retained beside a topic."""
+    columns = []
+    for place, rule in rules:
+        assert isinstance(rule.options, SiblingsRule)
+        needed = [F.struct(_beside(each).alias("topic"), F.lit(each).alias("name")) for each in rule.options.siblings]
+        columns.append((place, rule, {"needed": F.array(*needed)}))
+    rows = cases(kept.select("topic"), columns).select("topic", "rule", "part", F.explode("needed").alias("needed"))
+    there = kept.select(F.col("topic").alias("other"), F.lit(True).alias("there"))
+    joined = rows.join(there, F.col("needed.topic") == F.col("other"), "left")
+    missing = F.collect_set(F.when(F.col("there").isNull(), F.col("needed.name")))
+    judged = joined.groupBy("topic", "rule", "part").agg(F.sort_array(missing).alias("missing"))
+    return judged.select(
+        "topic", "rule", "part", (F.size("missing") > 0).alias("fails"), F.array_join("missing", ", ").alias("shown")
+    )
+
+
+def _beside(relative: str) -> Column:
+    """Return the topic at a relative place: ``../status`` of ``a/b/c`` is ``a/status``."""
+    name = relative
+    while name.startswith("../"):
+        name = name.removeprefix("../")
+    above = (len(relative) - len(name)) // len("../")
+    levels = F.split("topic", "/")
+    begin = F.slice(levels, F.lit(1), F.greatest(F.size(levels) - 1 - above, F.lit(0)))
+    return F.array_join(F.concat(begin, F.array(F.lit(name))), "/")

@@ -1,0 +1,152 @@
+"""Folders that jobs write to: local ones, and others by a URI that both Arrow and Spark understand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from holdfast_pipeline.errors import PipelineError
+
+#: Hadoop has several URI schemes for S3, Arrow has one.
+_NAMED_BY_HADOOP = re.compile(r"^s3[an]://")
+
+
+def usual_uri(uri: str) -> str:
+    """Return a URI as Arrow and Delta name it; a local path stays as it is."""
+    return _NAMED_BY_HADOOP.sub("s3://", uri)
+
+
+class Folder:
+    """A folder in which jobs read and write files of their own. Raises :class:`PipelineError` if it cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        if not path.strip():  # as from an unset shell variable: it would be the current folder
+            raise PipelineError("name a folder: this name is empty")
+        local = "://" not in path
+        self.uri = str(Path(path).absolute()) if local else path.rstrip("/")
+        if local and Path(self.uri).exists() and not Path(self.uri).is_dir():
+            raise PipelineError(f"{path}: is a file; name a folder")
+        try:
+            if local:
+                self._system, self._path = fs.LocalFileSystem(), self.uri
+            else:
+                self._system, self._path = fs.FileSystem.from_uri(usual_uri(self.uri))
+        except (ValueError, OSError) as error:
+            raise PipelineError(f"{path}: is not a folder that can be written ({_reason(error)})") from error
+
+    def require_writable(self) -> None:
+        """Raise :class:`PipelineError` if no file can be written to it. A trial file is removed again."""
+        name = f".holdfast-{secrets.token_hex(8)}"
+        fresh = not self.has("")
+        self.write(name, b"")
+        self.remove(name)
+        if fresh:
+            self.remove("")
+
+    def below(self, name: str) -> str:
+        """Return the path of a file or folder in it, for Spark."""
+        return f"{self.uri}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Tell whether a file or folder exists in it."""
+        return bool(self._explained(lambda: self._info(name).type is not fs.FileType.NotFound))
+
+    def names(self, name: str) -> list[str]:
+        """Return the names in one of its subfolders; none if the subfolder does not exist."""
+        found = self._explained(
+            lambda: self._system.get_file_info(fs.FileSelector(f"{self._path}/{name}", allow_not_found=True))
+        )
+        return [info.base_name for info in found]
+
+    def files(self, name: str, ending: str) -> list[tuple[str, int, int]]:
+        """Return the files below a subfolder whose names end in ``ending``: path, bytes, milliseconds since the epoch.
+
+        Names that begin with _ or . are left out: Spark ignores them too.
+        """
+        start = f"{self._path}/{name}/"
+        selected = fs.FileSelector(start, allow_not_found=True, recursive=True)
+        found = []
+        for info in self._explained(lambda: self._system.get_file_info(selected)):
+            path = info.path.removeprefix(start)
+            if info.is_file and path.endswith(ending) and not any(part[:1] in "_." for part in path.split("/")):
+                found.append((path, info.size, info.mtime_ns // 1_000_000))
+        return sorted(found)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Any]:
+        """Open a file for reading at any position."""
+        try:
+            with self._system.open_input_file(f"{self._path}/{name}") as stream:
+                yield stream
+        except OSError as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_reason(error)})") from error
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        try:
+            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
+                return bytes(stream.read())
+        except OSError as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_reason(error)})") from error
+
+    def read_json(self, name: str) -> Any:
+        """Return the content of a JSON file; None if it does not exist."""
+        if not self.has(name):
+            return None
+        try:
+            return json.loads(self.read(name))
+        except ValueError as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+
+    def sync(self) -> None:
+        """Wait until all files in a local folder are on the disk; other file systems do that themselves."""
+        if isinstance(self._system, fs.LocalFileSystem):
+            os.sync()  # Spark does not sync its files
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write a JSON file, as :meth:`write` does."""
+        data = json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+        self.write(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file. A reader sees the whole file or none, because it gets its name last."""
+
+        def write() -> None:
+            self._system.create_dir(self._path, recursive=True)
+            unfinished = f"{self._path}/.{name}.partial"
+            with self._system.open_output_stream(unfinished) as stream:
+                stream.write(data)
+            self._system.move(unfinished, f"{self._path}/{name}")
+
+        self._explained(write)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with its content, if it exists."""
+        kind = self._explained(lambda: self._info(name).type)
+        if kind is fs.FileType.Directory:
+            self._explained(lambda: self._system.delete_dir(f"{self._path}/{name}"))
+        elif kind is not fs.FileType.NotFound:
+            self._explained(lambda: self._system.delete_file(f"{self._path}/{name}"))
+
+    def _info(self, name: str) -> Any:
+        return self._system.get_file_info(f"{self._path}/{name}")
+
+    def _explained(self, operation: Any) -> Any:
+        try:
+            return operation()
+        except OSError as error:
+            raise PipelineError(f"{self.uri}: cannot be used ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of an error in a few words: Arrow's text may have a hundred lines."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else str(error).partition("\n")[0]

@@ -1,0 +1,64 @@
+"""The findings of the page: what is wrong, how bad it is, and what to do. Pure.
+
+A finding is about the data, as a shape with malformed payloads, or about the settings, as advice on flow control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from holdfast_pipeline.checks.discovered import Malformed, findings_in
+from holdfast_pipeline.checks.finding import Finding, worst_first
+from holdfast_pipeline.formatting import number, size, span
+from holdfast_pipeline.report.advice import advice
+from holdfast_pipeline.report.figures import Figures
+from holdfast_pipeline.shapes.totals import ShapeTotals
+
+
+def findings(found: Figures) -> list[Finding]:
+    """Return the findings, the worst first; of one severity, those about most messages first."""
+    # The sort is stable: advice stays in its own order.
+    return sorted([*_discovered(found), *_stale(found), *_settings(found)], key=worst_first)
+
+
+def _discovered(found: Figures) -> Iterator[Finding]:
+    """Give the findings of the discovery. The details of shapes have the newest malformed payloads."""
+    malformed = [
+        Malformed(one.shape, one.messages, one.unlike, one.kind, _unlike(found, one)) for one in found.shapes.shapes
+    ]
+    yield from findings_in(evolve(found.discovered, malformed=malformed))
+
+
+def _unlike(found: Figures, shape: ShapeTotals) -> tuple[str, ...]:
+    kinds = found.details[shape.shape].kinds if shape.shape in found.details else ()
+    return tuple(kind.newest.topic for kind in kinds if kind.kind != shape.kind)
+
+
+def _stale(found: Figures) -> Iterator[Finding]:
+    """Give the prefixes whose messages are all stale."""
+    for one in found.stale:
+        expiry = "none of them expires" if not one.expiring else f"{number(one.expiring)} of them expire"
+        yield Finding(
+            severity="warning",
+            kind="stale prefix",
+            subject=one.prefix,
+            evidence=f"All {number(one.messages)} messages ({size(one.bytes)}) are older than"
+            f" {span(found.stale_after)}: the newest is {span(one.newest_age)} old, and {expiry}.",
+            advice="If these devices are gone, clear their topics. If not, find out why they are silent.",
+            weight=one.messages,
+        )
+
+
+def _settings(found: Figures) -> Iterator[Finding]:
+    """Give the advice on settings."""
+    for one in advice(found):
+        yield Finding(
+            severity="note",
+            kind="setting",
+            subject=one.title,
+            evidence=one.why,
+            advice=one.brings,
+            setting=f"{one.table}\n{one.setting}",
+        )

@@ -1,0 +1,155 @@
+"""DataFrames of the formats ``retained`` and ``retained_history``, with shorter calls than Spark's own readers have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from attrs import frozen
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database.snapshot import Snapshot
+from holdfast_pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TIME, Column, named, struct_of
+from holdfast_pipeline.sources.history import HistorySource
+from holdfast_pipeline.sources.registration import register_once
+from holdfast_pipeline.sources.retained import RetainedSource
+from holdfast_pipeline.sources.small_reads import read_small
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+
+#: A column with the same time in all rows.
+NOW = "now"
+
+
+def age() -> SparkColumn:
+    """Return the age of a row's message at the time in the column :data:`NOW`: whole seconds, never negative."""
+    return F.greatest(F.lit(0), F.floor((F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)).cast("long")
+
+
+@frozen
+class ReadTable:
+    """A table, and whether it ``is_small``: then the driver has read it."""
+
+    frame: DataFrame
+    is_small: bool
+
+
+def read_retained(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+    since: str | None = None,
+) -> DataFrame:
+    """Return the retained messages in a snapshot whose topics match a Topic Filter ("" for all topics).
+
+    Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks: by default as many as
+    the session runs at once, or none, since the driver reads small results itself (:mod:`.small_reads`). With
+    ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first column is ``op``,
+    "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
+    """
+    return _read_retained(spark, snapshot, topic_filter, columns, since, partitions).frame
+
+
+def retained_table(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    since: str | None = None,
+) -> ReadTable:
+    """Return the table of :func:`read_retained`, with the time of the snapshot in the column :data:`NOW`."""
+    return _read_retained(spark, snapshot, topic_filter, columns, since, now=snapshot.taken_at)
+
+
+def _read_retained(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str,
+    columns: Sequence[str] | None,
+    since: str | None,
+    partitions: int | None = None,
+    now: int | None = None,
+) -> ReadTable:
+    known = _named(RETAINED if since is None else CHANGED, columns)
+    options = {**snapshot.options, "expired_at": str(snapshot.taken_at), "filter": topic_filter}
+    if since is not None:
+        options["since"] = since
+    options["pushdown"] = str(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
+    return _read(spark, RetainedSource, options, known, partitions, now)
+
+
+def read_history(
+    spark: SparkSession,
+    source: Source,
+    from_seq: int = 1,
+    to_seq: int | None = None,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+    newest: bool = False,
+) -> DataFrame:
+    """Return the entries of the history from ``from_seq`` to ``to_seq``, both included (by default all entries).
+
+    With ``newest``, only the last of these entries for each topic. The other arguments are those of
+    :func:`read_retained`.
+    """
+    options = {**source.options, "from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
+    if to_seq is not None:
+        options["to_seq"] = str(to_seq)
+    return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions).frame
+
+
+def history_table(spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str]) -> ReadTable:
+    """Return the entries of a snapshot's history, with the time of the snapshot in the column :data:`NOW`."""
+    options = {**snapshot.source.options, "from_seq": "1", "to_seq": str(snapshot.last_seq), "filter": topic_filter}
+    return _read(spark, HistorySource, options, _named(HISTORY, columns), now=snapshot.taken_at)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return the number of tasks that a session runs at once."""
+    setting = spark.conf.get("spark.sql.leafNodeDefaultParallelism", None)
+    if setting:
+        return int(setting)
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except PySparkException:  # Spark Connect has no SparkContext: only a query tells
+        return max(1, spark.range(4096).select(F.spark_partition_id()).distinct().count())
+
+
+def _read(
+    spark: SparkSession,
+    source: type[RetainedSource | HistorySource],
+    options: dict[str, str],
+    columns: Sequence[Column],
+    partitions: int | None = None,
+    now: int | None = None,
+) -> ReadTable:
+    """Read a table. ``now`` is in milliseconds since the epoch.
+
+    It is a column, because Java compiles the code of a query anew if a literal in it is another one.
+    """
+    schema = struct_of(columns)
+    if partitions is None:
+        small = read_small(source(options).reader(schema), columns)
+        if small is not None:
+            if now is not None:
+                times = pa.repeat(pa.scalar(now * 1000, pa.int64()), small.num_rows).cast(TIME)
+                small = small.append_column(NOW, times)
+            # One partition: Spark exchanges nothing to group its rows.
+            return ReadTable(spark.createDataFrame(small).coalesce(1), True)
+        partitions = parallelism(spark)
+    register_once(spark, source)
+    reader = spark.read.format(source.name()).schema(schema).options(**options)
+    frame = reader.option("partitions", partitions).load()
+    return ReadTable(frame if now is None else frame.withColumn(NOW, F.timestamp_millis(F.lit(now))), False)
+
+
+def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> Sequence[Column]:
+    return named(all_columns, names) if names else all_columns

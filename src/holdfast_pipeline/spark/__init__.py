@@ -1,0 +1,29 @@
+"""Spark for the commands: the process that a command starts, its session and errors, and storage shared with executors.
+
+Other packages import only the names below, never a module of this package (import-linter checks that).
+"""
+
+from __future__ import annotations
+
+from holdfast_pipeline.spark.failure_text import failure_text as text_of_failure
+from holdfast_pipeline.spark.java import java_problem
+from holdfast_pipeline.spark.process import SparkProcess
+from holdfast_pipeline.spark.server import Server, running_server, start_server, stop_server
+from holdfast_pipeline.spark.session import prepare, register
+from holdfast_pipeline.spark.shared_storage import require_history, require_staging, shared_folder, shared_snapshot
+
+__all__ = [
+    "Server",
+    "SparkProcess",
+    "java_problem",
+    "prepare",
+    "register",
+    "require_history",
+    "require_staging",
+    "running_server",
+    "shared_folder",
+    "shared_snapshot",
+    "start_server",
+    "stop_server",
+    "text_of_failure",
+]
