@@ -69,7 +69,7 @@ def test_rejects_are_reported_with_their_topics(tmp_path: Path, merge: Merge) ->
     """Only the broker knows its limits."""
     lines = merge(staged(tmp_path / "x.db", "t" * 2601, "t"))
     rejects = [reject for line in lines for reject in line["rejects"]]
-    assert rejects == [{"topic": "t" * 2601, "reason": "the topic has 2601 bytes, retainer.max_topic_length is 2600"}]
+    assert rejects == [{"topic": "t" * 2601, "reason": "the topic has 2601 bytes, at most 2600 are retained"}]
 
 
 @pytest.mark.parametrize(

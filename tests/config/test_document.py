@@ -40,26 +40,21 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert (config.node.id, config.node.data_dir) == (1, "data")
     assert config.mqtt == MQTTConfig(
         max_packet_size=2112 << 10,
-        max_clientid_len=1024,
         max_topic_levels=128,
         max_qos_allowed=2,
         max_topic_alias=32,
-        max_topic_alias_out=65535,
-        max_user_properties=64,
         max_properties_bytes=64 * 1024,
         control_characters="refuse",
         retain_available=True,
         wildcard_subscription=True,
         shared_subscription=True,
         subscription_identifiers=True,
-        response_information="",
         server_keepalive=None,
         max_keepalive=None,
         keepalive_multiplier=1.5,
         max_inflight=2000,
         max_inflight_bytes=1048576,
         max_awaiting_rel=1000,
-        await_rel_timeout=None,
         max_subscriptions=10_000,
         max_mqueue_len=100000,
         max_mqueue_bytes=64 * 1048576,
@@ -75,7 +70,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.force_shutdown) == (True, "disconnect", 100000, 32 * 1048576)
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
-        *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject", 2600),
+        *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject"),
         *("wait", 86400.0, 30.0),
         *(None, None, None, (0, 0), {}, ()),
         *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
@@ -97,8 +92,6 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             mqtt.server_keepalive = "2m"
             mqtt.session_expiry_interval = "infinity"
             mqtt.subscription_identifiers = false
-            mqtt.response_information = "réponses/"
-            mqtt.await_rel_timeout = "5m"
             force_shutdown.max_bytes = 0
             storage.durability = "async"
             storage.flush_interval = "250ms"
@@ -119,8 +112,7 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     assert (config.node.id, config.data_dir) == (255, Path("/srv/holdfast"))
     assert (config.mqtt.max_inflight, config.mqtt.max_subscriptions) == (1, 5)
     assert (config.mqtt.server_keepalive, config.mqtt.session_expiry_interval) == (120, None)
-    assert (config.mqtt.subscription_identifiers, config.mqtt.response_information) == (False, "réponses/")
-    assert config.mqtt.await_rel_timeout == 300
+    assert config.mqtt.subscription_identifiers is False
     assert config.force_shutdown.max_bytes == 0
     assert (config.storage.durability, config.storage.flush_interval) == ("async", 0.25)
     assert config.storage.url == "sqlite:////srv/holdfast/holdfast.db"

@@ -27,7 +27,6 @@ from tests.config.conftest import Problems
         ("[mqtt]\nidle_timeout = 15", 2, "mqtt.idle_timeout", "found 15; allowed: a duration with its unit"),
         ("[mqtt]\nkeepalive_multiplier = nan", 2, "mqtt.keepalive_multiplier", "found nan; allowed: a number from 1.0"),
         ("[mqtt]\nidle_timeout = 1979-05-27", 2, "mqtt.idle_timeout", "found 1979-05-27; allowed"),
-        ("[retainer]\nmax_topic_length = 2601", 2, "retainer.max_topic_length", "found 2601; allowed: a size"),
         ('[storage]\ndurability = "none"', 2, "storage.durability", 'found "none"; allowed: "full", "process" or'),
         ('[node]\ndata_dir = ""', 2, "node.data_dir", 'found ""; allowed: the path of a folder'),
         ('[node]\ndata_dir = "~/data"', 2, "node.data_dir", "~, which is not expanded"),

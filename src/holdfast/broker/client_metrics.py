@@ -274,11 +274,6 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
             "holdfast_messages_not_stored_total", "Messages refused because the broker could not store them.",
             lambda: counters.commits_failed, "holdfast/counters/commits_failed",
         ),
-        counter(
-            "holdfast_messages_unreleased_total",
-            "QoS 2 messages without a PUBREL in time. The broker has forgotten their Packet Identifiers.",
-            lambda: counters.unreleased_forgotten, "holdfast/counters/unreleased_forgotten",
-        ),
         gauge(
             "holdfast_messages_queued", "Messages that wait in the queues of all Sessions.",
             lambda: holdings.queued_messages,

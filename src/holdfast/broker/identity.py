@@ -158,8 +158,6 @@ def compose_failures(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clo
     if not config.enable:
         return UncountedFailures()
     limits = FailureLimits(
-        free=config.free_per_minute,
-        longest=config.longest_delay,
         most=config.max_count,
         window=config.window_time,
         ban=config.ban_time,

@@ -189,12 +189,9 @@ def limits_of(zone: Zone) -> Limits:
     mqtt, shutdown, limits = zone.mqtt, zone.force_shutdown, zone.limits
     return Limits(
         max_packet_size=min(mqtt.max_packet_size, MOST_TOLD),
-        max_clientid_len=mqtt.max_clientid_len,
         max_topic_levels=mqtt.max_topic_levels,
         max_qos_allowed=mqtt.max_qos_allowed,
         max_topic_alias=mqtt.max_topic_alias,
-        max_topic_alias_out=mqtt.max_topic_alias_out,
-        max_user_properties=mqtt.max_user_properties,
         max_properties_bytes=mqtt.max_properties_bytes,
         control_characters=mqtt.control_characters == "accept",
         retain_available=mqtt.retain_available,
@@ -204,7 +201,6 @@ def limits_of(zone: Zone) -> Limits:
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
-        response_information=mqtt.response_information,
         min_replay_levels=mqtt.min_replay_levels,
         server_keepalive=mqtt.server_keepalive,
         max_keepalive=mqtt.max_keepalive,
@@ -212,7 +208,6 @@ def limits_of(zone: Zone) -> Limits:
         max_inflight=mqtt.max_inflight,
         max_inflight_bytes=mqtt.max_inflight_bytes,
         max_awaiting_rel=mqtt.max_awaiting_rel,
-        await_rel_timeout=mqtt.await_rel_timeout,
         max_subscriptions=mqtt.max_subscriptions,
         max_mqueue_len=mqtt.max_mqueue_len,
         max_mqueue_bytes=mqtt.max_mqueue_bytes,

@@ -237,7 +237,7 @@ def compose_monitoring(
         config.data_dir, Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:") else None,
         durable=durable, retained=retained, history=history, clock=reactor, run=run,
     )  # fmt: skip
-    alarms = Alarms(now, size_limit=config.alarms.size_limit, validity_period=config.alarms.validity_period)
+    alarms = Alarms(now)
     watched = Watched(
         counters=counters, durable=durable, retained=retained, audit=audit, heartbeat=heartbeat, guard=sessions.memory,
         surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,

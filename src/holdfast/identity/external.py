@@ -47,6 +47,16 @@ class Surroundings:
             raise UnusableOption(key, str(unusable)) from None
 
 
+#: requests to an HTTP service that wait for a connection; a client beyond them is refused with Server busy (0x89)
+_MOST_WAITING_REQUESTS = 200
+#: acceptances of an HTTP service that are remembered; one takes about 300 bytes
+_MOST_REMEMBERED = 10_000
+#: seconds that the answer of a URL with keys may take
+_PATIENCE_FOR_KEYS = 5.0
+#: seconds that keys of a URL count if they cannot be fetched again
+_KEYS_COUNT_FOR = 86_400.0
+
+
 def external_method(section: Section, around: Surroundings) -> IAuthenticationMethod:
     """Return the method of a section. Raises UnusableOption."""
     match section:
@@ -91,12 +101,12 @@ def service_method(config: HTTPConfig, around: Surroundings) -> IAuthenticationM
         if not value.isascii() or not value.decode().isprintable():
             raise UnusableOption("secret_headers", f"{name}: {secret} has characters that a header cannot have")
         headers[name] = value.decode()
-    bounds = Bounds(timeout=config.timeout, connections=config.max_connections, queue=config.max_waiting)
+    bounds = Bounds(timeout=config.timeout, connections=config.max_connections, queue=_MOST_WAITING_REQUESTS)
     agent = _agent(around, bounds, config.url, "ca", config.ca)
     return ServiceMethod(
         HTTPClient(agent, around.reactor, config.url, bounds),
         ServiceOptions(headers=headers, memory=config.cache, superuser_group=config.superuser_group),
-        RememberedAnswers(config.max_cached, around.reactor.seconds),
+        RememberedAnswers(_MOST_REMEMBERED, around.reactor.seconds),
         around.now,
     )
 
@@ -137,10 +147,10 @@ def _keys(config: JWTConfig, around: Surroundings) -> Any:
     from holdfast.identity.http_client import Bounds, HTTPClient
     from holdfast.identity.token_keys import Freshness, ServedKeys
 
-    bounds = Bounds(timeout=config.jwks_timeout, connections=1, queue=0, longest_answer=_LONGEST_KEYS)
+    bounds = Bounds(timeout=_PATIENCE_FOR_KEYS, connections=1, queue=0, longest_answer=_LONGEST_KEYS)
     agent = _agent(around, bounds, config.jwks_url, "jwks_ca", config.jwks_ca)
     client = HTTPClient(agent, around.reactor, config.jwks_url, bounds)
-    freshness = Freshness(config.jwks_refresh, config.jwks_keep)
+    freshness = Freshness(config.jwks_refresh, max(_KEYS_COUNT_FOR, config.jwks_refresh))
     return ServedKeys(client, partial(key_set, allowed=allowed), around.reactor, config.jwks_url, freshness)
 
 

@@ -86,7 +86,6 @@ def limits_of(retainer: RetainerConfig, max_packet_size: int) -> RetainerLimits:
         max_payload_size=size,
         payload_option=option,
         max_retained_messages=retainer.max_retained_messages,
-        max_topic_length=retainer.max_topic_length,
         tombstone_ttl=retainer.tombstone_ttl,
         refuse_unavailable=retainer.when_unavailable == "refuse",
         max_retained_bytes=retainer.max_retained_bytes,

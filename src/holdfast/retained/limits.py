@@ -216,7 +216,7 @@ def size_refusal(limits: RetainerLimits, topic: str, size: int, policy: Policy |
         if length > limits.max_topic_length:
             return RetainRefused(
                 Limit.TOPIC_LENGTH,
-                f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
+                f"the topic has {length} bytes, at most {limits.max_topic_length} are retained",
             )
     return None
 

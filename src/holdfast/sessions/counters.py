@@ -85,7 +85,6 @@ class Counters:
     questions_answered: int = 0
     questions_refused: int = 0
     messages_dropped_bridge_state: int = 0
-    unreleased_forgotten: int = 0
     retained_refused: int = 0
     retained_not_stored: int = 0
     retained_disconnected: int = 0

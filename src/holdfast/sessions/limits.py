@@ -32,7 +32,7 @@ class Limits:
     """The limits of the Clients of one zone. None means unlimited. Sizes are in bytes, times in seconds."""
 
     max_packet_size: int = 2112 << 10
-    max_clientid_len: int = 1024
+    max_clientid_len: int = 1024  #: bytes
     max_topic_levels: int = 128
     max_qos_allowed: int = 2
     max_topic_alias: int = 32  #: of the Clients
@@ -47,7 +47,6 @@ class Limits:
     wildcard_subscription: bool = True
     shared_subscription: bool = True
     subscription_identifiers: bool = True
-    response_information: str = ""  #: sent to Clients that ask for it; "" for none
     min_replay_levels: int = 0  #: levels before the first wildcard that a subscription needs to get a replay
     server_keepalive: int | None = None
     max_keepalive: int | None = None
@@ -55,7 +54,6 @@ class Limits:
     max_inflight: int = 2000
     max_inflight_bytes: int = 1 << 20
     max_awaiting_rel: int = 1000
-    await_rel_timeout: float | None = None
     max_subscriptions: int | None = 10_000
     max_wildcard_patterns: int | None = 32
     max_mqueue_len: int | None = 100_000

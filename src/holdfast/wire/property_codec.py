@@ -172,9 +172,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         identifier = block.variable_byte_integer()
         if identifier == _USER_PROPERTY:  # every packet may carry it, any number of times
             if len(pairs) == reception.max_user_properties:
-                raise ExcessiveProperties(
-                    f"a packet has at most {len(pairs)} User Properties here (mqtt.max_user_properties)"
-                )
+                raise ExcessiveProperties(f"a packet has at most {len(pairs)} User Properties here")
             pairs.append((block.string(), block.string()))
             continue
         definition = _BY_IDENTIFIER.get(identifier)

@@ -332,7 +332,7 @@ def test_a_message_over_a_limit_is_rejected_with_the_reason(place: Place) -> Non
         assert counts == {"imported": 2, "rejected": 3}
         assert rejects == [
             Reject("t/2", "retainer.max_retained_messages = 2 is reached"),
-            Reject("t/large", "the topic has 7 bytes, retainer.max_topic_length is 4"),
+            Reject("t/large", "the topic has 7 bytes, at most 4 are retained"),
             Reject("u", "the payload has 8 bytes, retainer.max_payload_size is 5"),
         ]
 

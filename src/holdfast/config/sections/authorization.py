@@ -211,21 +211,6 @@ class FailedLoginsConfig(Section):
         effect="false: passwords can be guessed as fast as the broker verifies them.",
         example=False,
     )
-    free_per_minute: int = option(
-        Integer(1, 1000),
-        5,
-        help="Failures in a minute that are answered at once. The answer of each further one waits for 1 s, 2 s, 4 s"
-        " and so on. Right credentials never wait.",
-        effect="Higher: more guesses without a delay.",
-        example=10,
-    )
-    longest_delay: float = option(
-        Duration("1s", "10m"),
-        "60s",
-        help="The longest time that the answer of a failure waits.",
-        effect="Longer: a guessing client holds its connection for longer.",
-        example="30s",
-    )
     max_count: int = option(
         Integer(1, 100000),
         20,

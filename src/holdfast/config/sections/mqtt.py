@@ -69,13 +69,6 @@ class MQTTConfig(Section):
         effect="A longer packet ends the Network Connection (v5: DISCONNECT with Packet too large, 0x95).",
         example="256KB",
     )
-    max_clientid_len: int = option(
-        Integer(23, 65535, unit="bytes of UTF-8"),
-        1024,
-        help="Longest Client Identifier, in bytes of UTF-8.",
-        effect="A longer Client Identifier is refused (Client Identifier not valid).",
-        example=64,
-    )
     max_topic_levels: int = option(
         Integer(1, 65535),
         128,
@@ -101,29 +94,12 @@ class MQTTConfig(Section):
         " invalid, 0x94).",
         example=100,
     )
-    max_topic_alias_out: int = option(
-        Integer(0, 65535),
-        65535,
-        help="Highest Topic Alias that the broker uses towards one client; 0 = none. The Topic Alias Maximum of the"
-        " client can lower the limit: a client without one gets no aliases.",
-        effect="Lower: less memory for each Network Connection with Topic Aliases, and more bytes on the wire.",
-        example=32,
-    )
-    max_user_properties: int = option(
-        Integer(0, 65535, unit="User Properties"),
-        64,
-        help="Most User Properties of one Control Packet or Will Message from a v5 client.",
-        effect="A packet with more is refused with Quota exceeded (0x97): PUBLISH with QoS 1 or 2 in its"
-        " acknowledgement, SUBSCRIBE for each Topic Filter, CONNECT in CONNACK. Other packets end the connection.",
-        example=10,
-    )
     max_properties_bytes: int = option(
         Size("1KB", "256MB"),
         "64KB",
         help="Longest Property Length of one Control Packet or Will Message from a v5 client, in bytes. Authentication"
         " Data does not count.",
-        effect="A packet with longer properties is refused like one with too many User Properties"
-        " (max_user_properties).",
+        effect="A packet with longer properties is refused like one with too many User Properties (64).",
         example="8KB",
     )
     control_characters: str = option(
@@ -167,14 +143,6 @@ class MQTTConfig(Section):
         " Available.",
         effect="false: a Subscription Identifier ends the connection (Subscription Identifiers not supported, 0xA1).",
         example=False,
-    )
-    response_information: str = option(
-        Information(),
-        "",
-        help="Response Information for v5 clients that ask for it in CONNECT: usually the beginning of their Response"
-        " Topics. An empty string = none is sent.",
-        effect="Clients build their Response Topics from it. The broker itself does not use it.",
-        example="replies/",
     )
     min_replay_levels: int = option(
         Integer(0, 65535),
@@ -236,15 +204,6 @@ class MQTTConfig(Section):
         " v5 clients as Receive Maximum.",
         effect="Higher: clients publish faster over slow links, and each uses more memory.",
         example=20,
-    )
-    await_rel_timeout: float | None = option(
-        Duration("1s", "4294967295s", infinity=True),
-        "infinity",
-        help="Time after which the broker forgets an Application Message with QoS 2 without PUBREL: its Packet"
-        " Identifier is free again, and it no longer counts against max_awaiting_rel.",
-        effect="Every value but infinity departs from MQTT: if the publisher returns later and sends the Application"
-        " Message again, subscribers get it twice.",
-        example="5m",
     )
     max_subscriptions: int | None = option(
         Integer(1, words=_INFINITY, unit="Subscriptions"),

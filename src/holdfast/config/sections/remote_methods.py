@@ -161,13 +161,6 @@ class HTTPConfig(Section):
         effect="Higher: more logins at the same time, and more load for the service.",
         example=32,
     )
-    max_waiting: int = option(
-        Integer(0, 10000, unit="requests"),
-        200,
-        help="Most requests that wait for a connection.",
-        effect="A client beyond it is refused: Server busy (0x89).",
-        example=1000,
-    )
     cache: float = option(
         Duration("1s", "1d", zero="nothing is remembered"),
         "0s",
@@ -176,13 +169,6 @@ class HTTPConfig(Section):
         effect="Longer: fewer requests when clients come back. A user whom the service removes can connect for this"
         " time.",
         example="10m",
-    )
-    max_cached: int = option(
-        Integer(1, 1000000, unit="acceptances"),
-        10000,
-        help="Most acceptances that are remembered. One takes about 300 bytes.",
-        effect="Beyond it, the one that was used longest ago is forgotten.",
-        example=50000,
     )
     superuser_group: str = option(
         Text(allowed="the name of a group", empty=False),
@@ -312,20 +298,6 @@ class JWTConfig(Section):
         effect="Longer: a key that the issuer withdraws counts longer.",
         example="1h",
     )
-    jwks_keep: float = option(
-        Duration("1m", "30d"),
-        "1d",
-        help="Age at which keys of jwks_url do not count any more, if they cannot be fetched again.",
-        effect="Shorter: while the server is away, clients are refused sooner: Server unavailable (0x88).",
-        example="12h",
-    )
-    jwks_timeout: float = option(
-        Duration("100ms", "25s"),
-        "5s",
-        help="Longest time for the answer of jwks_url.",
-        effect="Clients that wait for the keys wait as long.",
-        example="2s",
-    )
     algorithms: tuple[str, ...] = option(
         Names("a list of " + ", ".join(ALGORITHMS), ALGORITHMS),
         [],
@@ -405,8 +377,6 @@ class JWTConfig(Section):
             yield "jwks_url", "others on the network could change the keys; write https://", ("jwks_url",)
         if self.jwks_ca and not self.jwks_url.startswith("https"):
             yield "jwks_ca", "has no effect: jwks_url is not of https", ("jwks_ca", "jwks_url")
-        if self.jwks_keep < self.jwks_refresh:
-            yield "jwks_keep", "is shorter than jwks_refresh", ("jwks_keep", "jwks_refresh")
         in_username = self.token_in == "username"  # noqa: S105 - the name of a part
         if in_username and "%u" in self.claims.values():
             yield "claims", "has %u, but the User Name is the token (token_in)", ("claims", "token_in")

@@ -465,13 +465,6 @@ class RetainerConfig(RetainModes):
         " topics.",
         example="drop_old",
     )
-    max_topic_length: int = option(
-        Size("1B", "2600B"),
-        2600,
-        help="Longest Topic Name that is retained, in bytes of UTF-8.",
-        effect="A message with a longer Topic Name is not retained: on_limit decides about it.",
-        example="512B",
-    )
     when_unavailable: str = option(
         Choice(("wait", "refuse")),
         "wait",

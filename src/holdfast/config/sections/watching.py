@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.config.options import Choice, Duration, Flag, Integer, Section, Size, Text, option
+from holdfast.config.options import Choice, Duration, Flag, Section, Size, Text, option
 
 # ``[log]``: what the broker writes to its log, and in which form.
 
@@ -75,20 +75,6 @@ class AuditConfig(Section):
 class AlarmsConfig(Section):
     """The limits at which alarms begin, and the past alarms that are kept."""
 
-    size_limit: int = option(
-        Integer(1, 10_000),
-        1000,
-        help="Most past alarms that the broker keeps. Beyond this number, it forgets the oldest one.",
-        effect="Higher: a longer list, and a kilobyte of memory for each alarm.",
-        example=100,
-    )
-    validity_period: float = option(
-        Duration("1m", "30d"),
-        "24h",
-        help="Time for which the broker keeps a past alarm. A restart forgets all alarms; the audit log keeps them.",
-        effect="Longer: a longer list.",
-        example="7d",
-    )
     disk_free: int = option(
         Size("1MB", "1000000GB", zero="off"),
         "1GB",

@@ -245,13 +245,6 @@ class ReceivedIdentifiers:
             return COMMITTED
         return self._record.released(packet_identifier)
 
-    def forget_before(self, before: int) -> int:
-        """Forget the messages that came before this time (milliseconds since the epoch). Return their number."""
-        old = [packet_identifier for packet_identifier, at in self._times.items() if at < before]
-        for packet_identifier in old:
-            self.forget(packet_identifier)
-        return len(old)
-
     def clock_moved(self, step: int, now: int) -> None:
         """Let the messages have come later by ``step`` (milliseconds), but not after ``now``: the clock has jumped."""
         if self._times:

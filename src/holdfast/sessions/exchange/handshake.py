@@ -64,7 +64,7 @@ class Handshake:
         elif len(packet.client_id.encode()) > limits.max_clientid_len:
             raise ConnectRefused(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a Client Identifier has at most {limits.max_clientid_len} bytes here (mqtt.max_clientid_len)",
+                f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
             )
         if not self.v5 and self.keep_alive != packet.keep_alive:  # these versions cannot tell the Client another one
             raise ConnectRefused(
@@ -104,9 +104,9 @@ class Handshake:
                 dropped = limits.retained_messages_mode is RetainMode.DROP
                 self.packet = attrs.evolve(packet, will=None if dropped else attrs.evolve(will, retain=False))
         maximum = packet.properties.maximum_packet_size
-        if self.participates and maximum is not None and len(self._accepted(False, "")) > maximum:
+        if self.participates and maximum is not None and len(self.accepted(False)) > maximum:
             self.participates = False  # CONNACK has no room to tell it so [MQTT5-3.2.2-20]
-        if maximum is not None and len(self._accepted(False, "")) > maximum:  # [MQTT5-3.1.2-24]
+        if maximum is not None and len(self.accepted(False)) > maximum:  # [MQTT5-3.1.2-24]
             raise ConnectRefused(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {maximum} bytes"
             )
@@ -169,19 +169,11 @@ class Handshake:
     def accepted(self, session_present: bool) -> bytes:
         """Return the CONNACK that accepts the connection, with every limit that differs from the standard's default.
 
-        Response Information is included if the Client asks for it [MQTT5-3.1.2-28] and accepts a packet of that size.
+        There is no Response Information [MQTT5-3.1.2-28].
         """
         if not self.v5:
             present = session_present and self.packet.protocol_version == 4
             return encode(Connack(present, ConnectReturnCode.ACCEPTED), 4)
-        wishes = self.packet.properties
-        if self._limits.response_information and wishes.request_response_information:
-            packet = self._accepted(session_present, self._limits.response_information)
-            if wishes.maximum_packet_size is None or len(packet) <= wishes.maximum_packet_size:
-                return packet
-        return self._accepted(session_present, "")
-
-    def _accepted(self, session_present: bool, response_information: str) -> bytes:
         limits = self._limits
         expiry = self.expiry_interval
         requested = self.packet.properties.session_expiry_interval or 0
@@ -201,7 +193,6 @@ class Handshake:
             shared_subscription_available=None if limits.shared_subscription else 0,
             subscription_identifier_available=None if limits.subscription_identifiers else 0,
             server_keep_alive=self.keep_alive if told_keep_alive else None,  # [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]
-            response_information=response_information or None,
             user_properties=(ANSWER,) if self.participates else (),
         )
         return encode(Connack(session_present, ReasonCode.SUCCESS, properties), 5)

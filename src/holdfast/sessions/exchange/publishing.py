@@ -263,23 +263,17 @@ class Publishing:
 
         The ``packet`` to this ``topic`` may have conditions: then the answer tells the revision.
         """
-        if qos == 2:
-            limits, received = self._limits, self._session.received
-            if limits.await_rel_timeout is not None:
-                since = self._parts.now() - round(1000 * limits.await_rel_timeout)
-                self._parts.counters.unreleased_forgotten += received.forget_before(since)
-                self._former.intersection_update(received)
-            if identifier in received:
-                if (
-                    packet is not None
-                    and self._link.participant
-                    and self._link.explanations.may_tell
-                    and named(packet.properties.user_properties, CONDITIONS)
-                ):
-                    tell_again(self._link, self._session, self._parts, packet, topic)
-                else:
-                    self._received_again(identifier)
-                return True
+        if qos == 2 and identifier in self._session.received:
+            if (
+                packet is not None
+                and self._link.participant
+                and self._link.explanations.may_tell
+                and named(packet.properties.user_properties, CONDITIONS)
+            ):
+                tell_again(self._link, self._session, self._parts, packet, topic)
+            else:
+                self._received_again(identifier)
+            return True
         # A repeated QoS 2 message is not checked: it counts already.
         self._check_receive_maximum()
         return False

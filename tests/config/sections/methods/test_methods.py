@@ -88,7 +88,6 @@ def test_a_table_without_problems(tmp_path: Path, table: str) -> None:
         (JWT + 'jwks = "b"\ntoken_in = "username"\nclaims = { a = "%u" }', "the User Name is the token"),
         (JWT + 'jwks = "b"\nclaims = { a = "x-%u" }', "%u and %c as the whole value only"),
         (JWT + 'jwks = "b"\nclaims = { a = 1.5 }', "a: found 1.5"),
-        (JWT + 'jwks_url = "https://x/"\njwks_keep = "1m"', "jwks_keep: is shorter than jwks_refresh"),
         ('type = "certificate"\nname = "serial"', 'found "serial"'),
         ('type = "certificate"\nallow_all = true', "unknown key"),
     ],
