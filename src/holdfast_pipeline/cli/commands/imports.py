@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.choices import FILE_FORMATS, IMPORT_MAX_REJECTS, MOST_REJECTS, REJECTS
+from holdfast_pipeline.choices import FILE_FORMATS, IMPORT_MAX_REJECTS, MERGE_RULES, MOST_REJECTS, REJECTS
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import print_result, running, say
 from holdfast_pipeline.formatting import number
