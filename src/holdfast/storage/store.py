@@ -88,7 +88,7 @@ class DurableStore:
         self.node = node
         self.parts: OpenStore | None = None
         self._url = url
-        self._durability = durability
+        self.durability = durability
         self._flush_interval = flush_interval if durability is Durability.ASYNC else None
         self._max_pending = max_pending or MAX_PENDING
         self._reactor = reactor
@@ -132,8 +132,8 @@ class DurableStore:
     def status(self) -> dict[str, object]:
         """Return the durability and, while the store is open, the counters of its writer, by name."""
         found: dict[str, object] = {
-            "durability": self._durability.value,
-            "loss_window": self._durability.loss_window(self._flush_interval or 0.0),
+            "durability": self.durability.value,
+            "loss_window": self.durability.loss_window(self._flush_interval or 0.0),
             "quarantined": len(self.quarantined),
         }
         if self.parts is not None:
@@ -200,7 +200,7 @@ class DurableStore:
         Fails with :class:`StoreUnusable`, and with StoreLate if that may change by itself.
         """
         answer: Deferred[None] = Deferred()
-        reached = database_at(self._url, self._durability).check_present
+        reached = database_at(self._url, self.durability).check_present
 
         def done(found: BaseException | None) -> None:
             answer.callback(None) if found is None else answer.errback(found)
@@ -223,7 +223,7 @@ class DurableStore:
 
     def _replace(self, damage: StoreDamaged) -> None:
         """Put a new database with all data that can be read in place of the damaged one, which goes into quarantine."""
-        database = database_at(self._url, self._durability, self.node)
+        database = database_at(self._url, self.durability, self.node)
         assert isinstance(database, SQLiteDatabase)
         self._log.critical("{damage}", damage=damage)
         try:
@@ -239,7 +239,7 @@ class DurableStore:
         )
 
     def _open(self) -> None:
-        database = open_database(self._url, self._durability, self.node)
+        database = open_database(self._url, self.durability, self.node)
         if database.library is not None:
             self._log.debug("{library}", library=database.library)
         prepare(database, self._upgrade_command)

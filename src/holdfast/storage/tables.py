@@ -394,7 +394,8 @@ retained_changes_epochs = Table(
     Column("gathers", SmallInteger),
 )
 
-#: Its one row, if there is one, is the mark of what is kept: every change after this turn, from this time on.
+#: The row 1 is the mark of what is kept: every change after this turn, from this time on. A row with the negative
+#: number of a node says when another one took it for killed.
 retained_changes_kept = Table(
     "retained_changes_kept",
     metadata,

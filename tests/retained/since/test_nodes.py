@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import formatEvent
 
@@ -18,6 +19,7 @@ from holdfast.retained.changes.since import ChangesSince, Epochs, OtherNodes
 from holdfast.retained.changes.stored import POSTGRES, Horizon, horizon_now, horizon_of
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.database import Durability
 from holdfast.storage.driver import Cursor
 from holdfast.storage.postgres import DUMPERS, PostgresCursor
 from holdfast.watch.log import LastingFailure
@@ -31,10 +33,10 @@ from tests.storage.doubles import result_of
 class Node:
     """A process that stores which topics change."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, durability: Durability = Durability.PROCESS) -> None:
         self._url, self._number = url, number
         self.clock = Clock()
-        self.durable, _ = synchronous(url, number)
+        self.durable, _ = synchronous(url, number, durability=durability, clock=self.clock)
         self.recorder = recorder = AppendingRecorder(NO_RECORDER)
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
         self.epochs = Epochs(self.durable, lambda: NOW, recorded=True)
@@ -46,19 +48,26 @@ class Node:
 
     def token(self) -> Horizon:
         """Make a token."""
-        return horizon_of(result_of(self.since.token()))
+        return horizon_of(self._answered(self.since.token()))
 
     def brings_changes(self, known: Horizon) -> bool:
         """Tell whether a token brings the changes since it, and not everything."""
-        return result_of(self.since.since(known)).turn is not None
+        return self._answered(self.since.since(known)).turn is not None
 
     def changed(self, known: Horizon) -> list[str]:
         """Return what a replay since a token brings."""
-        found = result_of(self.since.since(known))
+        found = self._answered(self.since.since(known))
         assert found.turn is not None
         source = self.since.source(found.turn, lambda: None)
-        batch = result_of(source.read(selection("#"), "", 1000, 1000, 1 << 20, False))
+        batch = self._answered(source.read(selection("#"), "", 1000, 1000, 1 << 20, False))
         return [topic for part in batch.slices for topic in topics_of(part, 4)]
+
+    def _answered(self, deferred: Deferred[Any]) -> Any:
+        """Return the result. A read whose connection is lost is tried again after a moment."""
+        for _ in range(10):
+            if not deferred.called:
+                self.clock.advance(0.1)
+        return result_of(deferred)
 
     def stored(self) -> list[str]:
         """Return the topics in the table."""

@@ -44,9 +44,9 @@ _APPEND = (
 )
 _VOID = (
     f"UPDATE retained_changes_kept SET turn = ({POSTGRES.newest}), "
-    "changed_at = greatest(changed_at, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint))"
+    "changed_at = greatest(changed_at, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)) WHERE id = 1"
 )
-_IS_VOID = "SELECT 1 FROM retained_changes_kept WHERE turn >= ?"
+_IS_VOID = "SELECT 1 FROM retained_changes_kept WHERE id = 1 AND turn >= ?"
 _IS_DURABLE = "SELECT 1 FROM retained_changes WHERE turn = ? LIMIT 1"
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 

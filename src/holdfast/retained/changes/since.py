@@ -41,13 +41,14 @@ from holdfast.retained.changes.stored import (
     is_last_epoch,
     prune,
     set_gathering,
+    take_back,
     time_of,
     turn_before,
     turns_of,
 )
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
-from holdfast.storage.database import Database
+from holdfast.storage.database import Database, Durability
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore
 
@@ -299,11 +300,18 @@ class Epochs:
         self.node = durable.node
         self._now = now
         self._recorded = recorded
+        self._loses_nothing = durable.durability is Durability.FULL
         durable.before_open(self._begin)
 
     def present(self, cursor: Cursor) -> bytes:
-        """Return the epoch of this process: another one if another node has noted its end, while it was cut off."""
-        if self.turns.living is not None and not is_last_epoch(cursor, self.node, self.epoch):
+        """Return the epoch of this process.
+
+        If another node has noted its end, while it was cut off, it takes that back. With a durability that lets a crash
+        of the server lose commits, nobody knows what was lost: then it begins another epoch.
+        """
+        if self.turns.living is None or is_last_epoch(cursor, self.node, self.epoch):
+            return self.epoch
+        if not (self._loses_nothing and take_back(cursor, self.turns, self.node, self.epoch)):
             self.epoch = secrets.token_bytes(8)
             begin_another(cursor, self.turns, self.node, self.epoch)
         return self.epoch
@@ -330,8 +338,9 @@ class Epochs:
 # The other nodes on the same database: notices which were killed, and whether there are any.
 
 
-#: Looks at which a node is found missing until this is told. When the database has restarted, the first node that is
-#: back finds all others missing; each of them comes back with its next look, and has not ended.
+#: Looks at which a node is found missing until it is told to have ended, and this node may gather without it. When the
+#: database has restarted, the first node that is back finds all others missing; each of them comes back with its next
+#: look, and has not ended.
 _LOOKS = 3
 #: Seconds between two looks. From the end of a killed node to the next look no token is good, and from the start of a
 #: node to the next look of one that gathers, no token is good on the new one.
@@ -361,7 +370,8 @@ class OtherNodes:
 
     @inlineCallbacks
     def _look(self) -> Generator[Deferred[Any], Any, None]:
-        buried, down, alone = yield self._store.ask_writer(self._meet)
+        gone = {node for node, looks in self._missing.items() if looks >= _LOOKS}
+        buried, down, alone = yield self._store.ask_writer(partial(self._meet, gone=gone))
         if alone:
             self._recorder.alone = True
         missing = {**dict.fromkeys(buried, 0), **self._missing}
@@ -374,11 +384,11 @@ class OtherNodes:
                 nodes=", ".join(map(str, ended)),
             )
 
-    def _meet(self, cursor: Cursor) -> tuple[list[int], set[int], bool]:
+    def _meet(self, cursor: Cursor, gone: set[int]) -> tuple[list[int], set[int], bool]:
         buried = self._epochs.bury(cursor)
         down = buried_nodes(cursor)
         epoch = self._epochs.present(cursor)
-        alone = is_alone(cursor, self._epochs.node)
+        alone = down <= gone and is_alone(cursor, self._epochs.node)
         if not alone:
             self._recorder.alone = False
             self._recorder.append_gathered(cursor)

@@ -22,6 +22,15 @@ A killed process may have sent messages to subscribers that it had not committed
 may be ahead of the database, and may come to any node. So no token is good from such an end on, until the node starts
 again, or another one notices (:func:`bury`): both make all earlier tokens void. After an orderly end, they stay good.
 
+A node on Postgres is taken for killed while nobody holds its lock. A restart of the server, or a cut connection, takes
+the lock too, but the process lives and will commit all that it has sent. So a burial is a mark of its own, with the
+negative number of the node, beside the mark of what is kept. When the process is back, it takes its burial back
+(:func:`take_back`), and the earlier tokens are good again::
+
+    id   turn
+     1     12    every change after 12 is kept
+    -2    700    node 2 was buried by transaction 700: no token below 700 is good until node 2 is back
+
 Tokens of another database have an unknown epoch. A node that does not record marks itself with an empty epoch; as long
 as one does, no token is good. An epoch is forgotten when the mark of what is kept passes the beginning of the next one.
 """
@@ -54,14 +63,22 @@ _SET_GATHERING = (
 )
 _LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM retained_changes_epochs WHERE node = ?"
 _LAST_EPOCH = "SELECT epoch FROM retained_changes_epochs WHERE node = ? ORDER BY number DESC LIMIT 1"
+_LAST_TWO = "SELECT number, epoch, history FROM retained_changes_epochs WHERE node = ? ORDER BY number DESC LIMIT 2"
 _OTHER_HISTORY = "SELECT count(*) FROM retained_changes_epochs WHERE history <> ?"
 _BEGIN = "INSERT INTO retained_changes_epochs (node, number, started, epoch, history) VALUES (?, ?, ?, ?, ?)"
 _DROP = "DELETE FROM retained_changes_epochs WHERE node = ? AND number <= ?"
-_KEPT = "SELECT turn, changed_at FROM retained_changes_kept WHERE id = 1"
-_KEEP = (
-    "INSERT INTO retained_changes_kept (id, turn, changed_at) VALUES (1, ?, ?) "
+_KEPT = "SELECT max(turn), max(changed_at) FROM retained_changes_kept"
+_MARK_OF_KEPT = "SELECT turn, changed_at FROM retained_changes_kept WHERE id = 1"
+_MARK = (
+    "INSERT INTO retained_changes_kept (id, turn, changed_at) VALUES (?, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, changed_at = excluded.changed_at"
 )
+_KEEP_FROM_BURIAL = (
+    "UPDATE retained_changes_kept SET turn = greatest(retained_changes_kept.turn, burial.turn), "
+    "changed_at = greatest(retained_changes_kept.changed_at, burial.changed_at) "
+    "FROM retained_changes_kept AS burial WHERE retained_changes_kept.id = 1 AND burial.id = ?"
+)
+_UNMARK = "DELETE FROM retained_changes_kept WHERE id = ?"
 # The last turn is never pruned.
 _PART = (
     "SELECT turn, changed_at FROM retained_changes WHERE turn < (SELECT max(turn) FROM retained_changes) AND turn <= ? "
@@ -117,11 +134,11 @@ def begin(cursor: Cursor, turns: Turns, *, node: int, epoch: bytes, now: int) ->
     was_absent = bool(cursor.rowcount)
     if others:
         cursor.execute("DELETE FROM retained_changes")
+        cursor.execute("DELETE FROM retained_changes_kept WHERE id < 0")
         cursor.execute("DELETE FROM retained_changes_epochs WHERE epoch <> ''")
-    if others or was_absent or read_kept(cursor) is None:
-        cursor.execute(_KEEP, (_one(cursor, turns.newest), now))
-    elif was_killed:
-        _void(cursor, turns, now)
+    if others or was_absent or was_killed or read_kept(cursor) is None:
+        cursor.execute(_MARK, (1, _one(cursor, turns.newest), now))
+    cursor.execute(_UNMARK, (-node,))
     _add_epoch(cursor, node, _VOID if was_killed else horizon, epoch.hex(), history)
     return was_killed
 
@@ -137,11 +154,26 @@ def bury(cursor: Cursor, turns: Turns, node: int, now: int) -> list[int]:
         cursor.execute(turns.claim, (other,))
         ((claimed,),) = cursor.fetchall()
         if claimed and _last_epochs(cursor)[other] == last:
-            _add_epoch(cursor, other, _VOID, _BURIED, _one(cursor, turns.history))
+            newest = _one(cursor, turns.newest)
+            _add_epoch(cursor, other, newest, _BURIED, _one(cursor, turns.history))
+            cursor.execute(_MARK, (-other, newest, now))
             buried.append(other)
-    if buried:
-        _void(cursor, turns, now)
     return buried
+
+
+def take_back(cursor: Cursor, turns: Turns, node: int, epoch: bytes) -> bool:
+    """Make the tokens good again that the burial of this node has made void; tell whether that was possible.
+
+    Its process has gone on in this epoch (8 bytes). It must not be called if the database may have lost committed
+    changes meanwhile; a database that another one has replaced is noticed.
+    """
+    cursor.execute(_LAST_TWO, (node,))
+    found = cursor.fetchall()
+    if len(found) < 2 or found[0][1] != _BURIED or found[1][1:] != (epoch.hex(), _one(cursor, turns.history)):
+        return False
+    cursor.execute("DELETE FROM retained_changes_epochs WHERE node = ? AND number = ?", (node, found[0][0]))
+    cursor.execute(_UNMARK, (-node,))
+    return True
 
 
 def buried_nodes(cursor: Cursor) -> set[int]:
@@ -155,7 +187,9 @@ def is_last_epoch(cursor: Cursor, node: int, epoch: bytes) -> bool:
 
 
 def begin_another(cursor: Cursor, turns: Turns, node: int, epoch: bytes) -> None:
-    """Begin another epoch (8 bytes) of a node that was buried and goes on."""
+    """Begin another epoch (8 bytes) of a node that was buried and goes on. Its burial is not taken back any more."""
+    cursor.execute(_KEEP_FROM_BURIAL, (-node,))
+    cursor.execute(_UNMARK, (-node,))
     _add_epoch(cursor, node, _one(cursor, turns.horizon), epoch.hex(), _one(cursor, turns.history))
 
 
@@ -195,10 +229,10 @@ def last_horizon(cursor: Cursor, turns: Turns) -> Horizon | None:
 
 
 def read_kept(cursor: Cursor) -> Kept | None:
-    """Return the mark of what is kept, None before the first epoch."""
+    """Return the highest mark, of what is kept or of a burial; None before the first epoch."""
     cursor.execute(_KEPT)
-    found = cursor.fetchall()
-    return Kept(*found[0]) if found else None
+    ((turn, changed_at),) = cursor.fetchall()
+    return None if turn is None else Kept(turn, changed_at)
 
 
 def is_alone(cursor: Cursor, node: int) -> bool:
@@ -216,14 +250,15 @@ def is_good(cursor: Cursor, turns: Turns, horizon: Horizon, node: int | None = N
 
     Changes that other nodes than ``node`` gather count as not stored. A reader that is no node (None) gets them later.
     """
-    kept = read_kept(cursor)
-    if kept is None or horizon.turn < kept.turn or horizon.turn > _one(cursor, turns.horizon):
-        return False
     cursor.execute(_EPOCHS)
     epochs = cursor.fetchall()
     if any(epoch == _ABSENT for _, _, epoch in epochs) or _any_was_killed(cursor, turns):
         return False
     if node is not None and _others_gather(cursor, node):
+        return False
+    # Each statement sees the commits before it: a burial that was not looked for any more has moved this mark.
+    kept = read_kept(cursor)
+    if kept is None or horizon.turn < kept.turn or horizon.turn > _one(cursor, turns.horizon):
         return False
     for number, (node, _, epoch) in enumerate(epochs):
         if epoch == horizon.epoch.hex():
@@ -287,9 +322,10 @@ def prune(cursor: Cursor, before: int, limit: int, pinned: int | None = None, ex
     if not old:
         return 0
     turn, latest = old[-1][0], max(changed_at for _, changed_at in old)
-    kept = read_kept(cursor)
-    # Clocks of nodes may disagree; the mark never moves back.
-    cursor.execute(_KEEP, (turn, max(latest + 1, 0 if kept is None else kept.changed_at)))
+    cursor.execute(_MARK_OF_KEPT)
+    ((kept_turn, kept_at),) = cursor.fetchall() or ((0, 0),)
+    # Clocks of nodes may disagree, and a kill has moved the mark over stored changes; the mark never moves back.
+    cursor.execute(_MARK, (1, max(turn, kept_turn), max(latest + 1, kept_at)))
     cursor.execute(_DELETE, (turn, len(old)))
     deleted = int(cursor.rowcount)
     cursor.execute(_FORGET, (turn,))
@@ -325,10 +361,6 @@ def _others_gather(cursor: Cursor, node: int) -> bool:
     last = _last_epochs(cursor)
     cursor.execute(_GATHERING)
     return any(other != node and last.get(other) == epoch for other, epoch in cursor.fetchall())
-
-
-def _void(cursor: Cursor, turns: Turns, now: int) -> None:
-    cursor.execute("UPDATE retained_changes_kept SET turn = ?, changed_at = ?", (_one(cursor, turns.newest), now))
 
 
 def _add_epoch(cursor: Cursor, node: int, started: int, epoch: str, history: str) -> None:
