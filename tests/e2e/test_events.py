@@ -63,14 +63,11 @@ def events(place: Place, query: str, **headers: str) -> Iterator[Events]:
 
 
 def test_a_page_lists_then_watches_and_goes_on_after_each_loss(tmp_path: Path) -> None:
-    """No change is missing: between list and stream, while the stream is away, and over a restart with a history.
+    """No change is missing: between list and stream, while the stream is away, and over a restart.
 
     The stream ends with the key.
     """
-    configuration = tmp_path / "holdfast.toml"
-    configuration.write_text("[retainer.history]\nenable = true\n")
     place = Place(tmp_path)
-    place.broker.options = ("--config", str(configuration))
     place.broker.start()
     try:
         made = place.command("api-key", "add", "page", "--scope", "read", "--scope", "retained:write")

@@ -51,7 +51,7 @@ from holdfast.identity.failed_logins import IFailures
 from holdfast.identity.hashes import HashingThreads, HashParameters, nobodys_hash
 from holdfast.identity.hashes import verify as verify_hash
 from holdfast.identity.users import Users
-from holdfast.retained.changes.recent import IChangesSince
+from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
@@ -246,7 +246,7 @@ class Consoles:
 
 
 def compose_events(
-    changes: IChangesSince,
+    changes: ChangeWatch | None,
     *,
     reactor: IReactorTime,
     now: Callable[[], int],

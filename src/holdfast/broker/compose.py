@@ -87,10 +87,9 @@ from holdfast.identity.interfaces import Principal
 from holdfast.retained.administration import Administration, IPublisher
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.changes.recent import IChangesSince
 from holdfast.retained.changes.revisions import RevisionReader
 from holdfast.retained.changes.since import ChangesSince, Epochs
-from holdfast.retained.changes.watch import ChangeWatch, PastChanges
+from holdfast.retained.changes.watch import ChangeLog, ChangeWatch
 from holdfast.retained.configured import (
     apply_settings,
     history_limits_of,
@@ -203,7 +202,7 @@ def compose_api(
     location: str,
     health: Callable[[], Mapping[str, object]] = dict,
     merger: Merger | None = None,
-    changes: IChangesSince | None = None,
+    changes: ChangeWatch | None = None,
     jobs: Jobs | None = None,
 ) -> RetainerAPI:
     """Build the API for operators.
@@ -322,7 +321,9 @@ def compose_broker(
         bans=bans,
         tls=tls,
     )
-    changes = ChangeWatch(parts.store, PastChanges(parts.history), reactor)
+    since, changes = parts.retained.since, None
+    if since is not None:
+        changes = ChangeWatch(parts.store, ChangeLog(parts.store, since), reactor)
     jobs = Jobs(now, end_of_jobs_of(audit))
     api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness, changes, jobs)
     broker: BrokerService | None = None
@@ -331,7 +332,8 @@ def compose_broker(
         sessions=sessions, pressure=pressure, process=process, listeners=listeners, tls=tls, bans=bans, audit=audit,
         is_stopping=lambda: broker is not None and broker.is_stopping, clock=clock,
     )  # fmt: skip
-    monitoring.services.addService(changes)
+    if changes is not None:
+        monitoring.services.addService(changes)
     events = compose_events(
         changes, reactor=reactor, now=now, audit=overheard, replays=parts.retained.replays, alarms=monitoring.alarms,
         ring=monitoring.recent.ring, node=config.node.id,
@@ -468,7 +470,7 @@ def _retainer_api(
     parts: RetainerParts,
     router: Router,
     health: Callable[[], Mapping[str, object]],
-    changes: IChangesSince,
+    changes: ChangeWatch | None,
     jobs: Jobs,
 ) -> RetainerAPI:
     """Return the API about retained messages of the running broker."""

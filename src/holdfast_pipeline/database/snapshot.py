@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from attrs import frozen
 
-from holdfast.retained.changes.api import last_horizon, turns_of
+from holdfast.retained.changes.api import last_token, turns_of
 from holdfast_pipeline.database.connection import Source, check
 from holdfast_pipeline.database.location import url_of
 from holdfast_pipeline.database.temporary_folder import temporary_folder
@@ -66,8 +66,8 @@ def snapshot_of(storage: str | None = None, config: str | None = None, folder: s
     with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
         with kept.transaction() as transaction:
             last_seq, messages = transaction.rows(_AMOUNTS)[0]
-            known = last_horizon(transaction.connection.cursor(), turns_of(transaction.dialect))
-        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.token, messages)
+            known = last_token(transaction.connection.cursor(), turns_of(transaction.dialect))
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.text, messages)
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.changes.api import (
-    LENGTH,
+    LENGTHS,
     BadToken,
-    Horizon,
-    horizon_of,
+    Token,
     is_good,
     read_kept,
     time_of,
+    token_of,
     turn_before,
     turns_of,
 )
@@ -125,12 +125,12 @@ class ChangesReader(OneMessage, DataSourceReader):
         return f"CASE WHEN {is_set} THEN {column.sql} END"
 
 
-def _known(options: Options, now: int) -> Horizon | int:
+def _known(options: Options, now: int) -> Token | int:
     """Return the token, or the time in milliseconds since the epoch, that the option names."""
     text = options.text("since") or ""
-    if len(text) == LENGTH:
+    if len(text) in LENGTHS:
         try:
-            return horizon_of(text)
+            return token_of(text)
         except BadToken:
             pass  # a time may be as long
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from holdfast.admin.api.events import EventCalls
@@ -15,7 +15,9 @@ from holdfast.admin.api.happenings import Happenings, Tell
 from holdfast.admin.call import Answer, Call, Caller, Scope, Via
 from holdfast.admin.routing import RoutingTable
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.recent import Place, StoredChange, Taken
+from holdfast.retained.changes.recent import StoredChange, Taken
+from holdfast.retained.changes.tokens import Token
+from holdfast.retained.changes.watch import NotStored
 from tests.storage.doubles import result_of
 
 READER = Caller("key reader", None, frozenset({Scope.READ}), Via.KEY)
@@ -34,20 +36,23 @@ class Changes:
         self.news: Callable[[], None] = lambda: None
         self.since: str | None = None
         self.closed = 0
-        self.place = Place(b"recorded", 1)
+        self.refusal: NotStored | None = None
+        self.token = Token(b"an epoch", 1, b"a memory", 1)
 
     def follow(self, _topic_filter: str, token: str | None, news: Callable[[], None]) -> Deferred[Any]:
         self.since, self.news = token, news
-        return succeed(self)
+        return succeed(self) if self.refusal is None else fail(self.refusal)
 
     def take(self, _most_bytes: int) -> Deferred[Taken]:
-        return succeed(self.waiting.pop(0) if self.waiting else Taken((), self.place))
+        if self.refusal is not None:
+            return fail(self.refusal)
+        return succeed(self.waiting.pop(0) if self.waiting else Taken((), self.token))
 
     def close(self) -> None:
         self.closed += 1
 
     def change(self, *changes: StoredChange, reset: str | None = None) -> None:
-        self.waiting.append(Taken(changes, self.place, reset=reset))
+        self.waiting.append(Taken(changes, self.token, reset=reset))
         self.news()
 
 
@@ -72,13 +77,13 @@ class Source:
 class Desk:
     """The call, and one stream at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, stores: bool = True) -> None:
         self.clock = Clock()
         self.changes = Changes()
         self.clients = Source()
         sources = {"client": self.clients, "replay": Source(), "alarm": Source(), "monitor": Source()}
         self.happenings = Happenings(self.clock, sources, most=50, most_per_second=10)
-        parts: tuple[Any, Happenings] = (self.changes, self.happenings)
+        parts: tuple[Any, Happenings] = (self.changes if stores else None, self.happenings)
         self.calls = EventCalls(*parts, self.clock, most_of_one=2, most=3)
         self.table = RoutingTable(self.calls.routes)
 
@@ -123,7 +128,7 @@ def test_a_quiet_stream_begins_at_once_and_pings_every_15_seconds() -> None:
     desk = Desk()
     answer = desk.answer(retained="#")
     assert (answer.content_type, dict(answer.headers)["X-Accel-Buffering"]) == ("text/event-stream", "no")
-    token = desk.changes.place.token
+    token = desk.changes.token.text
     assert result_of(more(answer)) == f"retry: 3000\nid: {token}\n\n".encode()
     waiting = more(answer)
     desk.clock.pump([1] * 14)
@@ -151,8 +156,8 @@ def test_changes_of_a_moment_go_in_one_piece_with_one_identifier() -> None:
 
 def test_a_reset_comes_before_later_changes() -> None:
     desk = Desk()
-    answer = desk.answer(retained="#", token=desk.changes.place.token)
-    assert desk.changes.since == desk.changes.place.token
+    answer = desk.answer(retained="#", token=desk.changes.token.text)
+    assert desk.changes.since == desk.changes.token.text
     desk.changes.change(change("a", 1), reset="too old")
     piece = result_of(more(answer)).decode()
     assert piece.index("event: reset\n") < piece.index("event: retained\n")
@@ -195,6 +200,25 @@ def test_many_happenings_are_sampled_and_a_slow_client_learns_what_it_missed() -
     assert piece.count("event: client\n") == 50
     assert "event: missed\n" in piece
     stop(answer)
+
+
+def test_without_stored_changes_nobody_follows_retained_messages() -> None:
+    """The refusal names the option. Streams of other events begin."""
+    desk = Desk(stores=False)
+    refusal = desk.refused(retained="#")
+    assert (refusal["status"], refusal["code"]) == (409, "CHANGES_NOT_STORED")
+    assert "retainer.changes.enable" in refusal["message"]
+    assert desk.calls.open == 0
+    assert desk.answer(clients="true").status == 200
+
+
+def test_a_stream_ends_when_a_node_does_not_store_its_changes() -> None:
+    """Its client comes back, and is refused."""
+    desk = Desk()
+    answer = desk.answer(retained="#")
+    desk.changes.refusal = NotStored("node 2")
+    assert result_of(more(answer)) == b""
+    assert desk.answer(retained="#").status == 409
 
 
 def test_streams_are_bounded_for_each_caller_and_in_all() -> None:

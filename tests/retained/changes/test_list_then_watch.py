@@ -13,8 +13,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.recent import IFollower, RecentChanges
-from holdfast.retained.changes.watch import ChangeWatch, Forgotten
+from holdfast.retained.changes.recent import RecentChanges
+from holdfast.retained.changes.tokens import Token
+from holdfast.retained.changes.watch import ChangeWatch, Follower, Forgotten
 from holdfast.retained.store.rows import Row
 from tests.storage.doubles import result_of
 
@@ -43,13 +44,19 @@ def row(topic: str, revision: int, value: int) -> Row:
     return Row(topic, revision, 1, 0, len(payload), 0, None, int(not value), None, None, b"", b"", b"\0", None, payload)
 
 
-class NoPast:
-    """A broker without a history."""
+class NoLog:
+    """A log that knows nothing after any token. It answers behind all commits, as the writer's thread does."""
 
-    enabled = False
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
 
-    def check(self, _topic_filter: str, _head: object) -> Deferred[Any]:
-        return fail(Forgotten("there is no history"))
+    def now(self) -> Deferred[Token]:
+        while self._store.unreported:
+            self._store.report()
+        return succeed(Token(b"an epoch", 0))
+
+    def check(self, _token: Token) -> Deferred[Any]:
+        return fail(Forgotten("there is nothing"))
 
 
 class FakeStore:
@@ -67,12 +74,6 @@ class FakeStore:
 
     def watch(self, watcher: Any) -> None:
         self.watcher = watcher
-
-    def ask_writer(self, work: Callable[[Any], Any]) -> Deferred[Any]:
-        """Answer behind all commits, as the writer's thread does."""
-        while self.unreported:
-            self.report()
-        return succeed(work(None))
 
     def stamp(self, topic: str, value: int) -> None:
         self.stamped.append(row(topic, next(self._revisions), value))
@@ -119,7 +120,7 @@ class Mirror:
     topic_filter: str
     copy: dict[str, bytes] = field(factory=dict)
     tokens: list[tuple[str, dict[str, bytes]]] = field(factory=list)
-    follower: IFollower | None = None
+    follower: Follower | None = None
 
     def list(self) -> None:
         token = result_of(self.watch.token())
@@ -151,7 +152,7 @@ class Mirror:
                 self.copy[change.topic] = change.payload
             else:
                 self.copy.pop(change.topic, None)
-        self.tokens.append((taken.place.token, dict(self.copy)))
+        self.tokens.append((taken.token.text, dict(self.copy)))
         return bool(taken.more)
 
     def _wanted(self) -> dict[str, bytes]:
@@ -164,7 +165,7 @@ class Mirror:
 def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tuple[Any, ...]], kept: int) -> None:
     """Commits come late and in any order, are reported late, clients are slow, and resume with older tokens."""
     store, clock, names = FakeStore(), Clock(), count(1)
-    parts: tuple[Any, Any] = (store, NoPast())
+    parts: tuple[Any, Any] = (store, NoLog(store))
     watch = ChangeWatch(*parts, clock, lambda: next(names).to_bytes(8, "big"), lambda: RecentChanges(kept))
     mirrors = [Mirror(store, watch, each) for each in ("#", "a/#", "#")]
     for step, *values in steps:
@@ -172,7 +173,8 @@ def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tup
             case "set":
                 store.stamp(*values)
                 store.commit(len(store.stamped) - 1)
-                store.ask_writer(lambda _: None)
+                while store.unreported:
+                    store.report()
             case "stamp":
                 store.stamp(*values)
             case "commit":

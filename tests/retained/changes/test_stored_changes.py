@@ -1,4 +1,4 @@
-"""Changes of a real database: what this node commits, and what other nodes commit."""
+"""Changes of a real database: what this node commits, what other nodes commit, and what the log has since a token."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast.core.messages import ChangeKind, RetainedChange
-from holdfast.core.tickets import CommitTicket
-from holdfast.retained.changes.entries import NO_RULES, NOT_RECORDED, Rule, Rules
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.recent import Head, Place, place_of
-from holdfast.retained.changes.watch import KEPT, ChangeWatch, PastChanges
+from holdfast.retained.changes import watch
+from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.changes.since import ChangesSince, Epochs
+from holdfast.retained.changes.tokens import Token
+from holdfast.retained.changes.watch import KEPT, ChangeLog, ChangeWatch, NotStored
+from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.postgres import PostgresCursor
 from tests import postgres
 from tests.pipeline.stores import MAKES, NOW, database, fill, message
-from tests.postgres import synchronous
+from tests.postgres import synchronous, wait_for_end
 from tests.storage.doubles import result_of
+
+UNKNOWN = "the changes since the token are not known any more"
 
 
 class Node:
-    """A node that keeps retained messages, and the watch over their changes."""
+    """A node that stores which topics change, and the watch over their changes."""
 
-    def __init__(self, url: str, number: int = 1, recorded: bool = False) -> None:
+    def __init__(self, url: str, number: int = 1, records: bool = True) -> None:
+        self._url, self._number = url, number
         self.clock = Clock()
-        self.durable = synchronous(url, number, now=lambda: NOW)[0]
-
-        def flushed() -> CommitTicket:
-            return self.store.flushed()
-
-        self.history = RetainedHistory(
-            self.durable, flushed=flushed, clock=self.clock, now=lambda: NOW,
-            limits=HistoryLimits(enable=recorded, keep=None),
-        )  # fmt: skip
-        self.store = SQLRetainedStore(self.durable, recorder=self.history.recorder)
+        self.durable = synchronous(url, number, now=lambda: NOW, clock=self.clock)[0]
+        self.recorder: IChangesRecorder = (
+            AppendingRecorder(NO_RECORDER) if self.durable.shared else GatheringRecorder(NO_RECORDER, self.durable.bulk)
+        )
+        epochs = Epochs(self.durable, lambda: NOW, recorded=records)
+        self.store = SQLRetainedStore(self.durable, recorder=self.recorder if records else NO_RECORDER)
         self.durable.open()
-        self.watch = ChangeWatch(self.store, PastChanges(self.history), self.clock)
-
-    def tend(self) -> None:
-        """Write the baseline of the history."""
-        self.history.running = True
-        tended = self.history.tend()
-        while not tended.called:
-            self.clock.advance(0)
+        self.since = ChangesSince(
+            self.store, epochs, self.recorder, clock=self.clock, now=lambda: NOW, keep=lambda: 10**9
+        )
+        if records:
+            self.since.startService()
+        self.watch = ChangeWatch(self.store, ChangeLog(self.store, self.since), self.clock)
 
     def put(self, topic: str, payload: bytes = b"x", **fields: Any) -> None:
         fill(self.store, [message(topic, payload, **fields)])
@@ -65,20 +65,39 @@ class Node:
             found += [(change.kind.value, change.topic) for change in taken.changes]
             more, reset = taken.more, reset or taken.reset
         follower.close()
-        return found, taken.place.token, reset
+        return found, taken.token.text, reset
 
-    def close(self) -> None:
+    def look(self, seconds: float = 1.1) -> None:
+        self.clock.advance(seconds)
+
+    def stop(self) -> None:
+        """End in order."""
         self.watch.stop()
+        if self.since.running:
+            self.since.stopService()
         assert not self.clock.getDelayedCalls()
-        self.durable.close()
+        result_of(self.durable.close())
+
+    def kill(self) -> None:
+        """End without a word."""
+        self.watch.stop()
+        self.since.running = False
+        assert self.durable.parts is not None
+        connection = self.durable.parts.writer._committer._connection
+        assert connection is not None
+        connection.close()
+        self.durable.parts.readers.close()
+        self.durable.parts.scanners.close()
+        if self.durable.shared:
+            wait_for_end(self._url, self._number)
 
 
 @contextmanager
-def node_on(make: str, folder: Path, recorded: bool = False) -> Iterator[Node]:
-    with database(make, folder, recorded) as filled:
-        node = Node(filled.url, recorded=recorded)
+def node_on(make: str, folder: Path) -> Iterator[Node]:
+    with database(make, folder) as filled:
+        node = Node(filled.url)
         yield node
-        node.close()
+        node.stop()
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -98,89 +117,121 @@ def test_each_kind_of_change_comes_after_the_token_before_it(make: str, tmp_path
         assert node.after(None)[0] == []
 
 
-def test_nobody_pays_for_a_watch_that_nobody_uses(tmp_path: Path) -> None:
-    """Two minutes after the last token nothing is recorded; the old token begins with a reset."""
-    with node_on("sqlite", tmp_path) as node:
-        assert not node.watch.is_recording
+@pytest.mark.parametrize("make", MAKES)
+def test_nobody_pays_for_a_watch_that_nobody_uses(make: str, tmp_path: Path) -> None:
+    """Two minutes after the last token nothing is remembered. Then the log has the changes since the token."""
+    with node_on(make, tmp_path) as node:
+        assert not node.watch.remembers
         token = node.token()
         node.clock.advance(KEPT + 1)
-        assert not node.watch.is_recording
+        assert not node.watch.remembers
         node.put("a")
         found, _, reset = node.after(token)
-        assert (found, reset) == ([], "the changes since the token are not known any more")
+        assert (found, reset) == ([("set", "a")], None)
 
 
-def test_a_history_outlasts_the_recording(tmp_path: Path) -> None:
-    """The changes since the token come from the history, then those that are recorded. Another database is noticed."""
-    with node_on("sqlite", tmp_path, recorded=True) as node:
-        node.put("a/0")
+@pytest.mark.parametrize("make", MAKES)
+def test_a_token_outlasts_a_restart(make: str, tmp_path: Path) -> None:
+    """The newest change of each topic since the token comes from the log, also of one whose tombstone is purged."""
+    with database(make, tmp_path) as filled:
+        node = Node(filled.url)
+        for topic in ("a/0", "a/1", "a/gone"):
+            node.put(topic)
         token = node.token()
-        node.put("a/1", bytes(70_000))
-        node.watch.stop()
-        node.put("a/1", b"")
+        node.put("a/0", b"")
+        node.put("a/gone", b"")
+        assert result_of(node.store.purge(NOW + 1, 1)) == 1
+        node.put("a/1", bytes(70_000), client_id="c")
         for number in range(300):
-            node.put(f"a/{number}")
+            node.put(f"a/{number + 2}")
+        node.put("other")
+        node.stop()
+        node = Node(filled.url)
         found, later, reset = node.after(token, "a/#")
         assert reset is None
-        assert found[:2] == [("set", "a/1"), ("clear", "a/1")]
-        assert len(found) == 302
-        assert node.after(later)[0] == []
-        place = place_of(token)
-        for head, why in (
-            (Head(place.head.seq, place.head.revision + 1), "of another database"),
-            (Head(place.head.seq + 10_000, 1), "of a later state"),
-        ):
-            assert why in (node.after(Place(head=head).token)[2] or "")
+        assert len(found) == len(set(found)) == 303
+        assert {change for change in found if change[0] == "clear"} == {("clear", "a/0"), ("clear", "a/gone")}
+        node.put("a/1", b"later")
+        assert node.after(later)[::2] == ([("set", "a/1")], None)
+        follower = result_of(node.watch.follow("a/+", token, lambda: None))
+        (first, *_) = (change for change in result_of(follower.take(1 << 20)).changes if change.topic == "a/10")
+        assert (first.client_id, first.at, first.payload) == (None, NOW, b"x")
+        follower.close()
+        node.stop()
 
 
-def test_a_history_that_is_turned_on_during_the_recording_outlasts_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", MAKES)
+def test_a_change_that_is_made_while_the_log_is_read_comes_too(make: str, tmp_path: Path) -> None:
+    with node_on(make, tmp_path) as node:
+        token = node.token()
+        for number in range(200):
+            node.put(f"a/{number:03}")
+        node.watch.stop()
+        follower = result_of(node.watch.follow("a/#", token, lambda: None))
+        taken = result_of(follower.take(1 << 20))
+        assert taken.more
+        resumed = node.after(taken.token.text)[0]
+        assert len(resumed) == 200  # it begins again: the log was not read to its end
+        node.put("a/000", b"again")
+        node.put("a/999")
+        found = []
+        while taken.more:
+            taken = result_of(follower.take(1 << 20))
+            found += [change.topic for change in taken.changes]
+        assert {"a/000", "a/999"} <= set(found)
+        assert node.after(taken.token.text)[0] == []
+        follower.close()
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_after_a_kill_and_for_a_token_of_another_database_there_is_a_reset(make: str, tmp_path: Path) -> None:
+    """The killed process had changes in its memory only."""
+    with database(make, tmp_path) as filled:
+        node = Node(filled.url)
+        token = node.token()
+        node.put("a")
+        node.kill()
+        node = Node(filled.url)
+        assert node.after(token)[::2] == ([], UNKNOWN)
+        assert node.after(Token(b"no epoch", 0).text)[::2] == ([], UNKNOWN)
+        assert "copy it unchanged" in (node.after("no token")[2] or "")
+        node.stop()
+
+
+def test_more_changes_than_a_replay_may_bring_are_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.retained.changes.since.MOST_CHANGES", 3)
     with node_on("sqlite", tmp_path) as node:
-        early = node.token()
-        node.history.change_limits(HistoryLimits(enable=True, keep=None))
-        node.tend()
-        node.put("a/1")
-        node.clock.advance(10)
         token = node.token()
+        for topic in "abc":
+            node.put(topic)
         node.watch.stop()
-        node.put("a/2")
-        assert node.after(token)[::2] == ([("set", "a/2")], None)
+        assert node.after(token)[2] is None
+        node.put("d")
         node.watch.stop()
-        assert node.after(early)[::2] == ([], "the changes since the token are not known any more")
-
-
-def test_a_history_that_leaves_out_topics_has_not_every_change_of_them(tmp_path: Path) -> None:
-    """A token of such topics begins with a reset, once the recording has ended; one of other topics does not."""
-    with node_on("sqlite", tmp_path, recorded=True) as node:
-        node.history.change_rules(Rules([Rule("noise/#", NOT_RECORDED)]))
-        node.tend()
-        node.put("a/0")
-        token = node.token()
-        node.watch.stop()
-        node.put("a/1")
-        node.put("noise/1")
-        assert node.after(token, "a/#")[::2] == ([("set", "a/1")], None)
-        node.watch.stop()
-        assert node.after(token)[::2] == ([], "not every change of these topics is recorded")
-        node.watch.stop()
-        node.history.change_rules(NO_RULES)
-        node.tend()
-        assert node.after(token, "a/#")[::2] == ([], "not every change since the token is recorded")
+        assert node.after(token)[2] == UNKNOWN
 
 
 @pytest.fixture
-def two_nodes() -> Iterator[tuple[Node, Node]]:
+def url() -> Iterator[str]:
     url = postgres.fresh_database()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def two_nodes(url: str) -> Iterator[tuple[Node, Node]]:
     nodes = Node(url), Node(url, 2)
+    for node in nodes:
+        node.look(10)
     yield nodes
     for node in nodes:
-        node.close()
-    postgres.drop(url)
+        node.stop()
 
 
 def test_the_change_of_another_node_comes_whatever_its_revision_is(two_nodes: tuple[Node, Node]) -> None:
     """It was stamped before the list, and committed after it: its revision is lower than that of a change in the list.
 
-    A change of this node that a walk finds again comes once.
+    A change of this node that a look finds again comes once.
     """
     node, other = two_nodes
     early = other.store.next_revision()
@@ -190,25 +241,140 @@ def test_the_change_of_another_node_comes_whatever_its_revision_is(two_nodes: tu
     stored = evolve(message("a/late"), revision=early)
     assert other.store.put(RetainedChange("a/late", early, NOW, stored, None, None)).failure is None
     found, later, _ = node.after(token)
-    node.clock.advance(1.1)
+    node.look()
     found += node.after(later)[0]
     assert sorted(found) == [("set", "a/late"), ("set", "a/own")]
     other.put("a/own", b"")
     _, later, _ = node.after(later)
-    node.clock.advance(1.1)
+    node.look()
     assert node.after(later)[0] == [("clear", "a/own")]
 
 
-def test_a_walk_in_many_parts_finds_all(two_nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where one part has more changes than it returns."""
-    monkeypatch.setattr("holdfast.retained.changes.watch._ROWS", 7)
-    monkeypatch.setattr("holdfast.retained.changes.watch._CHANGES_PER_PART", 3)
+def test_a_token_of_one_node_is_good_on_another_one(two_nodes: tuple[Node, Node]) -> None:
+    node, other = two_nodes
+    node.put("a/listed")
+    token = node.token()
+    node.put("a/1")
+    other.put("a/2", b"")
+    assert [sorted(each.after(token)[0]) for each in (other, node)] == [
+        [("clear", "a/2"), ("set", "a/1")],
+        [("set", "a/1")],
+    ]
+    node.look()
+    assert sorted(node.after(token)[0]) == [("clear", "a/2"), ("set", "a/1")]
+
+
+def test_a_look_in_many_parts_finds_all(two_nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_NEW", 7)
     node, other = two_nodes
     other.put("old")
     token = node.token()
     for number in range(40):
         other.put(f"t/{number}")
-    for _ in range(40):
-        node.clock.advance(0.1)
-    found, _, reset = node.after(token)
+    node.look()
+    found, later, reset = node.after(token)
     assert (len(found), {kind for kind, _ in found}, reset) == (40, {ChangeKind.SET.value}, None)
+    node.look()
+    assert node.after(later)[0] == []
+
+
+def statements(monkeypatch: pytest.MonkeyPatch, node: Node) -> int:
+    """Return how many statements a look makes."""
+    made: list[object] = []
+    execute = PostgresCursor.execute
+
+    def counted(self: PostgresCursor, query: Any, params: Any = None, **options: Any) -> PostgresCursor:
+        made.append(query)
+        return execute(self, query, params, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresCursor, "execute", counted)
+        node.look()
+    return len(made)
+
+
+def test_a_look_costs_the_same_for_any_number_of_messages_and_streams(
+    two_nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads what has changed, and no stream reads for itself."""
+    node, other = two_nodes
+    node.token()
+    few = statements(monkeypatch, node)
+    for number in range(1000):
+        other.put(f"t/{number}")
+    node.look()
+    followers = [result_of(node.watch.follow("t/#", None, lambda: None)) for _ in range(60)]
+    assert statements(monkeypatch, node) == few <= 10
+    other.put("t/1", b"new")
+    assert statements(monkeypatch, node) == few + 1
+    assert [len(result_of(follower.take(1 << 16)).changes) for follower in followers] == [1] * 60
+    for follower in followers:
+        follower.close()
+
+
+def test_changes_that_another_node_has_in_its_memory_come_when_it_stores_them(url: str) -> None:
+    """A node that was alone gathers until it looks for others. Until then, no earlier place is given up."""
+    alone = Node(url)
+    alone.look(10)
+    node = Node(url, 2)
+    token = node.token()
+    alone.put("a")
+    node.look()
+    assert node.after(token)[0] == []
+    alone.look(10)
+    node.look()
+    found, later, _ = node.after(token)
+    assert found == [("set", "a")]
+    assert node.after(later)[0] == []
+    node.stop()
+    alone.stop()
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_followers_learn_that_a_killed_node_has_taken_changes_with_it(url: str, gathers: bool) -> None:
+    """If it has none in its memory, they go on."""
+    other = Node(url, 2)
+    if gathers:
+        other.look(10)
+    node = Node(url)
+    assert other.recorder.alone is gathers  # type: ignore[attr-defined]
+    token = node.token()
+    told: list[None] = []
+    follower = result_of(node.watch.follow("#", token, lambda: told.append(None)))
+    other.put("a")
+    node.look()
+    other.kill()
+    node.look(9)
+    node.look()
+    taken = result_of(follower.take(1 << 20))
+    reset = "there were more changes than could be kept for you"
+    assert taken.reset == (reset if gathers else None)
+    assert [change.topic for change in taken.changes] == ([] if gathers else ["a"])
+    assert told
+    node.put("b")
+    taken = result_of(follower.take(1 << 20))
+    assert ([change.topic for change in taken.changes], taken.reset) == (["b"], None)
+    follower.close()
+    node.stop()
+
+
+def test_nobody_follows_while_another_node_does_not_store_its_changes(url: str) -> None:
+    """A stream that has begun ends."""
+    node = Node(url)
+    told: list[None] = []
+    follower = result_of(node.watch.follow("#", None, lambda: told.append(None)))
+    other = Node(url, 2, records=False)
+    node.look()
+    assert told
+    waiting: list[Deferred[Any]] = [follower.take(1 << 20), node.watch.follow("#", None, lambda: None)]
+    for deferred in waiting:
+        with pytest.raises(NotStored, match=r"node.id 2 have retainer.changes.enable = false"):
+            result_of(deferred)
+    assert result_of(node.watch.token()) is None
+    follower.close()
+    other.stop()
+    again = Node(url, 2)
+    again.put("a")
+    assert node.after(node.token())[0] == []
+    again.stop()
+    node.stop()

@@ -16,7 +16,8 @@ from twisted.logger import formatEvent
 from holdfast.core.messages import ChangeOrigin
 from holdfast.retained.changes.recording import AppendingRecorder
 from holdfast.retained.changes.since import ChangesSince, Epochs, OtherNodes
-from holdfast.retained.changes.stored import POSTGRES, Horizon, horizon_now, horizon_of
+from holdfast.retained.changes.stored import POSTGRES, token_now
+from holdfast.retained.changes.tokens import Token, token_of
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
@@ -46,15 +47,15 @@ class Node:
         )
         self.since.startService()
 
-    def token(self) -> Horizon:
+    def token(self) -> Token:
         """Make a token."""
-        return horizon_of(self._answered(self.since.token()))
+        return token_of(self._answered(self.since.token()))
 
-    def brings_changes(self, known: Horizon) -> bool:
-        """Tell whether a token brings the changes since it, and not everything."""
+    def brings_changes(self, known: Token | int) -> bool:
+        """Tell whether a token or a time brings the changes since it, and not everything."""
         return self._answered(self.since.since(known)).turn is not None
 
-    def changed(self, known: Horizon) -> list[str]:
+    def changed(self, known: Token) -> list[str]:
         """Return what a replay since a token brings."""
         found = self._answered(self.since.since(known))
         assert found.turn is not None
@@ -127,9 +128,10 @@ def test_after_a_kill_no_earlier_token_is_good_on_any_node(url: str) -> None:
     with nodes(url) as (one, two):
         put(one.store, "t", b"1")
         of_one, of_two = one.token(), two.token()
+        assert one.brings_changes(NOW)
         two.kill()
         between = one.token()
-        assert [one.brings_changes(known) for known in (of_one, of_two, between)] == [False] * 3
+        assert [one.brings_changes(known) for known in (of_one, of_two, between, NOW)] == [False] * 4
         one.clock.advance(10)
         put(one.store, "t", b"2")
         assert [one.brings_changes(known) for known in (of_one, of_two, between)] == [False] * 3
@@ -152,7 +154,7 @@ def test_a_node_that_was_cut_off_goes_on_with_new_tokens(url: str) -> None:
         durable, _ = synchronous(url, 2)
         store = SQLRetainedStore(durable)
         durable.open()
-        after = result_of(store.ask_writer(lambda cursor: horizon_now(cursor, POSTGRES, two.epochs.present(cursor))))
+        after = result_of(store.ask_writer(lambda cursor: token_now(cursor, POSTGRES, two.epochs.present(cursor))))
         assert after.epoch == two.epochs.epoch != epoch
         assert result_of(store.ask_writer(two.epochs.present)) == after.epoch
         assert [one.brings_changes(known) for known in (before, after)] == [False, True]

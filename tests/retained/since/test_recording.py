@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.messages import ChangeOrigin, RetainedChange
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.changes.stored import SQLITE, Horizon, begin, changed_topics, ended, horizon_now, is_good
+from holdfast.retained.changes.stored import SQLITE, begin, changed_topics, ended, is_good, token_now
+from holdfast.retained.changes.tokens import Token
 from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import row_of
 from holdfast.storage.driver import Cursor
@@ -81,10 +82,10 @@ class Process:
         self.epoch = id(self).to_bytes(8, "big")
         begin(self.cursor, SQLITE, node=1, epoch=self.epoch, now=NOW)
 
-    def token(self) -> Horizon:
+    def token(self) -> Token:
         """Return a token as the broker makes it."""
         self.recorder.append_gathered(self.connection.cursor())
-        return horizon_now(self.cursor, SQLITE, self.epoch)
+        return token_now(self.cursor, SQLITE, self.epoch)
 
     def change(self, topics: list[str], commits: bool = True, *, override: bool = False) -> None:
         """Record changes in one transaction, each by itself: kinds of writes record one after the other."""

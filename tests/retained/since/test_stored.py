@@ -10,32 +10,26 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from holdfast.retained.changes.recent import Place
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
 from holdfast.retained.changes.stored import (
-    LENGTH,
     POSTGRES,
     SQLITE,
-    BadToken,
-    Horizon,
     begin,
     changed_topics,
     count_since,
     end,
     ended,
     excess_turn,
-    horizon_now,
-    horizon_of,
     is_good,
-    last_horizon,
+    last_token,
     prune,
     read_kept,
     time_of,
+    token_now,
     turn_before,
 )
+from holdfast.retained.changes.tokens import Token
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.sqlite import SQLiteBulk
@@ -86,41 +80,19 @@ def change(path: Path, *topics: str) -> None:
             put(store, topic, b"1")
 
 
-def horizon(path: Path, epoch: bytes) -> Horizon:
+def horizon(path: Path, epoch: bytes) -> Token:
     with cursor_of(path) as cursor:
-        return horizon_now(cursor, SQLITE, epoch)
+        return token_now(cursor, SQLITE, epoch)
 
 
-def good(path: Path, since: Horizon) -> bool:
+def good(path: Path, since: Token) -> bool:
     with cursor_of(path) as cursor:
         return is_good(cursor, SQLITE, since)
 
 
-def changed(path: Path, since: Horizon, after: str = "", limit: int = 100) -> list[str]:
+def changed(path: Path, since: Token, after: str = "", limit: int = 100) -> list[str]:
     with cursor_of(path) as cursor:
         return changed_topics(cursor, since.turn, after, limit)
-
-
-@given(st.binary(min_size=8, max_size=8), st.integers(0, 2**63 - 1))
-def test_a_token_is_read_as_it_was_made(epoch: bytes, turn: int) -> None:
-    token = Horizon(epoch, turn).token
-    assert len(token) == LENGTH
-    assert horizon_of(token) == Horizon(epoch, turn)
-
-
-@given(st.text(max_size=40) | st.binary(min_size=17, max_size=17).map(bytes.hex))
-def test_other_texts_are_no_tokens(text: str) -> None:
-    """Only the text that a token has is read as that token."""
-    try:
-        read = horizon_of(text)
-    except BadToken:
-        return
-    assert read.token == text
-
-
-def test_a_token_of_the_events_is_refused() -> None:
-    with pytest.raises(BadToken):
-        horizon_of(Place().token)
 
 
 def test_sets_and_clears_after_a_token_are_found_and_earlier_changes_are_not(path: Path) -> None:
@@ -207,8 +179,8 @@ def test_after_a_killed_process_all_earlier_tokens_are_void(path: Path, stops: b
 def test_tokens_of_another_store_and_from_ahead_are_not_good(path: Path) -> None:
     start(path, A)
     change(path, "a")
-    assert not good(path, Horizon(B, 1))
-    assert not good(path, Horizon(A, 2))
+    assert not good(path, Token(B, 1))
+    assert not good(path, Token(A, 2))
 
 
 def test_after_a_restored_backup_only_tokens_from_before_the_backup_are_good(path: Path, tmp_path: Path) -> None:
@@ -320,9 +292,9 @@ def test_on_postgres_a_horizon_is_below_every_transaction_that_has_not_ended() -
 def test_a_reader_that_is_no_node_finds_a_token_that_is_good(path: Path) -> None:
     """While a broker runs, and after its end: then changes of commands come again rather than not at all."""
 
-    def token() -> Horizon | None:
+    def token() -> Token | None:
         with cursor_of(path) as cursor:
-            return last_horizon(cursor, SQLITE)
+            return last_token(cursor, SQLITE)
 
     assert token() is None
     start(path, A)

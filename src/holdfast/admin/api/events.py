@@ -11,13 +11,16 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, su
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.web import http
 
 from holdfast.admin.api.happenings import Happenings
 from holdfast.admin.arguments import FLAG, STRING, TOPIC_FILTER, flag_of, optional_filter_of
 from holdfast.admin.call import Answer, Call, RefusedCall, Scope, bad_request
 from holdfast.admin.routing import Content, Route, query
 from holdfast.core.tickets import StorageFailure
-from holdfast.retained.changes.recent import LONGEST_TOKEN, BadToken, IChangesSince, IFollower, Place, Taken, place_of
+from holdfast.retained.changes.recent import Taken
+from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
+from holdfast.retained.changes.watch import ChangeWatch, Follower, NotStored
 
 # The lines of ``text/event-stream``. All data is JSON in ASCII, so no text of a client can add a line.
 
@@ -86,8 +89,8 @@ class EventStream:
         self._stopped: Callable[[], None] | None = stopped
         self._number = happenings.number
         self._leave = happenings.join(kinds, self.news) if kinds else None
-        self._follower: IFollower | None = None
-        self._place: Place | None = None
+        self._follower: Follower | None = None
+        self._token: Token | None = None
         self._answer: Deferred[bytes] | None = None
         self._taking: Deferred[Any] | None = None
         self._timer: IDelayedCall | None = None
@@ -96,7 +99,7 @@ class EventStream:
         self._next = 0.0  #: when the next piece may be sent
         self._ping_at = 0.0
 
-    def follow(self, follower: IFollower) -> None:
+    def follow(self, follower: Follower) -> None:
         """Send the changes of a follower, too."""
         self._follower = follower
 
@@ -144,16 +147,16 @@ class EventStream:
         self._taking = None
         if self._answer is None:
             return
-        self._place = taken.place
+        self._token = taken.token
         pieces = []
         if taken.reset is not None:
-            # Changes before this place are missing, and a list that begins now has them.
+            # Changes before this token are missing, and a list that begins now has them.
             data = json.dumps({"reason": taken.reset}).encode()
-            pieces.append(event("reset", data, taken.place.token))
+            pieces.append(event("reset", data, taken.token.text))
         last = len(taken.changes) - 1
         for number, change in enumerate(taken.changes):
-            # Only the last one is at the place: who goes on from there has all of them.
-            token = taken.place.token if number == last else None
+            # Only the last one is at the token: who goes on from there has all of them.
+            token = taken.token.text if number == last else None
             pieces.append(event("retained", change.json(), token))
         self._send(b"".join(pieces), taken.more)
 
@@ -164,7 +167,7 @@ class EventStream:
         pieces = [changes, *(event(each.kind, each.text) for each in found)]
         if missed and self._kinds:
             pieces.insert(1, event("missed", b'{"count":%d}' % missed))
-        token = None if self._place is None else self._place.token
+        token = None if self._token is None else self._token.text
         if not self._begun:
             self._begun = True
             pieces.insert(0, beginning(_RETRY, token if not changes else None))
@@ -185,7 +188,7 @@ class EventStream:
         """End the stream: its client connects again, and continues from its token."""
         self._taking = None
         if failure.check(CancelledError) is None and self._answer is not None:
-            if failure.check(StorageFailure) is None:
+            if failure.check(StorageFailure, NotStored) is None:
                 self._log.failure("a stream of events broke off", failure)
             self._give(b"")
 
@@ -217,12 +220,16 @@ _TOO_MANY = 429
 _KINDS = {"clients": "client", "replays": "replay", "alarms": "alarm", "monitor": "monitor"}
 
 
+def _not_stored(error: NotStored) -> RefusedCall:
+    return RefusedCall(http.CONFLICT, "CHANGES_NOT_STORED", str(error))
+
+
 class EventCalls:
-    """Answers with streams of events, a bounded number at a time."""
+    """Answers with streams of events, a bounded number at a time. Without ``changes``, none has retained messages."""
 
     def __init__(
         self,
-        changes: IChangesSince,
+        changes: ChangeWatch | None,
         happenings: Happenings,
         clock: IReactorTime,
         most_of_one: int = MOST_OF_ONE,
@@ -243,13 +250,14 @@ class EventCalls:
                 summary="Follow changes in an endless stream of server-sent events",
                 parameters=(
                     query("retained", TOPIC_FILTER, "changes of the retained messages that match this Topic Filter"),
-                    query("token", {**STRING, "maxLength": LONGEST_TOKEN}, "all changes since meta.token of a list"),
+                    query("token", {**STRING, "maxLength": LENGTHS[-1]}, "all changes since meta.token of a list"),
                     query("clients", FLAG, "clients that connect, disconnect and are refused"),
                     query("replays", FLAG, "replays that begin, go on and end"),
                     query("alarms", FLAG, "alarms that begin and end"),
                     query("monitor", FLAG, "the newest figures, each second"),
                 ),
                 answers={200: Content(STRING, "the events", CONTENT_TYPE)},
+                refusals={NotStored: _not_stored},
                 has_deadline=False,
             ),
         )
@@ -270,14 +278,16 @@ class EventCalls:
             if topic_filter is None:
                 raise bad_request("token is only allowed together with retained", "token", "nothing without retained")
             try:
-                place_of(token)
+                token_of(token)
             except BadToken as error:
                 raise bad_request(f"token: {error}", "token", "meta.token of a list, or the id of an event") from None
         if topic_filter is None and not kinds:
             names = ", ".join(("retained", *_KINDS))
             raise bad_request(f"name at least one of {names}", "retained", f"at least one of {names}")
+        if topic_filter is not None and self._changes is None:
+            raise NotStored("this broker does not store which topics change: retainer.changes.enable = false")
         stream = self._new_stream(call, kinds)
-        if topic_filter is not None:
+        if topic_filter is not None and self._changes is not None:
             try:
                 # After a loss of its connection, a browser repeats the address and tells the last identifier.
                 since = (call.head.last_event if call.head is not None else None) or token

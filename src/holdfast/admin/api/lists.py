@@ -28,7 +28,7 @@ from holdfast.retained.administration import Administration
 from holdfast.retained.changes.entries import retained_by
 from holdfast.retained.changes.history import IRetainedHistory
 from holdfast.retained.changes.moments import Moment
-from holdfast.retained.changes.recent import IChangesSince
+from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.records import detail_of, summary_of
 from holdfast.retained.searches import Searches
 from holdfast.retained.store.values import ListedMessage, Listing, Order, Search, Sorting
@@ -121,7 +121,7 @@ def _size_of(arguments: Mapping[str, str], name: str) -> int | None:
 class Tokens:
     """Gives lists their tokens. Without ``changes`` there are none."""
 
-    def __init__(self, changes: IChangesSince | None) -> None:
+    def __init__(self, changes: ChangeWatch | None) -> None:
         self._changes = changes
 
     def of_first_page(self, arguments: Mapping[str, str]) -> Deferred[str | None]:

@@ -25,8 +25,8 @@ from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import Content, Route
 from holdfast.retained.administration import Administration
 from holdfast.retained.changes.history import IRetainedHistory
-from holdfast.retained.changes.recent import IChangesSince
 from holdfast.retained.changes.revisions import RevisionReader
+from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.importing import Merger
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
@@ -65,7 +65,7 @@ class RetainerAPI:
         jobs: Jobs,
         health: Callable[[], Mapping[str, object]] = dict,
         merger: Merger | None = None,
-        changes: IChangesSince | None = None,
+        changes: ChangeWatch | None = None,
     ) -> None:
         self.settings = settings
         self._administration = administration

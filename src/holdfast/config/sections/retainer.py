@@ -356,7 +356,8 @@ class ChangesConfig(Section):
         help="Store which topics have changed, so that clients can ask for only what changed since a token or a time"
         " (holdfast-replay-since). All brokers that share a database need the same value. Only a start of the"
         " broker decides whether earlier tokens are still valid.",
-        effect="false: each change writes a little less, and clients that ask get everything.",
+        effect="false: each change writes a little less, clients that ask get everything, and nobody can follow changes"
+        " of retained messages (/events).",
         example=False,
     )
 

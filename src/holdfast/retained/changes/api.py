@@ -15,36 +15,25 @@ from holdfast.retained.changes.moments import (
     present_moment,
 )
 from holdfast.retained.changes.periods import Period, confirm, read_periods, read_state
-from holdfast.retained.changes.stored import (
-    LENGTH,
-    BadToken,
-    Horizon,
-    horizon_of,
-    is_good,
-    last_horizon,
-    read_kept,
-    time_of,
-    turn_before,
-    turns_of,
-)
+from holdfast.retained.changes.stored import is_good, last_token, read_kept, time_of, turn_before, turns_of
+from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
 
 __all__ = [
     "GENERAL",
-    "LENGTH",
+    "LENGTHS",
     "BadToken",
     "Depth",
     "HistoryUnavailable",
-    "Horizon",
     "Moment",
     "Period",
     "Rules",
+    "Token",
     "check_moment",
     "check_recorded",
     "confirm",
     "find_moment",
-    "horizon_of",
     "is_good",
-    "last_horizon",
+    "last_token",
     "present_moment",
     "read_kept",
     "read_periods",
@@ -53,6 +42,7 @@ __all__ = [
     "rules_in",
     "stored_at_sql",
     "time_of",
+    "token_of",
     "turn_before",
     "turns_of",
 ]

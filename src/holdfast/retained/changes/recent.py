@@ -16,22 +16,18 @@ one of its topic is here.
 from __future__ import annotations
 
 import json
-from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error
+from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from struct import Struct
 from typing import Any
 
 from attrs import define, frozen
-from twisted.internet.defer import Deferred
-from zope.interface import Interface
 
 from holdfast.core.messages import ChangeKind
 from holdfast.core.units import date_of
-from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.store.rows import Row, json_of
-from holdfast.wire.properties import NO_PROPERTIES
+from holdfast.retained.changes.tokens import Token
+from holdfast.retained.store.rows import Row
+from holdfast.storage.revisions import TIME_SHIFT
 
 # One committed change of a retained message, and its JSON.
 
@@ -122,136 +118,26 @@ def expiry_of(topic: str, at: int, revision: int) -> StoredChange:
     return StoredChange(topic, revision, ChangeKind.EXPIRE, at)
 
 
-def change_of_event(event: HistoryEvent) -> StoredChange:
-    """Return the change that an entry of the history records."""
-    size = len(event.payload)
-    return StoredChange(
-        event.topic,
-        event.revision,
-        event.kind,
-        event.changed_at,
-        event.qos,
-        size,
-        event.expires_at,
-        event.client_id,
-        event.username,
-        None if event.properties is NO_PROPERTIES else json_of(event.properties),
-        event.payload if size <= LONGEST_PAYLOAD else b"",
-    )
-
-
-# Tokens: places in the order of changes. A client keeps a token, and later continues from it.
-#
-# A token is opaque to clients: base64url of 33 bytes. It names one place in two ways:
-#
-#     byte 0         the version
-#     bytes 1..8     the recording of a broker: random, new whenever a broker begins to record
-#     bytes 9..16    a position in that recording
-#     bytes 17..24   the last entry of the history that is not after the place, 0 for none
-#     bytes 25..32   the revision of that entry, by which another database is noticed
-#
-# Every change that is not certainly at or before the place comes after it, in both ways. So nothing is missing after a
-# token; a change may come twice.
-
-
-_VERSION = 1
-_FORMAT = Struct(">B8sQQQ")
-_NO_RECORDING = bytes(8)
-#: The most characters of a token, of any version.
-LONGEST_TOKEN = 128
-
-
-class BadToken(ValueError):
-    """A text is no token of this API."""
-
-
-@frozen
-class Head:
-    """An entry of the history: its position, and its revision. 0 for none."""
-
-    seq: int = 0
-    revision: int = 0
-
-
-NO_HEAD = Head()
-
-
-@frozen
-class Place:
-    """The place in a token. Without a ``recording``, only the history knows the place."""
-
-    recording: bytes = _NO_RECORDING
-    position: int = 0
-    head: Head = NO_HEAD
-
-    @property
-    def token(self) -> str:
-        """The token."""
-        head = self.head
-        packed = _FORMAT.pack(_VERSION, self.recording, self.position, head.seq, head.revision)
-        return urlsafe_b64encode(packed).rstrip(b"=").decode()
-
-
-def place_of(token: str) -> Place:
-    """Return the place in a token. Raises BadToken."""
-    if not token or len(token) > LONGEST_TOKEN:
-        raise BadToken(f"a token has 1 to {LONGEST_TOKEN} characters")
-    try:
-        packed = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-    except (Error, ValueError):
-        raise BadToken("this is no token: copy it unchanged") from None
-    if not packed:
-        raise BadToken("this is no token: copy it unchanged")
-    if packed[0] != _VERSION:
-        raise BadToken("the token is of another version of the broker")
-    if len(packed) != _FORMAT.size or urlsafe_b64encode(packed).rstrip(b"=").decode() != token:
-        raise BadToken("this is no token: copy it unchanged")
-    _, recording, position, seq, revision = _FORMAT.unpack(packed)
-    return Place(recording, position, Head(seq, revision))
-
-
-# The interfaces of followers of changes, and of the readers of earlier changes.
+def purged_change(topic: str, at: int) -> StoredChange:
+    """Return the change of a topic whose tombstone is purged: only its time (milliseconds) is left in the log."""
+    return StoredChange(topic, at << TIME_SHIFT, ChangeKind.CLEAR, at)
 
 
 @frozen
 class Taken:
-    """Changes in their order. All changes up to ``place`` were taken; ``more`` means that other changes follow at once.
+    """Changes in their order. All changes up to ``token`` were taken; ``more`` means that other changes follow at once.
 
     ``reset`` is the reason if changes are missing before these: the keeper of a copy must list the messages again.
     """
 
     changes: Sequence[StoredChange]
-    place: Place
+    token: Token
     more: bool = False
     reset: str | None = None
 
 
-class IFollower(Interface):
-    """Follows the changes of the topics that match a Topic Filter."""
-
-    def take(most_bytes: int) -> Deferred[Taken]:
-        """Return the next changes, none if there are none now. Do not call it again before it has fired.
-
-        It may fail with StorageFailure.
-        """
-
-    def close() -> None:
-        """Follow no longer."""
-
-
-class IChangesSince(Interface):
-    """Finds the changes of retained messages since a token."""
-
-    def token() -> Deferred[str | None]:
-        """Return a token for now, None if none is available: a list that begins later has all changes up to it."""
-
-    def follow(topic_filter: str, token: str | None, news: Callable[[], None]) -> Deferred[IFollower]:
-        """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
-
-        If the token is none, of another store, or too old, the follower begins with a reset.
-        """
-
-
+#: a place in the log of which nothing is known
+NOWHERE = Token(bytes(8), 0)
 MOST_CHANGES = 10_000
 MOST_BYTES = 16 << 20
 #: Holes are closed when there are so many more of them than changes.
@@ -262,12 +148,12 @@ _HOLES = 1024
 class Part:
     """Changes after a position, and the position up to which they are complete.
 
-    ``head`` is an entry of the history that is not after this position. ``more`` tells that other changes follow.
+    ``head`` is a place in the log that is not after this position. ``more`` tells that other changes follow.
     """
 
     changes: Sequence[StoredChange]
     position: int
-    head: Head
+    head: Token
     more: bool
 
 
@@ -281,11 +167,11 @@ class RecentChanges:
         self.floor = 0
         #: the position of the last change
         self.latest = 0
-        #: the head of the history that belongs to all changes from now on
-        self.head = NO_HEAD
+        #: a place in the log that is not after any later change
+        self.head = NOWHERE
         self.bytes = 0
         self._positions: list[int] = []
-        self._changes: list[tuple[StoredChange, Head] | None] = []
+        self._changes: list[tuple[StoredChange, Token] | None] = []
         self._by_topic: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -322,7 +208,7 @@ class RecentChanges:
             return None
         index = bisect_right(self._positions, position)
         found: list[StoredChange] = []
-        head = self.head if index == len(self._positions) else NO_HEAD
+        head = self.head if index == len(self._positions) else NOWHERE
         end = min(len(self._positions), index + most_looked)
         while index < end:
             entry = self._changes[index]
@@ -339,7 +225,8 @@ class RecentChanges:
         return Part(found, position, head if more else self.head, more)
 
     def forget(self) -> None:
-        """Drop all changes: every reader of earlier ones learns that some are missing."""
+        """Drop all changes: every reader learns that some are missing."""
+        self.latest += 1
         self.floor = self.latest
         self.bytes = 0
         self._positions, self._changes = [], []

@@ -23,9 +23,6 @@ from holdfast.core.tickets import StorageFailure
 from holdfast.retained.changes.recording import SECONDS, AppendingRecorder, IChangesRecorder
 from holdfast.retained.changes.since_source import SinceSource, count_expired, pinned_turn
 from holdfast.retained.changes.stored import (
-    LENGTH,
-    BadToken,
-    Horizon,
     begin,
     begin_another,
     buried_nodes,
@@ -34,18 +31,19 @@ from holdfast.retained.changes.stored import (
     end,
     ended,
     excess_turn,
-    horizon_now,
-    horizon_of,
     is_alone,
+    is_complete,
     is_good,
     is_last_epoch,
     prune,
     set_gathering,
     take_back,
     time_of,
+    token_now,
     turn_before,
     turns_of,
 )
+from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.storage.database import Database, Durability
@@ -63,7 +61,7 @@ _PINNED = "SELECT min(replay_since) FROM session_subscriptions WHERE replay_sinc
 
 
 #: what a client knows: a token, or a time in milliseconds since the epoch
-Known = Horizon | int
+Known = Token | int
 
 
 @frozen
@@ -84,7 +82,7 @@ NOTHING_KNOWN = Since(None)
 class _Made:
     """A token, what the recorder had recorded then, and when it was made, in seconds."""
 
-    token: str
+    token: Token
     recorded: int
     at: float
 
@@ -92,9 +90,9 @@ class _Made:
 def known_of(text: str, now: int) -> Known:
     """Return the token or the time of a text. Raises :class:`BadRequest`."""
     try:
-        return horizon_of(text)
+        return token_of(text)
     except BadToken as bad_token:
-        if len(text) == LENGTH:
+        if len(text) in LENGTHS:
             raise BadRequest(str(bad_token)) from None
     try:
         return moment_in(text, now)
@@ -103,7 +101,7 @@ def known_of(text: str, now: int) -> Known:
 
 
 #: the most changes that are kept
-MOST_CHANGES = 1_000_000
+MOST_KEPT = 1_000_000
 
 
 class ChangesSince(Service):
@@ -121,7 +119,7 @@ class ChangesSince(Service):
         clock: IReactorTime,
         now: Callable[[], int],
         keep: Callable[[], int],
-        most: int = MOST_CHANGES,
+        most: int = MOST_KEPT,
     ) -> None:
         self._store = store
         self._epochs = epochs
@@ -131,7 +129,7 @@ class ChangesSince(Service):
         self._keep = keep
         self.most = most
         self._sources: WeakSet[SinceSource] = WeakSet()
-        self._asking: list[Deferred[str]] = []  # those who wait for the next token
+        self._asking: list[Deferred[Token]] = []  # those who wait for the next token
         self._making = False  # whether a transaction makes a token for others
         self._made: _Made | None = None  # the last one
         self._pruning = PeriodicJob(
@@ -178,6 +176,10 @@ class ChangesSince(Service):
         self._recorder.append_gathered(cursor)
         self._epochs.end(cursor)
 
+    def append(self) -> Deferred[None]:
+        """Append gathered changes: fires when all that are committed are in the table."""
+        return self._append() or succeed(None)
+
     @inlineCallbacks
     def token(self) -> Generator[Deferred[Any], Any, str | None]:
         """Return a token for now, None while the database is away."""
@@ -186,12 +188,12 @@ class ChangesSince(Service):
         made = self._made
         # A transaction for each of many Subscriptions at once would cost more than their replays.
         if made and made.recorded == self._recorder.recorded and self._clock.seconds() - made.at < _TOKEN_AGE:
-            return made.token
+            return made.token.text
         try:
-            token: str = yield self._next_token()
+            token: Token = yield self.now()
         except StorageFailure:
             return None
-        return token
+        return token.text
 
     @inlineCallbacks
     def since(self, known: Known) -> Generator[Deferred[Any], Any, Since]:
@@ -217,20 +219,29 @@ class ChangesSince(Service):
         self._sources.add(source)
         return source
 
+    def token_in(self, cursor: Cursor) -> Token:
+        """Return a token for now, as a reader sees it: what is gathered comes after it, and may come again."""
+        return token_now(cursor, self._epochs.turns, self._epochs.epoch)
+
+    def is_known(self, cursor: Cursor, token: Token) -> bool:
+        """Tell whether the changes after a token are all stored, and not too many."""
+        return is_good(cursor, self._epochs.turns, token, self._epochs.node) and not _are_too_many(cursor, token.turn)
+
     def _turn_after(self, cursor: Cursor, known: Known) -> int | None:
         """Return the turn after which all changes are known, None if everything has to be replayed."""
-        turns = self._epochs.turns
+        turns, node = self._epochs.turns, self._epochs.node
         if isinstance(known, int):
-            turn = turn_before(cursor, known, MOST_CHANGES)
+            turn = turn_before(cursor, known, MOST_CHANGES) if is_complete(cursor, turns, node) else None
         else:
-            turn = known.turn if is_good(cursor, turns, known, self._epochs.node) else None
-        if turn is None or count_since(cursor, turn, MOST_CHANGES + 1) > MOST_CHANGES:
+            turn = known.turn if is_good(cursor, turns, known, node) else None
+        if turn is None or _are_too_many(cursor, turn):
             return None
         expired = count_expired(cursor, time_of(cursor, turn), self._now(), MOST_CHANGES + 1)
         return None if expired > MOST_CHANGES else turn
 
-    def _next_token(self) -> Deferred[str]:
-        waiting: Deferred[str] = Deferred(lambda _: None)
+    def now(self) -> Deferred[Token]:
+        """Return a token for now. Fires behind the reports of all earlier commits; fails with StorageFailure."""
+        waiting: Deferred[Token] = Deferred(lambda _: None)
         self._asking.append(waiting)
         if not self._making:
             self._make_token()
@@ -244,10 +255,10 @@ class ChangesSince(Service):
 
         def work(cursor: Cursor) -> _Made:
             self._recorder.append_gathered(cursor)
-            horizon = horizon_now(cursor, self._epochs.turns, self._epochs.present(cursor))
-            return _Made(horizon.token, self._recorder.recorded, at)
+            token = token_now(cursor, self._epochs.turns, self._epochs.present(cursor))
+            return _Made(token, self._recorder.recorded, at)
 
-        def made(result: _Made) -> str:
+        def made(result: _Made) -> Token:
             self._made = result
             return result.token
 
@@ -277,6 +288,10 @@ class ChangesSince(Service):
         ((stored,),) = cursor.fetchall()
         pins = [turn for turn in (stored, pinned_turn(tuple(self._sources))) if turn is not None]
         return prune(cursor, before, _PRUNED, min(pins, default=None), excess)
+
+
+def _are_too_many(cursor: Cursor, turn: int) -> bool:
+    return count_since(cursor, turn, MOST_CHANGES + 1) > MOST_CHANGES
 
 
 def _trap_storage_failure(failure: Failure) -> None:

@@ -37,15 +37,14 @@ as one does, no token is good. An epoch is forgotten when the mark of what is ke
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error
+from collections.abc import Sequence
 from itertools import groupby, takewhile
 from operator import itemgetter
-from struct import Struct
 from typing import Any
 
 from attrs import frozen
 
+from holdfast.retained.changes.tokens import Token
 from holdfast.storage.driver import Cursor
 from holdfast.storage.postgres_values import LIVING_NODES, LOCKS
 
@@ -58,6 +57,10 @@ _NO_PROCESS = (_ABSENT, _ENDED, _BURIED)
 _MOST_EPOCHS = 1000
 _EPOCHS = "SELECT node, started, epoch FROM retained_changes_epochs ORDER BY node, number"
 _GATHERING = "SELECT node, epoch FROM retained_changes_epochs WHERE gathers = 1"
+_GATHERED_AND_BURIED = (
+    "SELECT 1 FROM retained_changes_epochs AS its JOIN retained_changes_epochs AS next ON next.node = its.node "
+    "AND next.number = its.number + 1 WHERE its.gathers = 1 AND next.epoch = ? AND next.started > ?"
+)
 _SET_GATHERING = (
     "UPDATE retained_changes_epochs SET gathers = ? WHERE node = ? AND epoch = ? AND coalesce(gathers, 0) <> ?"
 )
@@ -95,6 +98,7 @@ _FORGET = (
 )
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM retained_changes WHERE turn > ? LIMIT ?) AS part"
 _CHANGED = "SELECT DISTINCT topic FROM retained_changes WHERE turn > ? AND topic > ? ORDER BY topic LIMIT ?"
+_TIMES = "SELECT topic, max(changed_at) FROM retained_changes WHERE turn > ? AND topic IN ({places}) GROUP BY topic"
 _TIME = "SELECT changed_at FROM retained_changes WHERE turn <= ? ORDER BY turn DESC, topic DESC LIMIT 1"
 _NEWEST_TURN = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 # Clocks may step back, so all changes of the newest turns are looked at, not only their ends.
@@ -205,18 +209,18 @@ def end(cursor: Cursor, turns: Turns, node: int) -> None:
     _add_epoch(cursor, node, horizon, _ABSENT, history)
 
 
-def horizon_now(cursor: Cursor, turns: Turns, epoch: bytes) -> Horizon:
-    """Return the present horizon: what is read later has every change up to it."""
-    return Horizon(epoch, _one(cursor, turns.horizon))
+def token_now(cursor: Cursor, turns: Turns, epoch: bytes) -> Token:
+    """Return a token for now: what is read later has every change up to its turn."""
+    return Token(epoch, _one(cursor, turns.horizon))
 
 
-def last_horizon(cursor: Cursor, turns: Turns) -> Horizon | None:
-    """Return a horizon that is good now, for a reader that is no node; None while there is none.
+def last_token(cursor: Cursor, turns: Turns) -> Token | None:
+    """Return a token that is good now, for a reader that is no node; None while there is none.
 
-    Its epoch is the last one of a node. After an epoch's orderly end, the horizon stays at that end: the changes that
+    Its epoch is the last one of a node. After an epoch's orderly end, the turn stays at that end: the changes that
     commands make while no broker runs come again.
     """
-    best: Horizon | None = None
+    best: Token | None = None
     horizon = _one(cursor, turns.horizon)
     cursor.execute(_EPOCHS)
     for _, group in groupby(cursor.fetchall(), itemgetter(0)):
@@ -224,7 +228,7 @@ def last_horizon(cursor: Cursor, turns: Turns) -> Horizon | None:
         while epochs and epochs[-1][2] == _ENDED:
             upto = min(upto, epochs.pop()[1])
         if epochs and epochs[-1][2] not in _NO_PROCESS and (best is None or upto > best.turn):
-            best = Horizon(bytes.fromhex(epochs[-1][2]), upto)
+            best = Token(bytes.fromhex(epochs[-1][2]), upto)
     return best if best is not None and is_good(cursor, turns, best) else None
 
 
@@ -245,26 +249,48 @@ def set_gathering(cursor: Cursor, node: int, epoch: bytes, gathers: bool) -> Non
     cursor.execute(_SET_GATHERING, (int(gathers), node, epoch.hex(), int(gathers)))
 
 
-def is_good(cursor: Cursor, turns: Turns, horizon: Horizon, node: int | None = None) -> bool:
-    """Tell whether every change after a horizon is stored, and none at or below it was lost.
+def is_complete(cursor: Cursor, turns: Turns, node: int | None = None) -> bool:
+    """Tell whether the changes of all nodes are stored: each stores them, none was killed, and no other one gathers."""
+    if absent_nodes(cursor) or _any_was_killed(cursor, turns):
+        return False
+    return node is None or not others_gather(cursor, node)
+
+
+def absent_nodes(cursor: Cursor) -> list[int]:
+    """Return the nodes that do not store which topics they change."""
+    return [node for node, last in _last_epochs(cursor).items() if last == _ABSENT]
+
+
+def lacks_changes(cursor: Cursor, turn: int) -> bool:
+    """Tell whether changes after a turn may be missing, though no other node gathered when all later ones were read.
+
+    They were pruned, or a killed node had them in its memory.
+    """
+    cursor.execute(_MARK_OF_KEPT)
+    if any(kept_turn > turn for kept_turn, _ in cursor.fetchall()):
+        return True
+    cursor.execute(_GATHERED_AND_BURIED, (_BURIED, turn))
+    return bool(cursor.fetchall())
+
+
+def is_good(cursor: Cursor, turns: Turns, token: Token, node: int | None = None) -> bool:
+    """Tell whether every change after a token is stored, and none at or below it was lost.
 
     Changes that other nodes than ``node`` gather count as not stored. A reader that is no node (None) gets them later.
     """
+    if not is_complete(cursor, turns, node):
+        return False
     cursor.execute(_EPOCHS)
     epochs = cursor.fetchall()
-    if any(epoch == _ABSENT for _, _, epoch in epochs) or _any_was_killed(cursor, turns):
-        return False
-    if node is not None and _others_gather(cursor, node):
-        return False
     # Each statement sees the commits before it: a burial that was not looked for any more has moved this mark.
     kept = read_kept(cursor)
-    if kept is None or horizon.turn < kept.turn or horizon.turn > _one(cursor, turns.horizon):
+    if kept is None or token.turn < kept.turn or token.turn > _one(cursor, turns.horizon):
         return False
     for number, (node, _, epoch) in enumerate(epochs):
-        if epoch == horizon.epoch.hex():
+        if epoch == token.epoch.hex():
             # Each later epoch of the node began with all changes that are left of this one.
             later = (started for other, started, _ in epochs[number + 1 :] if other == node)
-            return all(horizon.turn <= started for started in later)
+            return all(token.turn <= started for started in later)
     return False
 
 
@@ -279,6 +305,12 @@ def changed_topics(cursor: Cursor, turn: int, after: str, limit: int) -> list[st
     """Return the next topics, after a topic, that changed after a turn; sorted."""
     cursor.execute(_CHANGED, (turn, after, limit))
     return [topic for (topic,) in cursor.fetchall()]
+
+
+def times_of_topics(cursor: Cursor, turn: int, topics: Sequence[str]) -> dict[str, int]:
+    """Return when these topics have changed last, in milliseconds, of those that changed after a turn."""
+    cursor.execute(_TIMES.format(places=", ".join("?" * len(topics))), [turn, *topics])
+    return dict(cursor.fetchall())
 
 
 def time_of(cursor: Cursor, turn: int) -> int:
@@ -357,7 +389,8 @@ def _any_was_killed(cursor: Cursor, turns: Turns) -> bool:
     )
 
 
-def _others_gather(cursor: Cursor, node: int) -> bool:
+def others_gather(cursor: Cursor, node: int) -> bool:
+    """Tell whether other nodes than this one may have committed changes in their memory only."""
     last = _last_epochs(cursor)
     cursor.execute(_GATHERING)
     return any(other != node and last.get(other) == epoch for other, epoch in cursor.fetchall())
@@ -374,60 +407,6 @@ def _one(cursor: Cursor, statement: str) -> Any:
     cursor.execute(statement)
     ((value,),) = cursor.fetchall()
     return value
-
-
-# Tokens of the stored changes: up to which turn a client knows them, and in which epoch the token was made.
-#
-# A token is opaque to clients: base64url of 17 bytes.
-#
-#     byte 0        the version
-#     bytes 1..8    the epoch: random, new at each start of each node
-#     bytes 9..16   the horizon: every change of a turn at or below it was visible when the token was made
-#
-# The version differs from that of :mod:`holdfast.retained.changes.recent`, so neither reads the other's tokens.
-
-
-_VERSION = 2
-_FORMAT = Struct(">B8sQ")
-#: the characters of a token
-LENGTH = 23
-
-
-class BadToken(ValueError):
-    """A text is no token of the stored changes."""
-
-
-@frozen
-class Horizon:
-    """A turn up to which every change is known. ``epoch`` has 8 bytes; ``turn`` is from 0 to 2**63 - 1."""
-
-    epoch: bytes
-    turn: int
-
-    @property
-    def token(self) -> str:
-        """The token."""
-        return _text(_FORMAT.pack(_VERSION, self.epoch, self.turn))
-
-
-def horizon_of(token: str) -> Horizon:
-    """Return the horizon in a token. Raises :class:`BadToken`."""
-    if len(token) != LENGTH:
-        raise BadToken(f"a token has {LENGTH} characters: copy it unchanged")
-    try:
-        packed = urlsafe_b64decode(token.encode("ascii") + b"=")
-    except (Error, ValueError):
-        raise BadToken("this is no token: copy it unchanged") from None
-    if len(packed) != _FORMAT.size or _text(packed) != token:
-        raise BadToken("this is no token: copy it unchanged")
-    version, epoch, turn = _FORMAT.unpack(packed)
-    if version != _VERSION or turn >= 2**63:
-        raise BadToken("the token is of another version of the broker")
-    return Horizon(epoch, turn)
-
-
-def _text(packed: bytes) -> str:
-    return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 # Turns: the order of stored changes, such that a horizon can be named below which nothing becomes visible any more.

@@ -1,19 +1,23 @@
-"""The watch over all changes of retained messages: it records them while somebody may ask for them.
+"""The watch over all changes of retained messages: it remembers them while somebody may ask for them.
 
-How it works. A list asks for a token, and its caller follows the changes from there. From the first token on, the
-changes are recorded, in the order in which this broker sees them committed, until nobody has asked for two minutes. A
+How it works. A list asks for a token, and its caller follows the changes from there. From the first token on, the watch
+remembers the changes, in the order in which this broker sees them committed, until nobody has asked for two minutes. A
 change of this node is seen when its commit is reported
-(:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other nodes are found in the database
-(below). The horizon of a token is a position in this order. What is at or below it was committed and seen
-before the token was made, so nothing can become visible there any more, whatever the revisions of other nodes are. A
-list that begins later has all of it:
+(:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other nodes are read from the log each second
+(:mod:`.stored`). A token has a position in this order. What is at or below it was committed and seen before the token
+was made, so nothing can become visible there any more, whatever the revisions of other nodes are. A list that begins
+later has all of it:
 
     position 7    token T7    list: reads a = 2     commit a = 3 gets position 8     follow T7: a = 3
 
 Changes that are committed before the list reads, and seen after its token, come twice. That is allowed; a gap is not.
 
-A recording has a random name, so tokens of an earlier one, of an earlier process, and of other nodes are recognized.
-Then the history helps, if it has everything since (:mod:`.past`); if not, the follower begins with a reset.
+The memory has a random name, so tokens of an earlier one, of an earlier process, and of other nodes are recognized.
+Then the log helps: a token has a turn too. What has changed after this turn comes first, in the order of topics, then
+what is remembered. If the log does not have it, the follower begins with a reset.
+
+A look at the log of a shared database reads what has changed after the turn of the look before. Changes may still be
+in the memory of a node that gathers, when another one has just started: then the next look begins at the same turn.
 
 While nobody watches, a commit costs one comparison more.
 """
@@ -23,113 +27,128 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import matches
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.moments import HistoryUnavailable
-from holdfast.retained.changes.periods import read_periods, read_state
 from holdfast.retained.changes.recent import (
     LONGEST_PAYLOAD,
-    NO_HEAD,
-    BadToken,
-    Head,
-    IChangesSince,
-    IFollower,
-    Place,
     RecentChanges,
     StoredChange,
     Taken,
-    change_of_event,
     change_of_row,
     expiry_of,
-    place_of,
+    purged_change,
 )
+from holdfast.retained.changes.since import ChangesSince
+from holdfast.retained.changes.stored import (
+    absent_nodes,
+    changed_topics,
+    lacks_changes,
+    others_gather,
+    read_kept,
+    times_of_topics,
+)
+from holdfast.retained.changes.tokens import BadToken, Token, token_of
 from holdfast.retained.store.interfaces import ICommitWatcher
 from holdfast.retained.store.rows import COLUMNS, Row
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.storage.driver import Cursor
 
-#: Seconds for which changes are recorded after the last token or follower.
+#: Seconds for which changes are remembered after the last token or follower.
 KEPT = 120.0
-#: Seconds between two looks at the end of the history.
-_HEAD_INTERVAL = 10.0
+#: Seconds between two looks at the log: for changes of other nodes, and for the turn of the present alone.
+_INTERVAL_SHARED, _INTERVAL = 1.0, 10.0
+
+
+class NotStored(Exception):
+    """Nobody can follow changes: some broker does not store which topics change."""
 
 
 def _new_name() -> bytes:
     return secrets.token_bytes(8)
 
 
-@implementer(IChangesSince, ICommitWatcher)
+@implementer(ICommitWatcher)
 class ChangeWatch(Service):
-    """Records changes and lets followers read them. ``new_name`` makes the names of recordings: 8 bytes, never 0."""
+    """Remembers changes and lets followers read them. ``new_name`` makes the names of memories: 8 bytes, never 0."""
 
     def __init__(
         self,
         store: SQLRetainedStore,
-        past: PastChanges,
+        log: ChangeLog,
         clock: IReactorTime,
         new_name: Callable[[], bytes] = _new_name,
         recent: Callable[[], RecentChanges] = RecentChanges,
     ) -> None:
         self.changes = recent()
-        self.recording = b""
+        #: the name of the memory
+        self.memory = b""
+        #: why followers get nothing any more
+        self.refusal: NotStored | None = None
+        self.log = log
         self._store = store
-        self._past = past
         self._clock = clock
         self._new_name = new_name
         self._recent = recent
         self._followers: set[Follower] = set()
         self._beginning: list[Deferred[None]] | None = None
-        self._is_recording = False
-        self._others = None
-        if store.shared:
-            self._others = OtherNodes(store, clock, self._found, self._headed, lambda: self.changes.floor, self._forget)
+        self._remembers = False
         self._ending: IDelayedCall | None = None
-        self._looking: IDelayedCall | None = None
+        self._job = PeriodicJob(
+            self._look, name="looking for changes", clock=clock, foreseen=(StorageFailure,),
+            interval=_INTERVAL_SHARED if store.shared else _INTERVAL,
+        )  # fmt: skip
 
     @property
-    def is_recording(self) -> bool:
-        """Whether changes are recorded now."""
-        return self._is_recording
+    def remembers(self) -> bool:
+        """Whether changes are remembered now."""
+        return self._remembers
 
     @inlineCallbacks
     def token(self) -> Generator[Deferred[Any], Any, str | None]:
-        """Return a token for now, None while the database is away."""
-        if not self._is_recording and not self._store.available:
+        """Return a token for now: a list that begins later has all changes up to it.
+
+        None while the database is away, or if a broker does not store its changes.
+        """
+        if not self._remembers and not self._store.available:
             return None
-        yield self._begin()
-        return self._now().token
+        try:
+            yield self._begin()
+        except NotStored:
+            return None
+        return self.token_at(self.changes.latest, self.changes.head).text
 
     @inlineCallbacks
     def follow(
         self, topic_filter: str, token: str | None, news: Callable[[], None]
-    ) -> Generator[Deferred[Any], Any, IFollower]:
-        """Follow changes after a token."""
+    ) -> Generator[Deferred[Any], Any, Follower]:
+        """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
+
+        If the token is none, of another database, or too old, the follower begins with a reset. Fails with
+        :class:`NotStored`, and with StorageFailure.
+        """
         yield self._begin()
-        present = self.changes
         if token is None:
-            return self._joined(Follower(self, topic_filter, present.latest, news))
+            return self._joined(Follower(self, topic_filter, news))
         try:
-            place = place_of(token)
+            known = token_of(token)
         except BadToken as error:
-            return self._joined(Follower(self, topic_filter, present.latest, news, why=str(error)))
-        if place.recording == self.recording and present.floor <= place.position <= present.latest:
-            return self._joined(Follower(self, topic_filter, place.position, news))
-        position = present.latest
+            return self._joined(Follower(self, topic_filter, news, why=str(error)))
+        if known.memory == self.memory and self.changes.floor <= known.position <= self.changes.latest:
+            return self._joined(Follower(self, topic_filter, news, position=known.position))
         try:
-            yield self._past.check(topic_filter, place.head)
+            yield self.log.check(known)
         except Forgotten as refusal:
-            return self._joined(Follower(self, topic_filter, self.changes.latest, news, why=str(refusal)))
-        return self._joined(Follower(self, topic_filter, position, news, past=self._past, since=place.head))
+            return self._joined(Follower(self, topic_filter, news, why=str(refusal)))
+        return self._joined(Follower(self, topic_filter, news, since=known))
 
     def left(self, follower: Follower) -> None:
         """Note that a follower is closed."""
@@ -137,91 +156,78 @@ class ChangeWatch(Service):
         self._put_off_end()
 
     def stop(self) -> None:
-        """Stop recording. Tokens of this recording are void from now on, except for the history."""
-        for call in (self._ending, self._looking):
-            if call is not None and call.active():
-                call.cancel()
-        self._ending = self._looking = None
-        if self._is_recording:
-            self._is_recording = False
+        """Forget all. Positions in this memory are void from now on."""
+        if self._ending is not None and self._ending.active():
+            self._ending.cancel()
+        self._ending = None
+        if self._remembers:
+            self._remembers = False
             self._store.watch(None)
-            if self._others is not None:
-                self._others.stop()
+            self._job.stop()
             self.changes = self._recent()
 
     def stopService(self) -> None:
-        """Stop recording."""
+        """Forget all."""
         Service.stopService(self)
         self.stop()
 
     def written(self, rows: Sequence[Row]) -> None:
-        """Record committed rows."""
+        """Remember committed rows."""
         self._found([change_of_row(row) for row in rows])
 
     def expired(self, topics: Sequence[str], at: int, revision: int) -> None:
-        """Record messages that have expired."""
+        """Remember messages that have expired."""
         self._found([expiry_of(topic, at, revision) for topic in topics])
 
-    def _joined(self, follower: Follower) -> IFollower:
+    def token_at(self, position: int, head: Token) -> Token:
+        """Return the token of a position in this memory; ``head`` is a place in the log that is not after it."""
+        return Token(head.epoch, head.turn, self.memory, position)
+
+    def _joined(self, follower: Follower) -> Follower:
         self._followers.add(follower)
         return follower
 
-    def _now(self) -> Place:
-        return Place(self.recording, self.changes.latest, self.changes.head)
-
     def _found(self, changes: Sequence[StoredChange]) -> None:
-        if not self._is_recording and self._beginning is None:
+        if not self._remembers and self._beginning is None:
             return
         add, new = self.changes.add, False
         for change in changes:
             new |= add(change)
         if new:
-            for follower in tuple(self._followers):
-                follower.news()
+            self._tell()
 
-    def _headed(self, head: Head) -> None:
-        """Take an entry of the history that is not after the last change."""
-        self.changes.head = head
-
-    def _forget(self) -> None:
-        """Let every follower start again."""
-        self.changes.forget()
+    def _tell(self) -> None:
+        for follower in tuple(self._followers):
+            follower.news()
 
     def _begin(self) -> Deferred[None]:
-        """Record from now on. Fires when every commit is either over, or recorded; fails with StorageFailure."""
+        """Remember from now on. Fires when every commit is either over, or remembered.
+
+        Fails with StorageFailure, and with :class:`NotStored`.
+        """
         self._put_off_end()
-        if self._is_recording:
+        if self._remembers:
             return succeed(None)
         waiting: Deferred[None] = Deferred(lambda _: None)
         if self._beginning is not None:
             self._beginning.append(waiting)
             return waiting
         self._beginning = [waiting]
-        self.changes, self.recording = self._recent(), self._new_name()
+        self.changes, self.memory, self.refusal = self._recent(), self._new_name(), None
         self._store.watch(self)
-        self._prepare().addCallbacks(self._begun, self._not_begun)
+        # A commit that had begun before the store knew of this watch is over when the writer answers.
+        self.log.now().addCallbacks(self._begun, self._not_begun)
         return waiting
 
-    @inlineCallbacks
-    def _prepare(self) -> Generator[Deferred[Any], Any, None]:
-        if self._others is not None:
-            yield self._others.start()
-        # A commit that had begun before the store knew of this watch is over when the writer answers.
-        head = yield self._store.ask_writer(head_of if self._past.enabled else _no_head)
-        if self._others is None:
-            self.changes.head = head
-
-    def _begun(self, _: None) -> None:
-        self._is_recording = True
-        if self._others is None:
-            self._looking = self._clock.callLater(_HEAD_INTERVAL, self._look)
+    def _begun(self, now: Token) -> None:
+        self._remembers = True
+        self.changes.head = now
+        self._job.start(self._job.interval)
         self._put_off_end()
         self._answer(None)
 
     def _not_begun(self, failure: Any) -> None:
         self._store.watch(None)
-        if self._others is not None:
-            self._others.stop()
         self._answer(failure)
 
     def _answer(self, result: Any) -> None:
@@ -230,347 +236,240 @@ class ChangeWatch(Service):
             if not each.called:  # else its caller has left
                 each.callback(result)
 
-    def _look(self) -> None:
-        """Look at the end of the history, behind all commits that are recorded so far."""
-        self._looking = self._clock.callLater(_HEAD_INTERVAL, self._look)
-        if not self._past.enabled:
+    @inlineCallbacks
+    def _look(self) -> Generator[Deferred[Any], Any, None]:
+        """Find the changes of other nodes, and a later place in the log that belongs to all changes from now on.
+
+        A look that fails is repeated from the same place.
+        """
+        changes = self.changes
+        try:
+            if not self._store.shared:
+                now: Token = yield self.log.now()
+                changes.head = now
+                return
+            after, done, head = "", False, None
+            while not done and self._remembers and changes is self.changes:
+                floor = changes.floor
+                part: Part = yield self.log.read(changes.head, after)
+                self._found(part.changes)
+                # A newer change of the same topic may have come and been dropped while this part was read.
+                if part.is_lossy or (part.changes and changes.floor != floor):
+                    changes.forget()
+                    self._tell()
+                after, done, head = part.after, part.done, head or part.now
+        except NotStored as refusal:
+            self.stop()
+            self.refusal = refusal
+            self._tell()
             return
-        # While the database is away, the head stays: a token then brings more of the history than it needs.
-        self._store.ask_writer(head_of).addCallbacks(self._headed, lambda failure: failure.trap(StorageFailure))
+        if done and part.is_whole and head is not None:
+            changes.head = head
 
     def _put_off_end(self) -> None:
         if self._ending is not None and self._ending.active():
             self._ending.cancel()
         self._ending = None
-        if not self._followers and self._is_recording:
+        if not self._followers and self._remembers:
             self._ending = self._clock.callLater(KEPT, self.stop)
 
 
-def _no_head(_cursor: Any) -> Head:
-    return NO_HEAD
+# The log as the watch reads it.
 
 
-# Earlier changes, from the history: they outlast a restart of the broker, and reach further back than its memory.
-
-
-#: The changes of one read.
-_CHANGES = 200
+#: The topics that one read for a follower looks at, and the most changes that it returns.
+_LOOKED = 1000
+_CHANGES = 64
+#: The most changes of other nodes that one read returns.
+_NEW = 250
+# Built from constants and counts alone: values are always bound.
+_SHOWN = f"CASE WHEN size <= {LONGEST_PAYLOAD} THEN payload ELSE substr(payload, 1, 0) END"
+_ROWS_OF = f"SELECT {', '.join(COLUMNS[:-1])}, {_SHOWN} FROM retained WHERE topic IN ({{places}})"  # noqa: S608
 
 
 class Forgotten(Exception):
-    """The history lacks changes since a place; the text has the reason."""
-
-
-def head_of(cursor: Cursor) -> Head:
-    """Return the last entry of the history if every change is recorded now, else NO_HEAD."""
-    periods = read_periods(cursor)
-    if not periods or periods[-1].ended_at is not None:
-        return NO_HEAD
-    seq = read_state(cursor).last_seq
-    revision = _revision_at(cursor, seq)
-    return NO_HEAD if revision is None else Head(seq, revision)
-
-
-class PastChanges:
-    """Reads the changes after an entry of the history."""
-
-    def __init__(self, history: RetainedHistory) -> None:
-        self._history = history
-
-    @property
-    def enabled(self) -> bool:
-        """Whether this broker records its changes."""
-        return self._history.limits.enable
-
-    @inlineCallbacks
-    def check(self, topic_filter: str, head: Head) -> Generator[Deferred[Any], Any, None]:
-        """Fail with :class:`Forgotten` if changes of the topics after this entry are missing.
-
-        Also if the entry is of another database.
-        """
-        if not self.enabled or head == NO_HEAD:
-            raise Forgotten("the changes since the token are not known any more")
-
-        def work(cursor: Cursor) -> str | None:
-            periods, state = read_periods(cursor), read_state(cursor)
-            present = periods[-1] if periods else None
-            if head.seq > state.last_seq or _revision_at(cursor, head.seq) not in (head.revision, None):
-                return "the token is of another database, or of a later state of this one"
-            if present is None or present.ended_at is not None or head.seq <= present.first_seq:
-                return "not every change since the token is recorded"
-            if present.left_out_at(state.last_at, topic_filter).filters:
-                return "not every change of these topics is recorded"
-            if head.seq < present.pruned_in(topic_filter) or _revision_at(cursor, head.seq) is None:
-                return "the token is older than the history"
-            return None
-
-        refusal: str | None = yield self._history.read(work)
-        if refusal is not None:
-            raise Forgotten(refusal)
-
-    @inlineCallbacks
-    def read(
-        self, topic_filter: str, seq: int
-    ) -> Generator[Deferred[Any], Any, tuple[list[StoredChange], Head, int, bool]]:
-        """Return the next changes after ``seq``, their last entry, the next position, and whether these are all.
-
-        Fails with :class:`Forgotten` if pruning has passed ``seq``.
-        """
-        page = yield self._history.events(topic_filter, cursor=seq, limit=_CHANGES)
-
-        def work(cursor: Cursor) -> tuple[int, int]:
-            periods = read_periods(cursor)
-            return max(each.pruned_in(topic_filter) for each in periods), periods[-1].first_seq
-
-        pruned, first_seq = yield self._history.read(work)
-        if first_seq > seq:
-            raise Forgotten("not every change since the token is recorded")
-        if pruned > seq:
-            raise Forgotten("the history forgets the changes faster than they are read")
-        last = Head(page.events[-1].seq, page.events[-1].revision) if page.events else NO_HEAD
-        return [change_of_event(event) for event in page.events], last, page.cursor, page.done
-
-
-def _revision_at(cursor: Cursor, seq: int) -> int | None:
-    cursor.execute("SELECT revision FROM retained_history WHERE seq = ?", (seq,))
-    found = cursor.fetchall()
-    return found[0][0] if found else None
-
-
-# Followers: each reads the changes of one Topic Filter, from the history first, then from the recent changes.
-
-
-#: The changes that one take looks at.
-_LOOKED = 1000
-
-
-class IRecording(Protocol):
-    """The recording that followers read."""
-
-    changes: RecentChanges
-    recording: bytes
-
-    def left(self, follower: Follower) -> None:
-        """Note that a follower is closed."""
-
-
-@implementer(IFollower)
-class Follower:
-    """Follows the changes after a position of the recording.
-
-    With ``past``, it first reads the history after the entry ``since``. ``why`` is the reason of a first reset.
-    """
-
-    def __init__(
-        self,
-        recording: IRecording,
-        topic_filter: str,
-        position: int,
-        news: Callable[[], None],
-        *,
-        past: PastChanges | None = None,
-        since: Head = NO_HEAD,
-        why: str | None = None,
-    ) -> None:
-        self.news = news
-        self._recording = recording
-        self._name = recording.recording
-        self._filter = topic_filter
-        self._position = position
-        self._past = past
-        self._seq = since.seq
-        self._passed = since
-        self._why = why
-
-    def take(self, most_bytes: int) -> Deferred[Taken]:
-        """Return the next changes."""
-        if self._past is not None:
-            return self._take_past(self._past)
-        return succeed(self._take_recent(most_bytes))
-
-    def close(self) -> None:
-        """Follow no longer."""
-        self._recording.left(self)
-
-    def _take_recent(self, most_bytes: int) -> Taken:
-        changes, why = self._recording.changes, self._why
-        self._why = None
-        if self._name != self._recording.recording:
-            # The recording has begun anew, so changes between the two are missing.
-            self._name = self._recording.recording
-            self._position, why = changes.latest, why or "the broker could not follow the changes for a while"
-        part = changes.read(self._position, self._matches, _LOOKED, most_bytes)
-        if part is None:
-            self._position = changes.latest
-            why = why or "there were more changes than could be kept for you"
-            return Taken((), self._place(changes.head), reset=why)
-        self._position = part.position
-        return Taken(part.changes, self._place(part.head), part.more, why)
-
-    @inlineCallbacks
-    def _take_past(self, past: PastChanges) -> Generator[Deferred[Any], Any, Taken]:
-        try:
-            changes, last, self._seq, done = yield past.read(self._filter, self._seq)
-        except (Forgotten, HistoryUnavailable) as refusal:
-            self._past, self._why = None, str(refusal)
-            self._position = self._recording.changes.latest
-            return self._take_recent(0)
-        if last != NO_HEAD:
-            self._passed = last
-        if not done:
-            return Taken(changes, Place(head=self._passed), True)
-        self._past = None
-        return Taken(changes, self._place(self._passed), True)
-
-    def _place(self, head: Head) -> Place:
-        return Place(self._name, self._position, head)
-
-    def _matches(self, topic: str) -> bool:
-        return matches(self._filter, topic)
-
-
-# Finds the changes of other nodes that share the database, while somebody follows changes.
-#
-# How it works. There is no index on revisions, and revisions do not tell new rows from old ones: another node may
-# commit a lower one later. Postgres knows: each row has the number of the transaction that wrote it (``xmin``), and
-# every transaction below ``pg_snapshot_xmin`` has ended. So a walk through all topics, part by part, looks for rows
-# that were written by transactions from the mark of the walk before on:
-#
-#     walk 1    mark 900: all transactions below 900 have ended
-#     walk 2    mark 950, then finds rows of transactions >= 900
-#     walk 3    mark 990, then finds rows of transactions >= 950; what 940 wrote was found by walk 2 or is found now
-#
-# A row that walk 2 could not see yet was written by a transaction that had not ended at mark 950, so walk 3 finds it. A
-# row may be found twice. Each part looks at a bounded number of rows and pauses, so changes of other nodes come after
-# the time of one walk: a second for up to 100,000 topics, then a second for each 100,000.
-#
-# Numbers of transactions have 32 bits and wrap around; ``age`` compares them. A mark is never older than a walk.
-
-
-# Built from constants alone: values are always bound.
-# ruff: noqa: S608
-
-#: Seconds between the beginnings of two walks, at least, and between two parts.
-INTERVAL = 1.0
-_PAUSE = 0.05
-#: The rows that a part looks at, and the changes that it returns.
-_ROWS = 5_000
-_CHANGES_PER_PART = 100
-
-_MARK = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS numeric) % 4294967296"
-_PART = (
-    "WITH part AS MATERIALIZED (SELECT topic, xmin AS written FROM retained WHERE topic > ? ORDER BY topic LIMIT ?) "
-    "SELECT (SELECT max(topic) FROM part), (SELECT count(*) FROM part), "
-    "ARRAY(SELECT topic FROM part WHERE age(written) BETWEEN 0 AND age(CAST(CAST(CAST(? AS bigint) AS text) AS xid)) "
-    "ORDER BY topic LIMIT ?)"
-)
-_SHOWN = ", ".join(COLUMNS[:-1])
-_ROWS_OF = (
-    f"SELECT {_SHOWN}, CASE WHEN size <= {LONGEST_PAYLOAD} THEN payload ELSE CAST('' AS bytea) END "
-    "FROM retained WHERE topic IN ({places})"
-)
+    """The log lacks changes since a token; the text has the reason."""
 
 
 @frozen
-class WalkPart:
-    """Changes that a part of a walk has found; the next part begins ``after`` a topic, unless ``done``."""
+class Part:
+    """The next changes after a turn; the next part begins ``after`` a topic, unless ``done``.
+
+    If the last part ``is_whole``, the parts have all changes up to ``now``. If it ``is_lossy``, changes are missing.
+    """
 
     changes: Sequence[StoredChange]
     after: str
     done: bool
+    now: Token
+    is_whole: bool = True
+    is_lossy: bool = False
 
 
-@frozen
-class Mark:
-    """What is known before a walk: a transaction below which all have ended, and the last entry of the history."""
+class ChangeLog:
+    """Reads the log in the thread of long reads."""
 
-    transaction: int
-    head: Head
+    def __init__(self, store: SQLRetainedStore, since: ChangesSince) -> None:
+        self._store = store
+        self._since = since
+
+    @inlineCallbacks
+    def now(self) -> Generator[Deferred[Any], Any, Token]:
+        """Return a token for now, behind the reports of all earlier commits. Fails with :class:`NotStored`."""
+        if self._store.shared:
+            _refuse((yield self._store.scan(absent_nodes)))
+        now: Token = yield self._since.now()
+        return now
+
+    @inlineCallbacks
+    def check(self, token: Token) -> Generator[Deferred[Any], Any, None]:
+        """Fail with :class:`Forgotten` if changes after a token are missing, or too many."""
+        yield self._since.append()
+        if not (yield self._store.scan(partial(self._since.is_known, token=token))):
+            raise Forgotten("the changes since the token are not known any more")
+
+    @inlineCallbacks
+    def read(self, since: Token, after: str) -> Generator[Deferred[Any], Any, Part]:
+        """Return the next changes, of all topics, behind a topic. Fails with :class:`NotStored`."""
+
+        def work(cursor: Cursor) -> tuple[Part, list[int]]:
+            now = self._since.token_in(cursor)
+            topics = changed_topics(cursor, since.turn, after, _NEW)
+            changes = _present(cursor, since.turn, topics)
+            if len(topics) == _NEW:
+                return Part(changes, topics[-1], False, now), []
+            # Looked at behind all reads: if no node gathers or is absent now, they have every change up to the token.
+            is_whole, is_lossy = not others_gather(cursor, self._store.node), lacks_changes(cursor, since.turn)
+            return Part(changes, after, True, now, is_whole, is_lossy), absent_nodes(cursor)
+
+        part: Part
+        part, absent = yield self._store.scan(work)
+        _refuse(absent)
+        return part
+
+    @inlineCallbacks
+    def read_matching(self, since: Token, topic_filter: str, after: str) -> Generator[Deferred[Any], Any, Part]:
+        """Return the next changes that match a Topic Filter. Fails with :class:`Forgotten` if they were pruned."""
+
+        def work(cursor: Cursor) -> Part | None:
+            looked = changed_topics(cursor, since.turn, after, _LOOKED)
+            topics = [topic for topic in looked if matches(topic_filter, topic)]
+            is_cut = len(topics) > _CHANGES
+            end = topics[_CHANGES - 1] if is_cut else looked[-1] if looked else after
+            changes = _present(cursor, since.turn, topics[:_CHANGES])
+            kept = read_kept(cursor)
+            if kept is None or kept.turn > since.turn:
+                return None
+            return Part(changes, end, not is_cut and len(looked) < _LOOKED, since)
+
+        yield self._since.append()
+        part: Part | None = yield self._store.scan(work)
+        if part is None:
+            raise Forgotten("the log forgets the changes faster than they are read")
+        return part
 
 
-def read_mark(cursor: Cursor) -> Mark:
-    """Return a mark. The head of the history is read first: what is before it is visible to the walk."""
-    head = head_of(cursor)
-    cursor.execute(_MARK)
-    ((transaction,),) = cursor.fetchall()
-    return Mark(int(transaction), head)
+def _refuse(absent: Sequence[int]) -> None:
+    if absent:
+        nodes = ", ".join(map(str, absent))
+        raise NotStored(f"the brokers with node.id {nodes} have retainer.changes.enable = false")
 
 
-def read_part(cursor: Cursor, mark: Mark, after: str) -> WalkPart:
-    """Return the rows of the next part that were written since a mark."""
-    cursor.execute(_PART, (after, _ROWS, mark.transaction, _CHANGES_PER_PART))
-    ((last, looked, topics),) = cursor.fetchall()
-    changes = []
-    if topics:
-        cursor.execute(_ROWS_OF.format(places=", ".join("?" * len(topics))), list(topics))
-        rows = [Row._make(columns) for columns in cursor.fetchall()]
-        changes = [change_of_row(row) for row in sorted(rows, key=lambda row: row.revision)]
-    if len(topics) == _CHANGES_PER_PART:
-        return WalkPart(changes, topics[-1], False)
-    return WalkPart(changes, last or after, looked < _ROWS)
+def _present(cursor: Cursor, turn: int, topics: Sequence[str]) -> list[StoredChange]:
+    """Return the present changes of topics that changed after a turn, in the order of their revisions."""
+    if not topics:
+        return []
+    cursor.execute(_ROWS_OF.format(places=", ".join("?" * len(topics))), list(topics))
+    changes = [change_of_row(Row._make(columns)) for columns in cursor.fetchall()]
+    purged = set(topics).difference(change.topic for change in changes)
+    if purged:
+        changes += [purged_change(topic, at) for topic, at in times_of_topics(cursor, turn, sorted(purged)).items()]
+    return sorted(changes, key=_revision_of)
 
 
-class OtherNodes:
-    """Walks through the topics while it is started.
+def _revision_of(change: StoredChange) -> int:
+    return change.revision
 
-    ``found`` gets the found changes, and ``walked``, after a walk, the head of the history at its beginning.
-    ``floor`` changes when recorded changes were dropped; ``unsure`` is told when the order of changes is not certain.
+
+# Followers: each reads the changes of one Topic Filter, from the log first, then from the recent changes.
+
+
+#: The changes that one take looks at.
+_TAKEN = 1000
+
+
+class Follower:
+    """Follows the changes after a position of the memory; None: after the last one.
+
+    With ``since``, it first reads the log after this token. ``why`` is the reason of a first reset.
     """
 
     def __init__(
         self,
-        store: SQLRetainedStore,
-        clock: IReactorTime,
-        found: Callable[[Sequence[StoredChange]], None],
-        walked: Callable[[Head], None],
-        floor: Callable[[], int],
-        unsure: Callable[[], None],
+        watch: ChangeWatch,
+        topic_filter: str,
+        news: Callable[[], None],
+        *,
+        position: int | None = None,
+        since: Token | None = None,
+        why: str | None = None,
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._found = found
-        self._walked = walked
-        self._floor = floor
-        self._unsure = unsure
-        self._mark: Mark | None = None
-        self._job = PeriodicJob(
-            self.walk, name="looking for changes of other nodes", interval=INTERVAL, clock=clock,
-            foreseen=(StorageFailure,),
-        )  # fmt: skip
-        self._running = False
+        self.news = news
+        self._watch = watch
+        self._memory = watch.memory
+        self._filter = topic_filter
+        self._position = watch.changes.latest if position is None else position
+        self._head = watch.changes.head
+        self._since = None if since is None else Token(since.epoch, since.turn)
+        self._after = ""
+        self._why = why
+
+    def take(self, most_bytes: int) -> Deferred[Taken]:
+        """Return the next changes, none if there are none now. Do not call it again before it has fired.
+
+        It may fail with StorageFailure, and with :class:`NotStored`.
+        """
+        if self._watch.refusal is not None:
+            return fail(self._watch.refusal)
+        if self._since is not None:
+            return self._take_stored(self._since)
+        return succeed(self._take_recent(most_bytes))
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._watch.left(self)
+
+    def _take_recent(self, most_bytes: int) -> Taken:
+        changes, why = self._watch.changes, self._why
+        self._why = None
+        if self._memory != self._watch.memory:
+            # The memory has begun anew, so changes between the two are missing.
+            self._memory = self._watch.memory
+            self._position, why = changes.latest, why or "the broker could not follow the changes for a while"
+        part = changes.read(self._position, self._matches, _TAKEN, most_bytes)
+        if part is None:
+            self._position = changes.latest
+            why = why or "there were more changes than could be kept for you"
+            return Taken((), self._token(changes.head), reset=why)
+        self._position = part.position
+        return Taken(part.changes, self._token(part.head), part.more, why)
 
     @inlineCallbacks
-    def start(self) -> Generator[Deferred[Any], Any, None]:
-        """Set the first mark; every change that is committed later will be found. Fails with StorageFailure."""
-        self._mark = yield self._store.scan(read_mark)
-        self._running = True
-        self._job.start(INTERVAL)
+    def _take_stored(self, since: Token) -> Generator[Deferred[Any], Any, Taken]:
+        try:
+            part = yield self._watch.log.read_matching(since, self._filter, self._after)
+        except Forgotten as refusal:
+            self._since, self._why = None, str(refusal)
+            self._position = self._watch.changes.latest
+            return self._take_recent(0)
+        self._after = part.after
+        if not part.done:
+            return Taken(part.changes, since, True)
+        self._since = None
+        return Taken(part.changes, self._token(self._head), True)
 
-    def stop(self) -> None:
-        """Stop the walks."""
-        if self._running:
-            self._running = False
-            self._job.stop()
+    def _token(self, head: Token) -> Token:
+        return self._watch.token_at(self._position, head)
 
-    @inlineCallbacks
-    def walk(self) -> Generator[Deferred[Any], Any, None]:
-        """Walk once. A walk that fails is repeated from its beginning, with the same mark."""
-        since = self._mark
-        assert since is not None
-        mark: Mark = yield self._store.scan(read_mark)
-        after, done = "", False
-        while self._running and not done:
-            before = self._floor()
-            part: WalkPart = yield self._store.scan(partial(read_part, mark=since, after=after))
-            self._found(part.changes)
-            if part.changes and self._floor() != before:
-                # A newer change of the same topic may have come and been dropped while this part was read.
-                self._unsure()
-            after, done = part.after, part.done
-            if not done:
-                pause: Deferred[None] = Deferred()
-                self._clock.callLater(_PAUSE, pause.callback, None)
-                yield pause
-        if done:
-            self._mark = mark
-            self._walked(mark.head)
+    def _matches(self, topic: str) -> bool:
+        return matches(self._filter, topic)
