@@ -30,7 +30,7 @@ class NoHistory:
     def _refuse(self, *_arguments: object, **_options: object) -> Deferred[Any]:
         return fail(HistoryUnavailable("no history is kept; set retainer.history.enable = true"))
 
-    events = moment = as_of = archived = _refuse
+    events = moment = as_of = archived = topics = pair = _refuse
 
     def change_rules(self, _rules: object) -> None:
         """Record nothing."""

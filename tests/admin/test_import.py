@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from holdfast.admin.api import merging
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import FailureKind, StorageFailure
-from holdfast.retained.change_feed import Change
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.import_jobs import read_job
 from holdfast.retained.importing import MergedChunk
 from holdfast.retained.limits import RetainerLimits

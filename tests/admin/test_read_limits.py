@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.admin.api import lists, messages
 from holdfast.admin.api.lists import ReadLimit
-from holdfast.retained.changes import history, revisions
+from holdfast.retained.changes import history
 from tests.admin.doubles import Desk
 from tests.postgres import synchronous
 from tests.retained.history.recorded import RecordedBroker
@@ -26,7 +26,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setattr(lists, "MOST_READS", 2)
     monkeypatch.setattr(history, "_ENTRIES", 2)
     monkeypatch.setattr(history, "_TOPICS", 2)
-    monkeypatch.setattr(revisions, "_TOPICS", 2)
     monkeypatch.setattr(messages, "ROWS", 2)
     url = f"sqlite:///{fresh_file(tmp_path)}"
     broker = RecordedBroker(lambda now: synchronous(url, now=now)[0])

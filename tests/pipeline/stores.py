@@ -12,8 +12,8 @@ from twisted.internet.task import Clock
 
 from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
+from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, HistoryRecorder
-from holdfast.retained.changes.since import Epochs
 from holdfast.retained.store.interfaces import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability

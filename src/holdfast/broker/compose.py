@@ -86,9 +86,9 @@ from holdfast.identity.hashes import HashingThreads, new_hash
 from holdfast.identity.interfaces import Principal
 from holdfast.retained.administration import Administration, IPublisher
 from holdfast.retained.changes.history import RetainedHistory
+from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.changes.revisions import RevisionReader
-from holdfast.retained.changes.since import ChangesSince, Epochs
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.changes.watch import ChangeLog, ChangeWatch
 from holdfast.retained.configured import (
     apply_settings,
@@ -214,7 +214,6 @@ def compose_api(
         retained=retained,
         history=history,
         restorer=Restorer(history, retained, publisher, administration.now),
-        revisions=RevisionReader(history),
         settings=Settings(config, partial(apply_settings, retained, history) if can_change else None),
         store=location,
         jobs=jobs or Jobs(administration.now),

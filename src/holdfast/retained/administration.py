@@ -17,7 +17,7 @@ from zope.interface import Interface, implementer
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.terminal import counted
 from holdfast.core.tickets import CommitTicket
-from holdfast.retained.change_feed import Change
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained, name_refusal
 from holdfast.retained.searches import Count, Searches

@@ -28,8 +28,8 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import CommitTicket
 from holdfast.retained.administration import IPublisher
-from holdfast.retained.change_feed import Change
 from holdfast.retained.changes.entries import HistoryEvent, retained_by
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.moments import Moment, check_moment, fetch, present_moment, states_at, still_retained
 from holdfast.retained.limits import NotRetained, RetainRefused

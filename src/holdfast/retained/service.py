@@ -33,7 +33,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
 from holdfast.core.units import Rate, TokenBucket
-from holdfast.retained.change_feed import Change, ChangeFeed
+from holdfast.retained.changes.feed import Change, ChangeFeed
 from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.delayed_writes import DelayedWrites

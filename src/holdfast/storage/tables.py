@@ -371,7 +371,7 @@ api_keys = Table(
     sqlite_with_rowid=False,
 )
 
-#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.stored`).
+#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.log`).
 retained_changes = Table(
     "retained_changes",
     metadata,

@@ -1,6 +1,6 @@
 """Reading ``format("retained")`` with the option ``since``: the topics that have changed after a token or a time.
 
-How it works. The broker stores which topics change, in turns (``retained/changes/stored.py``). A token names the turn
+How it works. The broker stores which topics change, in turns (``retained/changes/log.py``). A token names the turn
 up to which a reader knows all changes. The rows are the present messages of the topics that have changed after it, and
 a row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end. Some
 changes are not in the table yet: their transaction has not ended, or the broker gathers them. They are above the next

@@ -14,8 +14,9 @@ from twisted.internet.task import Clock
 
 from holdfast.core.messages import ChangeKind, RetainedChange
 from holdfast.retained.changes import watch
+from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.changes.since import ChangesSince, Epochs
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.changes.tokens import Token
 from holdfast.retained.changes.watch import KEPT, ChangeLog, ChangeWatch, NotStored
 from holdfast.retained.store.interfaces import NO_RECORDER

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from zope.interface.verify import verifyObject
 
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
 from holdfast.core.tickets import FailureKind, StorageFailure
@@ -21,7 +20,7 @@ from holdfast.core.topics import matches
 from holdfast.core.units import date_of
 from holdfast.retained import restoring
 from holdfast.retained.changes import history, moments
-from holdfast.retained.changes.history import HistoryLimits, IRetainedHistory, RetainedHistory
+from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
 from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable, find_moment
 from holdfast.retained.limits import Limit, RetainRefused
 from holdfast.retained.store.values import Search
@@ -68,10 +67,6 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def log_of(past: Past, topic_filter: str = "#", **options: Any) -> list[tuple[str, bytes, str]]:
     return [(one.topic, one.payload, one.kind.value) for one in past.events(topic_filter, **options)]
-
-
-def test_the_history_provides_its_interface(past: Past) -> None:
-    verifyObject(IRetainedHistory, past.history)
 
 
 def test_an_event_has_every_field_of_a_change(past: Past) -> None:

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage, stored_size
 from holdfast.retained import importing
-from holdfast.retained.change_feed import Change
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.import_jobs import OtherJob, read_job
 from holdfast.retained.importing import ImportJob, Merger, Reject
 from holdfast.retained.limits import FlowSettings, RetainerLimits, RetainRefused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import CommitTicket
-from holdfast.retained.change_feed import Change
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.replay.replay import BatchRead, HeldMessages
 from holdfast.retained.store.values import Batch, Slice
 from holdfast.wire import encode_publish

@@ -14,7 +14,7 @@ from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin,
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.core.topics import matches
 from holdfast.core.units import Rate
-from holdfast.retained.change_feed import Change
+from holdfast.retained.changes.feed import Change
 from holdfast.retained.limits import FlowSettings
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch

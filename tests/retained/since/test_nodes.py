@@ -14,9 +14,10 @@ from twisted.internet.task import Clock
 from twisted.logger import formatEvent
 
 from holdfast.core.messages import ChangeOrigin
+from holdfast.retained.changes.log import POSTGRES, token_now
+from holdfast.retained.changes.nodes import Epochs, OtherNodes
 from holdfast.retained.changes.recording import AppendingRecorder
-from holdfast.retained.changes.since import ChangesSince, Epochs, OtherNodes
-from holdfast.retained.changes.stored import POSTGRES, token_now
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.changes.tokens import Token, token_of
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore

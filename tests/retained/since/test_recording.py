@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.messages import ChangeOrigin, RetainedChange
+from holdfast.retained.changes.log import SQLITE, begin, changed_topics, ended, is_good, token_now
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.changes.stored import SQLITE, begin, changed_topics, ended, is_good, token_now
 from holdfast.retained.changes.tokens import Token
 from holdfast.retained.store.interfaces import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import row_of

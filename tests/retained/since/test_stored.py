@@ -11,8 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
-from holdfast.retained.changes.stored import (
+from holdfast.retained.changes.log import (
     POSTGRES,
     SQLITE,
     begin,
@@ -29,6 +28,7 @@ from holdfast.retained.changes.stored import (
     token_now,
     turn_before,
 )
+from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder
 from holdfast.retained.changes.tokens import Token
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from holdfast.retained.changes.recording import AppendingRecorder
-from holdfast.retained.changes.since_source import SinceSource, count_expired
+from holdfast.retained.changes.since import SinceSource, count_expired
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.rows import COLUMNS
 from holdfast.retained.store.sql import SQLRetainedStore

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.messages import RetainedChange
+from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.recording import SECONDS, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.changes.since import ChangesSince, Epochs
+from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import NO_RECORDER, IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore

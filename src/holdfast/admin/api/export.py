@@ -19,7 +19,7 @@ from holdfast.core.messages import RetainedMessage
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import records
 from holdfast.retained.administration import BYTES, ROWS, Administration
-from holdfast.retained.changes.history import IRetainedHistory
+from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import line_of
 
 
@@ -46,7 +46,7 @@ _FORMATS = {
 class ExportCalls:
     """Answers the call."""
 
-    def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
+    def __init__(self, administration: Administration, history: RetainedHistory) -> None:
         self._administration = administration
         self._history = history
         self.routes: tuple[Route, ...] = (

@@ -46,7 +46,7 @@ from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.changes.history import IRetainedHistory
+from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.store.values import Search
@@ -87,7 +87,7 @@ class HistoryCalls:
 
     def __init__(
         self,
-        history: IRetainedHistory,
+        history: RetainedHistory,
         restorer: Restorer,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],

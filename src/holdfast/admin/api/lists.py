@@ -26,7 +26,7 @@ from holdfast.admin.call import Answer, Call, answer, bad_request
 from holdfast.admin.routing import query
 from holdfast.retained.administration import Administration
 from holdfast.retained.changes.entries import retained_by
-from holdfast.retained.changes.history import IRetainedHistory
+from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.moments import Moment
 from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.records import detail_of, summary_of
@@ -169,7 +169,7 @@ Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
 
 @inlineCallbacks
 def lister_of(
-    arguments: Mapping[str, str], administration: Administration, history: IRetainedHistory, topic_filter: str
+    arguments: Mapping[str, str], administration: Administration, history: RetainedHistory, topic_filter: str
 ) -> Generator[Deferred[Any], Any, Lister]:
     """Return the lister for the messages of now, or of the moment in the arguments."""
     at = time_of(arguments, "at", administration.now())
@@ -182,7 +182,7 @@ def lister_of(
 class MomentLister:
     """Lists the retained messages of a moment."""
 
-    def __init__(self, history: IRetainedHistory, moment: Moment) -> None:
+    def __init__(self, history: RetainedHistory, moment: Moment) -> None:
         self._history = history
         self._moment = moment
 

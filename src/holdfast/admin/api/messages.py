@@ -47,7 +47,7 @@ from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
-from holdfast.retained.changes.history import IRetainedHistory
+from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import detail_of, request_of, summary_of
 from holdfast.retained.store.values import Search
 from holdfast.scheduling.fair_line import LineFull
@@ -75,7 +75,7 @@ _CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "objec
 class MessageCalls:
     """Answers calls about the retained messages of now or of a moment."""
 
-    def __init__(self, administration: Administration, history: IRetainedHistory, tokens: Tokens, jobs: Jobs) -> None:
+    def __init__(self, administration: Administration, history: RetainedHistory, tokens: Tokens, jobs: Jobs) -> None:
         self._administration = administration
         self._jobs = jobs
         self._history = history

@@ -10,8 +10,8 @@ from holdfast.admin.arguments import CURSOR as CURSOR_SCHEMA
 from holdfast.admin.arguments import FLAG, INTEGER, MOMENT, STRING, TIME, TOPIC_FILTER, nullable, record, whole
 from holdfast.admin.call import Refusals, RefusedCall, bad_request, not_found
 from holdfast.admin.routing import query
+from holdfast.retained.changes.history import NoSuchRevision
 from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable
-from holdfast.retained.changes.revisions import NoSuchRevision
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained
 from holdfast.scheduling.fair_line import LineFull

@@ -24,8 +24,7 @@ from holdfast.admin.call import Answer, Call, Scope, answer
 from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import Content, Route
 from holdfast.retained.administration import Administration
-from holdfast.retained.changes.history import IRetainedHistory
-from holdfast.retained.changes.revisions import RevisionReader
+from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.importing import Merger
 from holdfast.retained.restoring import Restorer
@@ -57,9 +56,8 @@ class RetainerAPI:
         *,
         administration: Administration,
         retained: RetainedMessages,
-        history: IRetainedHistory,
+        history: RetainedHistory,
         restorer: Restorer,
-        revisions: RevisionReader,
         settings: Settings,
         store: str,
         jobs: Jobs,
@@ -88,7 +86,7 @@ class RetainerAPI:
             *MessageCalls(administration, history, tokens, jobs).routes,
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
-            *RevisionCalls(revisions, administration.now, administration.pause).routes,
+            *RevisionCalls(history, administration.now, administration.pause).routes,
             *HistoryCalls(history, restorer, administration.now, administration.pause, jobs).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
         )

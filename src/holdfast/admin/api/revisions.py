@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from attrs import field, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
@@ -31,7 +33,7 @@ from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.changes.revisions import LARGEST_COMPARED, KnownTopic, RevisionReader, differences
+from holdfast.retained.changes.history import KnownTopic, RetainedHistory
 
 #: The most topics of a page.
 MOST_TOPICS = 1000
@@ -58,8 +60,8 @@ class RevisionCalls:
     ``now`` returns milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
     """
 
-    def __init__(self, reader: RevisionReader, now: Callable[[], int], pause: Callable[[], Deferred[None]]) -> None:
-        self._reader = reader
+    def __init__(self, history: RetainedHistory, now: Callable[[], int], pause: Callable[[], Deferred[None]]) -> None:
+        self._history = history
         self._now = now
         self._pause = pause
         self.routes: tuple[Route, ...] = (
@@ -99,7 +101,7 @@ class RevisionCalls:
         found: list[KnownTopic] = []
         read_limit, over = ReadLimit(self._now), False
         while not (done or over or len(found) > limit):
-            known = yield self._reader.topics(topic_filter, after)
+            known = yield self._history.topics(topic_filter, after)
             found += known.topics
             after, done, over = known.after, known.done, read_limit.is_reached()
             yield self._pause()
@@ -122,7 +124,7 @@ class RevisionCalls:
         if "+" in topic or "#" in topic:
             raise bad_request("topic: name one topic, without wildcards", "topic", "a Topic Name")
         earlier, later = _revision_of(arguments, "from"), _revision_of(arguments, "to")
-        old, new = yield self._reader.pair(topic, earlier, later)
+        old, new = yield self._history.pair(topic, earlier, later)
         yield self._pause()
         found = differences(_payload_of(old), _payload_of(new))
         return answer(
@@ -157,3 +159,153 @@ def _change_of(event: HistoryEvent) -> dict[str, Any]:
     record = record_of(event)
     record.pop("payload", None)
     return record
+
+
+# The differences between two payloads: by path where both are JSON, by line where both are text. Pure.
+#
+# How it works. Two JSON values are compared member by member; a path is a JSON Pointer (RFC 6901)::
+#
+#     {"a": 1, "b": [1, 2]}   {"a": 2, "b": [1]}      changed /a: 1, 2; removed /b/1: 2
+#
+# Texts lose their common first and last lines. What is left is compared by the longest common subsequence if it is
+# short, and is one changed block otherwise. The comparison runs in the reactor's turn, so its cost is bounded: larger
+# payloads are only compared for equality.
+
+
+#: The bytes of a payload whose content is compared.
+LARGEST_COMPARED = 64 * 1024
+#: The most differences that are told.
+MOST_CHANGES = 500
+#: The most pairs of lines that are compared.
+_MOST_PAIRS = 40_000
+_ABSENT: Any = object()
+
+
+@frozen
+class Difference:
+    """One difference. A difference that is "added" has no ``before``, one that is "removed" no ``after``."""
+
+    kind: str  #: "added", "removed" or "changed"
+    where: str | int  #: the path of a JSON value; the number of a line, from 1 on, in the later text
+    before: Any = _ABSENT
+    after: Any = _ABSENT
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return it as JSON; ``name`` is the name of ``where``."""
+        told = {"kind": self.kind, name: self.where}
+        if self.before is not _ABSENT:
+            told["before"] = self.before
+        if self.after is not _ABSENT:
+            told["after"] = self.after
+        return told
+
+
+@frozen
+class Differences:
+    """What two payloads are ("json", "text" or "bytes"), and their differences: the first ``MOST_CHANGES``.
+
+    Bytes have none: they are equal or not.
+    """
+
+    content: str
+    equal: bool
+    changes: Sequence[Difference] = field(factory=tuple)
+    truncated: bool = False
+
+
+def differences(before: bytes | None, after: bytes | None) -> Differences:
+    """Compare two payloads; None is no message."""
+    equal = before == after
+    present = [one for one in (before, after) if one is not None]
+    if any(len(one) > LARGEST_COMPARED for one in present):
+        return Differences("bytes", equal)
+    values = [_json_of(one) for one in present]
+    if present and all(value is not _ABSENT for value in values):
+        old, new = (_json_of(one) if one is not None else _ABSENT for one in (before, after))
+        return _told("json", equal, _json_changes(old, new))
+    try:
+        texts = [None if one is None else one.decode() for one in (before, after)]
+    except UnicodeDecodeError:
+        return Differences("bytes", equal)
+    return _told("text", equal, _line_changes(*([] if text is None else text.split("\n") for text in texts)))
+
+
+def _told(content: str, equal: bool, found: Iterator[Difference]) -> Differences:
+    changes: list[Difference] = []
+    for change in found:
+        if len(changes) == MOST_CHANGES:
+            return Differences(content, equal, changes, True)
+        changes.append(change)
+    return Differences(content, equal, changes)
+
+
+def _json_of(payload: bytes) -> Any:
+    """Return the value of a payload, ``_ABSENT`` if it is not JSON that can be written again."""
+    try:
+        value = json.loads(payload.decode())
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # NaN and half surrogate pairs fail here
+    except (ValueError, RecursionError):
+        return _ABSENT
+    return value
+
+
+def _json_changes(before: Any, after: Any) -> Iterator[Difference]:
+    """Yield the differences in the order of the paths' first occurrence."""
+    waiting = [("", before, after)]
+    while waiting:
+        path, old, new = waiting.pop()
+        if old is _ABSENT:
+            yield Difference("added", path, after=new)
+        elif new is _ABSENT:
+            yield Difference("removed", path, before=old)
+        elif isinstance(old, dict) and isinstance(new, dict):
+            names = list(dict.fromkeys([*old, *new]))
+            waiting += [
+                (f"{path}/{_escaped(name)}", old.get(name, _ABSENT), new.get(name, _ABSENT)) for name in reversed(names)
+            ]
+        elif isinstance(old, list) and isinstance(new, list):
+            waiting += [
+                (f"{path}/{at}", *(one[at] if at < len(one) else _ABSENT for one in (old, new)))
+                for at in reversed(range(max(len(old), len(new))))
+            ]
+        elif type(old) is not type(new) or old != new:  # true equals 1 in Python
+            yield Difference("changed", path, old, new)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _line_changes(before: Sequence[str], after: Sequence[str]) -> Iterator[Difference]:
+    """Yield the differences of lines in their order."""
+    first, shorter = 0, min(len(before), len(after))
+    while first < shorter and before[first] == after[first]:
+        first += 1
+    last = 0
+    while last < shorter - first and before[-1 - last] == after[-1 - last]:
+        last += 1
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    if len(old) * len(new) > _MOST_PAIRS:
+        yield Difference("changed", first + 1, "\n".join(old), "\n".join(new))
+        return
+    common = _common_lengths(old, new)
+    at, other = 0, 0
+    while at < len(old) or other < len(new):
+        if at < len(old) and other < len(new) and old[at] == new[other]:
+            at, other = at + 1, other + 1
+        elif other == len(new) or (at < len(old) and common[at + 1][other] >= common[at][other + 1]):
+            yield Difference("removed", first + other + 1, before=old[at])
+            at += 1
+        else:
+            yield Difference("added", first + other + 1, after=new[other])
+            other += 1
+
+
+def _common_lengths(old: Sequence[str], new: Sequence[str]) -> list[list[int]]:
+    """Return the length of the longest common subsequence for each pair of rests."""
+    lengths = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for at in reversed(range(len(old))):
+        row, following = lengths[at], lengths[at + 1]
+        for other in reversed(range(len(new))):
+            row[other] = following[other + 1] + 1 if old[at] == new[other] else max(following[other], row[other + 1])
+    return lengths

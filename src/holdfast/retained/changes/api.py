@@ -6,6 +6,7 @@ Imports no Twisted.
 from __future__ import annotations
 
 from holdfast.retained.changes.entries import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
+from holdfast.retained.changes.log import is_good, last_token, read_kept, time_of, turn_before, turns_of
 from holdfast.retained.changes.moments import (
     HistoryUnavailable,
     Moment,
@@ -15,7 +16,6 @@ from holdfast.retained.changes.moments import (
     present_moment,
 )
 from holdfast.retained.changes.periods import Period, confirm, read_periods, read_state
-from holdfast.retained.changes.stored import is_good, last_token, read_kept, time_of, turn_before, turns_of
 from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
 
 __all__ = [

@@ -13,7 +13,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
 
 from holdfast.core.tickets import CommitTicket, StorageFailure
 from holdfast.core.topics import EVERY_TOPIC
@@ -45,15 +44,20 @@ from holdfast.watch.lazy_log import LogThrottle
 
 T = TypeVar("T")
 
-#: The topics that one read of a moment visits, and the entries that one read of events visits.
+#: The topics that one read of a moment visits, and the entries that one read of events or of a topic visits.
 _TOPICS = 200
 _ENTRIES = 1000
+#: The most reads of one question about a revision.
+_MOST_READS = 100
 #: The payload bytes of one answer; a larger message is an answer of its own.
 _BYTES = 1 << 20
 #: The messages that one transaction of the baseline copies.
 _BASELINE_ROWS = 500
 #: The entries that one transaction of the pruning visits.
 _PRUNED_ROWS = 1000
+_REVISIONS = "SELECT seq, revision FROM retained_history WHERE topic = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+_LATEST_CHANGES = "SELECT seq, topic, op, changed_at, size, revision FROM retained_history WHERE seq IN ({places})"
+_ANY = 2**63 - 1
 #: Seconds between two rounds of pruning.
 _INTERVAL = 60.0
 
@@ -82,44 +86,30 @@ class MomentPage:
     left_out: Sequence[str] = ()
 
 
-class IRetainedHistory(Interface):
-    """The history as the operators' API uses it. Every method may fail with :class:`HistoryUnavailable`."""
-
-    def events(
-        topic_filter: str,
-        since: int | None = None,
-        limit: int = 100,
-        cursor: int = 0,
-        until: int | None = None,
-        newest_first: bool = False,
-    ) -> Deferred[EventPage]:
-        """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
-
-        ``since`` and ``until`` are the first and the last time of the changes, in milliseconds since the epoch;
-        ``cursor`` comes from the page before.
-        """
-
-    def moment(at: int, topic_filter: str = EVERY_TOPIC) -> Deferred[Moment]:
-        """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded.
-
-        Fails too if the history knows no topic of the Topic Filter at this moment.
-        """
-
-    def as_of(topic_filter: str, moment: Moment, after: str = "") -> Deferred[MomentPage]:
-        """Return the next retained messages of a moment that match a Topic Filter.
-
-        ``after`` comes from the page before.
-        """
-
-    def archived(seq: int) -> Deferred[int]:
-        """Record that an archive has all events up to ``seq`` (0 for none): later events are not pruned.
-
-        Returns the highest confirmed ``seq``, which never decreases. It also works when recording is off, because an
-        archive may still read the old entries. Fails for a ``seq`` after the end of the history.
-        """
+class NoSuchRevision(Exception):
+    """The history does not have a revision; the text says which one."""
 
 
-@implementer(IRetainedHistory)
+@frozen
+class KnownTopic:
+    """A topic in the history, with its latest change: kind, time in milliseconds, payload bytes and revision."""
+
+    topic: str
+    op: str
+    changed_at: int
+    size: int
+    revision: int
+
+
+@frozen
+class KnownTopics:
+    """A page of topics. The next page begins after ``after``, unless ``done``."""
+
+    topics: Sequence[KnownTopic]
+    after: str
+    done: bool
+
+
 class RetainedHistory(Service):
     """Keeps the history in a durable store: begins and ends its periods, writes the baseline, prunes, and answers.
 
@@ -127,7 +117,7 @@ class RetainedHistory(Service):
     entries are kept and pruned as before. ``now`` returns milliseconds since the epoch;
     ``flushed`` returns a ticket that is settled when all changes accepted before are stored. Only a broker begins and
     ends periods; tools pass ``keeping=False``. Create the history before all parts that write when the store opens:
-    from then on, only the writer uses the database.
+    from then on, only the writer uses the database. Every question may fail with :class:`HistoryUnavailable`.
 
     A running broker begins and ends periods too (:meth:`change_limits`), in a transaction of the writer. The recorder
     records from before the transaction that begins a period until after the one that ends it. So the period has each
@@ -216,7 +206,11 @@ class RetainedHistory(Service):
         until: int | None = None,
         newest_first: bool = False,
     ) -> Generator[Deferred[Any], Any, EventPage]:
-        """Return the next changes."""
+        """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
+
+        ``since`` and ``until`` are the first and the last time of the changes, in milliseconds since the epoch;
+        ``cursor`` comes from the page before.
+        """
         self.check_kept()
 
         def work(reading: Cursor) -> EventPage:
@@ -243,7 +237,10 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Generator[Deferred[Any], Any, Moment]:
-        """Find a moment."""
+        """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded.
+
+        Fails too if the history knows no topic of the Topic Filter at this moment.
+        """
         self.check_kept()
         yield self.stored()
 
@@ -257,7 +254,10 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, MomentPage]:
-        """Return the next retained messages of a moment."""
+        """Return the next retained messages of a moment that match a Topic Filter.
+
+        ``after`` comes from the page before.
+        """
         self.check_kept()
 
         page: MomentPage = yield self.read(
@@ -295,7 +295,11 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
-        """Record the last event that an archive has."""
+        """Record that an archive has all events up to ``seq`` (0 for none): later events are not pruned.
+
+        Returns the highest confirmed ``seq``, which never decreases. It also works when recording is off, because an
+        archive may still read the old entries. Fails for a ``seq`` after the end of the history.
+        """
         state = yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
         if seq > state.last_seq:
             raise HistoryUnavailable(
@@ -304,6 +308,67 @@ class RetainedHistory(Service):
             )
         archived_seq: int = state.archived_seq
         return archived_seq
+
+    @inlineCallbacks
+    def topics(self, topic_filter: str, after: str) -> Generator[Deferred[Any], Any, KnownTopics]:
+        """Return the next topics that match a Topic Filter. A page may be empty without being the last."""
+        self.check_kept()
+
+        def work(cursor: Cursor) -> KnownTopics:
+            everything = Moment(0, 0, read_state(cursor).last_seq)
+            found = states_at(cursor, topic_filter, after, (everything,), _TOPICS)
+            positions = [seq for _, (seq,) in found.entries if seq is not None]
+            latest: list[KnownTopic] = []
+            if positions:
+                cursor.execute(_LATEST_CHANGES.format(places=", ".join("?" * len(positions))), positions)
+                latest = sorted((KnownTopic(*row[1:]) for row in cursor.fetchall()), key=lambda one: one.topic)
+            return KnownTopics(latest, found.after, found.done)
+
+        page: KnownTopics = yield self.read(work)
+        return page
+
+    @inlineCallbacks
+    def pair(
+        self, topic: str, earlier: int | None, later: int | None
+    ) -> Generator[Deferred[Any], Any, tuple[HistoryEvent | None, HistoryEvent]]:
+        """Return the changes with two revisions of a topic.
+
+        Without ``later``, the latest change; without ``earlier``, the change before ``later`` (None if there is none).
+        Fails with :class:`NoSuchRevision`.
+        """
+        self.check_kept()
+        yield self.stored()
+        second = yield from self._position(topic, later, _ANY)
+        if second is None:
+            raise NoSuchRevision(_absent(topic, later))
+        if earlier is None:
+            first = yield from self._position(topic, None, second)
+        else:
+            first = yield from self._position(topic, earlier, _ANY)
+            if first is None:
+                raise NoSuchRevision(_absent(topic, earlier))
+        wanted = [seq for seq in (first, second) if seq is not None]
+        events = yield self.read(lambda cursor: fetch(cursor, wanted))
+        if len(events) < len(set(wanted)):
+            raise NoSuchRevision(f"{topic}: a revision was pruned just now")
+        return None if first is None else events[first], events[second]
+
+    def _position(self, topic: str, revision: int | None, before: int) -> Generator[Deferred[Any], Any, int | None]:
+        """Return the latest position with a revision (None: with any) before another position, None if there is none.
+
+        The history has no index of revisions, so the topic's entries are read from the latest one on.
+        """
+        for _ in range(_MOST_READS):
+            found = yield self.read(partial(_revisions, topic=topic, before=before))
+            for seq, stored in found:
+                if revision is None or stored == revision:
+                    position: int = seq
+                    return position
+            if len(found) < _ENTRIES:
+                return None
+            before = found[-1][0]
+            yield self.turn()
+        return None
 
     def read(self, work: Callable[[Cursor], T]) -> Deferred[T]:
         """Run the work with a reader's cursor. Fails with the work's exception, or with :class:`StorageFailure`."""
@@ -409,3 +474,14 @@ class RetainedHistory(Service):
 def _unless_refused(answer: T | HistoryUnavailable) -> T | Failure:
     """Fail with a refusal. It is not raised: its traceback would keep the connection of the Client in a cycle."""
     return Failure(answer) if isinstance(answer, HistoryUnavailable) else answer
+
+
+def _revisions(cursor: Cursor, topic: str, before: int) -> list[tuple[int, int]]:
+    cursor.execute(_REVISIONS, (topic, before, _ENTRIES))
+    return list(cursor.fetchall())
+
+
+def _absent(topic: str, revision: int | None) -> str:
+    if revision is None:
+        return f"the history has no change of {topic}"
+    return f"the history has no revision {revision} of {topic} among its latest {_MOST_READS * _ENTRIES} changes"

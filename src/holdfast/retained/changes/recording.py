@@ -5,7 +5,7 @@ They are appended in the transaction that changes the retained messages, or soon
 A row in each transaction would nearly double the bytes that a single change writes: the last page of the table, again
 and again. So a recorder may keep the newest changes in memory, and append a few hundred together. A token is only made
 of changes that are in the table: those who ask for one have them appended first. A kill takes what was gathered, but
-also makes all earlier tokens void (:mod:`holdfast.retained.changes.stored`), so nobody needs it.
+also makes all earlier tokens void (:mod:`holdfast.retained.changes.log`), so nobody needs it.
 
 In SQLite there is one writer, and it always gathers (:class:`GatheringRecorder`). In Postgres a node gathers while it
 is the only one (:class:`AppendingRecorder`), since the others could not have its changes appended.
@@ -21,8 +21,8 @@ from weakref import ref
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.retained.changes.entries import NO_RULES, WEIGHT, Entry, entry_of, expiry_of
+from holdfast.retained.changes.log import POSTGRES
 from holdfast.retained.changes.periods import Turn, advance, read_digest, read_rules, take_turn
-from holdfast.retained.changes.stored import POSTGRES
 from holdfast.retained.store.interfaces import ChangedRow, Recorder
 from holdfast.storage import layouts
 from holdfast.storage.driver import MOST_ROWS, Bulk, Cursor, split

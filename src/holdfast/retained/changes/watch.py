@@ -4,7 +4,7 @@ How it works. A list asks for a token, and its caller follows the changes from t
 remembers the changes, in the order in which this broker sees them committed, until nobody has asked for two minutes. A
 change of this node is seen when its commit is reported
 (:class:`~holdfast.retained.store.interfaces.ICommitWatcher`); changes of other nodes are read from the log each second
-(:mod:`.stored`). A token has a position in this order. What is at or below it was committed and seen before the token
+(:mod:`.log`). A token has a position in this order. What is at or below it was committed and seen before the token
 was made, so nothing can become visible there any more, whatever the revisions of other nodes are. A list that begins
 later has all of it:
 
@@ -37,6 +37,14 @@ from zope.interface import implementer
 
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import matches
+from holdfast.retained.changes.log import (
+    absent_nodes,
+    changed_topics,
+    lacks_changes,
+    others_gather,
+    read_kept,
+    times_of_topics,
+)
 from holdfast.retained.changes.recent import (
     LONGEST_PAYLOAD,
     RecentChanges,
@@ -47,14 +55,6 @@ from holdfast.retained.changes.recent import (
     purged_change,
 )
 from holdfast.retained.changes.since import ChangesSince
-from holdfast.retained.changes.stored import (
-    absent_nodes,
-    changed_topics,
-    lacks_changes,
-    others_gather,
-    read_kept,
-    times_of_topics,
-)
 from holdfast.retained.changes.tokens import BadToken, Token, token_of
 from holdfast.retained.store.interfaces import ICommitWatcher
 from holdfast.retained.store.rows import COLUMNS, Row

@@ -7,7 +7,7 @@ from itertools import count
 
 from twisted.logger import Logger
 
-from holdfast.retained.change_feed import ChangeFeed
+from holdfast.retained.changes.feed import ChangeFeed
 from holdfast.retained.replay.interfaces import IDelivery, ReplayState, ReplayStatus
 from holdfast.retained.replay.pace import FlowControl
 from holdfast.retained.replay.replay import Replay

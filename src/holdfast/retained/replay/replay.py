@@ -62,7 +62,7 @@ from twisted.python.failure import Failure
 
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import overlap
-from holdfast.retained.change_feed import Change, ChangeFeed
+from holdfast.retained.changes.feed import Change, ChangeFeed
 from holdfast.retained.replay.interfaces import IDelivery, IReplayRegistry, ReplayForm, ReplayState, ReplayStatus
 from holdfast.retained.replay.pace import FlowControl
 from holdfast.retained.source_check import CLEAR, SourceCheck, Stretch

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from holdfast.core.extensions import FULL, past_filter
 from holdfast.core.topics import is_of_past
 from holdfast.identity.interfaces import IAuthorizer
-from holdfast.retained.changes.since_source import SinceSource
+from holdfast.retained.changes.since import SinceSource
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import IRetainedMessages

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import COMMITTED
-from holdfast.retained.change_feed import Change, ChangeFeed
+from holdfast.retained.changes.feed import Change, ChangeFeed
 from holdfast.retained.replay.pace import PATIENCE
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.changes import revisions as module
-from holdfast.retained.changes.revisions import LARGEST_COMPARED, MOST_CHANGES, Difference, differences
+from holdfast.admin.api import revisions as module
+from holdfast.admin.api.revisions import LARGEST_COMPARED, MOST_CHANGES, Difference, differences
 
 
 def told(before: bytes | None, after: bytes | None, where: str) -> list[dict[str, Any]]:
