@@ -217,6 +217,7 @@ CREATE TABLE retained_changes (
     turn BIGINT NOT NULL,
     topic TEXT NOT NULL,
     changed_at BIGINT NOT NULL,
+    expired SMALLINT,
     PRIMARY KEY (turn, topic)
 ) WITHOUT ROWID;
 CREATE TABLE retained_changes_epochs (

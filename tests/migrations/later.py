@@ -147,7 +147,7 @@ ROWS: Contents = {
     "access_state": [(1, 3, 9, 7)],
     "source_surveys": [(1, "5f2a", revision(11))],
     "api_keys": [("gr\u00e4fana", "hf1", "00ff", '["read"]', "anna", THEN, None)],
-    "retained_changes": [(3, "haus/k\u00fcche", THEN)],
+    "retained_changes": [(3, "haus/k\u00fcche", THEN, 1)],
     "retained_changes_epochs": [(1, 1, 0, "00ff00ff00ff00ff", "", 1)],
     "retained_changes_kept": [(1, 0, THEN)],
 }  # fmt: skip

@@ -247,6 +247,7 @@ retained_changes = Layout(
     turn=BIG,
     topic=TEXT,
     changed_at=BIG,
+    expired=SMALL,
 )
 retained_changes_epochs = Layout(
     "retained_changes_epochs",

@@ -371,13 +371,15 @@ api_keys = Table(
     sqlite_with_rowid=False,
 )
 
-#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.log`).
+#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.log`). ``expired`` is
+#: 1 if the message expired.
 retained_changes = Table(
     "retained_changes",
     metadata,
     Column("turn", BigInteger, primary_key=True, autoincrement=False),
     Column("topic", TopicName, primary_key=True),
     Column("changed_at", BigInteger, nullable=False),
+    Column("expired", SmallInteger),
     sqlite_with_rowid=False,
 )
 

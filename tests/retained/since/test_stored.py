@@ -136,7 +136,7 @@ def test_a_time_gives_a_turn_before_all_later_changes(path: Path) -> None:
     rows = [(1, "a", NOW), (2, "b", NOW + 10), (3, "c", NOW + 5), (4, "d", NOW + 20)]
     with cursor_of(path) as cursor:
         assert turn_before(cursor, NOW, 10) == 0
-        cursor.executemany("INSERT INTO retained_changes VALUES (?, ?, ?)", rows)
+        cursor.executemany("INSERT INTO retained_changes (turn, topic, changed_at) VALUES (?, ?, ?)", rows)
         assert [turn_before(cursor, NOW + at, 10) for at in (-1, 0, 1, 6, 11, 21)] == [None, 0, 1, 1, 3, 4]
         assert [turn_before(cursor, NOW + 1, most) for most in (2, 3, 4)] == [None, None, 1]
         assert [time_of(cursor, turn) for turn in (0, 1, 3)] == [NOW, NOW, NOW + 5]

@@ -98,7 +98,10 @@ _FORGET = (
 )
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM retained_changes WHERE turn > ? LIMIT ?) AS part"
 _CHANGED = "SELECT DISTINCT topic FROM retained_changes WHERE turn > ? AND topic > ? ORDER BY topic LIMIT ?"
-_TIMES = "SELECT topic, max(changed_at) FROM retained_changes WHERE turn > ? AND topic IN ({places}) GROUP BY topic"
+_LAST_CHANGES = (
+    "SELECT topic, changed_at, expired FROM retained_changes JOIN (SELECT topic, max(turn) AS turn "
+    "FROM retained_changes WHERE turn > ? AND topic IN ({places}) GROUP BY topic) AS newest USING (turn, topic)"
+)
 _TIME = "SELECT changed_at FROM retained_changes WHERE turn <= ? ORDER BY turn DESC, topic DESC LIMIT 1"
 _NEWEST_TURN = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 # Clocks may step back, so all changes of the newest turns are looked at, not only their ends.
@@ -307,10 +310,10 @@ def changed_topics(cursor: Cursor, turn: int, after: str, limit: int) -> list[st
     return [topic for (topic,) in cursor.fetchall()]
 
 
-def times_of_topics(cursor: Cursor, turn: int, topics: Sequence[str]) -> dict[str, int]:
-    """Return when these topics have changed last, in milliseconds, of those that changed after a turn."""
-    cursor.execute(_TIMES.format(places=", ".join("?" * len(topics))), [turn, *topics])
-    return dict(cursor.fetchall())
+def last_changes(cursor: Cursor, turn: int, topics: Sequence[str]) -> dict[str, tuple[int, bool]]:
+    """Return the time (milliseconds) of the last change of topics that changed after a turn, and if it is an expiry."""
+    cursor.execute(_LAST_CHANGES.format(places=", ".join("?" * len(topics))), [turn, *topics])
+    return {topic: (changed_at, bool(expired)) for topic, changed_at, expired in cursor.fetchall()}
 
 
 def time_of(cursor: Cursor, turn: int) -> int:

@@ -97,7 +97,7 @@ class StoredChange:
 
 
 def change_of_row(row: Row) -> StoredChange:
-    """Return the change that wrote a row. A tombstone does not tell a clear from an expiry: it counts as a clear."""
+    """Return the change that wrote a row: a tombstone is that of a clear."""
     return StoredChange(
         row.topic,
         row.revision,

@@ -26,7 +26,7 @@ from holdfast.retained.changes.periods import Turn, advance, read_digest, read_r
 from holdfast.retained.store.interfaces import ChangedRow, Recorder
 from holdfast.storage import layouts
 from holdfast.storage.driver import MOST_ROWS, Bulk, Cursor, split
-from holdfast.storage.postgres_values import BigIntegers, Texts
+from holdfast.storage.postgres_values import BigIntegers, SmallIntegers, Texts
 
 #: Gathered changes are appended once there are so many, or some seconds after the last time. Other processes read them.
 MOST_GATHERED = 256
@@ -38,9 +38,10 @@ _MOST_ALONE, _MOST_CHARACTERS = 1024, 1 << 18
 _MOST_TIMES = 16
 # One statement, so that it costs one round trip: the turn is that of the transaction.
 _APPEND = (
-    f"INSERT INTO retained_changes (turn, topic, changed_at) SELECT ({POSTGRES.newest}), topic, changed_at "
-    "FROM unnest(CAST(? AS text[]), CAST(? AS bigint[])) AS changed (topic, changed_at) "
-    "ON CONFLICT (turn, topic) DO UPDATE SET changed_at = excluded.changed_at"
+    f"INSERT INTO retained_changes (turn, topic, changed_at, expired) SELECT ({POSTGRES.newest}), topic, changed_at, "
+    "expired FROM unnest(CAST(? AS text[]), CAST(? AS bigint[]), CAST(? AS smallint[])) "
+    "AS changed (topic, changed_at, expired) "
+    "ON CONFLICT (turn, topic) DO UPDATE SET changed_at = excluded.changed_at, expired = excluded.expired"
 )
 _VOID = (
     f"UPDATE retained_changes_kept SET turn = ({POSTGRES.newest}), "
@@ -49,6 +50,10 @@ _VOID = (
 _IS_VOID = "SELECT 1 FROM retained_changes_kept WHERE id = 1 AND turn >= ?"
 _IS_DURABLE = "SELECT 1 FROM retained_changes WHERE turn = ? LIMIT 1"
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
+
+
+#: of a changed topic: the time of the change, and 1 if its message expired
+_Noted = tuple[int, int | None]
 
 
 class IChangesRecorder(Recorder, Protocol):
@@ -82,9 +87,9 @@ class AppendingRecorder:
         self._most = most
         self._seconds = seconds
         self._appended_at = seconds()
-        self._gathered: dict[str, int] = {}  #: the time of the change by topic
+        self._gathered: dict[str, _Noted] = {}
         self._characters = 0  # of their names
-        self._appended: list[tuple[int, dict[str, int]]] = []  #: by turn, what may not be durable yet
+        self._appended: list[tuple[int, dict[str, _Noted]]] = []  #: by turn, what may not be durable yet
         self._forgot = False  # whether tokens have to become void
         self._voided = 0  # the turn that has made them void, if it is committed; 0 for none
 
@@ -99,17 +104,17 @@ class AppendingRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append or gather the topics of these changes."""
-        self._take(cursor, {row.topic: changed_at for row, changed_at, *_ in changes})
+        self._take(cursor, {row.topic: (changed_at, None) for row, changed_at, *_ in changes})
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         """Append or gather these topics."""
-        self._take(cursor, dict.fromkeys(topics, changed_at))
+        self._take(cursor, dict.fromkeys(topics, (changed_at, None)))
         self._inner.record_stored(cursor, topics, changed_at, origin)
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Append or gather these topics."""
-        self._take(cursor, dict.fromkeys(topics, now))
+        self._take(cursor, dict.fromkeys(topics, (now, 1)))
         self._inner.record_expired(cursor, topics, now, revision)
 
     def append_gathered(self, cursor: Cursor) -> None:
@@ -128,7 +133,7 @@ class AppendingRecorder:
             _append(cursor, gathered)
         self._appended_at = self._seconds()
 
-    def _take(self, cursor: Cursor, changed: dict[str, int]) -> None:
+    def _take(self, cursor: Cursor, changed: dict[str, _Noted]) -> None:
         if not changed:
             return
         self.recorded += 1
@@ -140,7 +145,7 @@ class AppendingRecorder:
         if is_much or self._seconds() - self._appended_at >= SECONDS:
             self.append_gathered(cursor)
 
-    def _gather(self, changed: dict[str, int]) -> None:
+    def _gather(self, changed: dict[str, _Noted]) -> None:
         new = changed.keys() - self._gathered.keys()
         self._characters += sum(map(len, new))
         topics, characters = len(self._gathered) + len(new), self._characters
@@ -165,9 +170,10 @@ class AppendingRecorder:
                 self._gather({topic: at for topic, at in changed.items() if topic not in self._gathered})
 
 
-def _append(cursor: Cursor, changed: dict[str, int]) -> None:
+def _append(cursor: Cursor, changed: dict[str, _Noted]) -> None:
     topics = sorted(changed)
-    cursor.execute(_APPEND, (Texts(topics), BigIntegers([changed[topic] for topic in topics])))
+    times, expired = zip(*(changed[topic] for topic in topics), strict=True)
+    cursor.execute(_APPEND, (Texts(topics), BigIntegers(times), SmallIntegers(expired)))
 
 
 class GatheringRecorder:
@@ -188,8 +194,8 @@ class GatheringRecorder:
         self._most = most
         self._seconds = seconds
         self._appended_at = seconds()
-        #: by topic, the turn and the time of its newest change that may not be in the table; in the order of turns
-        self._gathered: dict[str, tuple[int, int]] = {}
+        #: by topic, in the order of turns: the turn of its newest change that may not be in the table, and its note
+        self._gathered: dict[str, tuple[int, _Noted]] = {}
         self._turn = 0
         self._cursor: Callable[[], Cursor | None] = _no_cursor  # of the present transaction; does not keep it open
         self._before = self._gathered  # when that transaction began
@@ -206,17 +212,17 @@ class GatheringRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Gather the topics of these changes."""
-        self._gather(cursor, [(row.topic, changed_at) for row, changed_at, *_ in changes])
+        self._gather(cursor, [(row.topic, (changed_at, None)) for row, changed_at, *_ in changes])
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         """Gather these topics."""
-        self._gather(cursor, [(topic, changed_at) for topic in topics])
+        self._gather(cursor, [(topic, (changed_at, None)) for topic in topics])
         self._inner.record_stored(cursor, topics, changed_at, origin)
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Gather these topics."""
-        self._gather(cursor, [(topic, now) for topic in topics])
+        self._gather(cursor, [(topic, (now, 1)) for topic in topics])
         self._inner.record_expired(cursor, topics, now, revision)
 
     def append_gathered(self, cursor: Cursor) -> None:
@@ -224,15 +230,15 @@ class GatheringRecorder:
         self._begin(cursor)
         self._append(cursor)
 
-    def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, int]]) -> None:
+    def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, _Noted]]) -> None:
         if not changed:
             return
         self.recorded += 1
         self._begin(cursor)
-        for topic, changed_at in changed:
+        for topic, noted in changed:
             self._turn += 1
             self._gathered.pop(topic, None)
-            self._gathered[topic] = self._turn, changed_at
+            self._gathered[topic] = self._turn, noted
         if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
             self._append(cursor)
 
@@ -255,7 +261,7 @@ class GatheringRecorder:
 
     def _append(self, cursor: Cursor) -> None:
         if self._gathered:
-            rows = [(turn, topic, changed_at) for topic, (turn, changed_at) in self._gathered.items()]
+            rows = [(turn, topic, *noted) for topic, (turn, noted) in self._gathered.items()]
             self._bulk.upsert(cursor, layouts.retained_changes, rows)
             self._appended = self._turn
         self._appended_at = self._seconds()

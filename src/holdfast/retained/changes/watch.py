@@ -35,15 +35,16 @@ from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
+from holdfast.core.messages import ChangeKind
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import matches
 from holdfast.retained.changes.log import (
     absent_nodes,
     changed_topics,
     lacks_changes,
+    last_changes,
     others_gather,
     read_kept,
-    times_of_topics,
 )
 from holdfast.retained.changes.recent import (
     LONGEST_PAYLOAD,
@@ -380,11 +381,13 @@ def _present(cursor: Cursor, turn: int, topics: Sequence[str]) -> list[StoredCha
     if not topics:
         return []
     cursor.execute(_ROWS_OF.format(places=", ".join("?" * len(topics))), list(topics))
-    changes = [change_of_row(Row._make(columns)) for columns in cursor.fetchall()]
-    purged = set(topics).difference(change.topic for change in changes)
-    if purged:
-        changes += [purged_change(topic, at) for topic, at in times_of_topics(cursor, turn, sorted(purged)).items()]
-    return sorted(changes, key=_revision_of)
+    found = {row.topic: change_of_row(row) for row in map(Row._make, cursor.fetchall())}
+    empty = [topic for topic in topics if topic not in found or found[topic].kind is not ChangeKind.SET]
+    if empty:  # only the log tells a clear from an expiry, and has what is left of a purged tombstone
+        for topic, (at, is_expired) in last_changes(cursor, turn, empty).items():
+            change = found.get(topic) or purged_change(topic, at)
+            found[topic] = expiry_of(topic, change.at, change.revision) if is_expired else change
+    return sorted(found.values(), key=_revision_of)
 
 
 def _revision_of(change: StoredChange) -> int:
