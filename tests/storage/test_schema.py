@@ -90,7 +90,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         (
             [
                 "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
-                "INSERT INTO alembic_version VALUES ('0021')",
+                "INSERT INTO alembic_version VALUES ('0022')",
                 "CREATE TABLE bookmarks (url TEXT)",
             ],
             "belongs to another program; name another database",
