@@ -43,7 +43,6 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_topic_levels=128,
         max_qos_allowed=2,
         max_topic_alias=32,
-        max_properties_bytes=64 * 1024,
         control_characters="refuse",
         retain_available=True,
         wildcard_subscription=True,
@@ -68,7 +67,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     )
     assert (config.authentication.scram_file, config.authentication.methods) == ("", {})
     assert attrs.astuple(config.force_shutdown) == (True, "disconnect", 100000, 32 * 1048576)
-    assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
+    assert attrs.astuple(config.storage)[1:] == ("full", 1.0, "refuse")
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject"),
         *("wait", 86400.0, 30.0),

@@ -78,7 +78,7 @@ def test_user_properties_count_against_the_queue() -> None:
 
 
 def test_the_row_of_a_message_that_waits_for_its_commit_counts_its_properties() -> None:
-    """``storage.max_pending``: the row has them twice, encoded and as JSON."""
+    """What waits for a commit: the row has them twice, encoded and as JSON."""
     for properties in (NO_PROPERTIES, many(1)):
         message = RetainedMessage("t/é", b"xyz", 1, properties, None, None, 1, None, 2)
         row = row_of(RetainedChange("t/é", 2, 1, message))
@@ -90,7 +90,7 @@ def test_the_row_of_a_message_that_waits_for_its_commit_counts_its_properties() 
 def test_messages_and_wills_of_stored_sessions_that_wait_for_their_commit_count_whole(
     tmp_path: Path, properties: Properties
 ) -> None:
-    """``storage.max_pending`` counts their topics and properties too."""
+    """What waits for a commit counts their topics and properties too."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     lasting(broker, "away", 5).subscribe("t/é", qos=1)
     broker.commit()

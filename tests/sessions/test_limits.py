@@ -90,7 +90,7 @@ def test_every_option_of_a_zone_reaches_its_clients(tmp_path: Path) -> None:
         "max_mqueue_len": 10, "max_mqueue_bytes": 4096, "mqueue_full": "reject",
         "mqueue_store_qos0": True, "session_expiry_interval": 11, "idle_timeout": 5, "upgrade_qos": True,
         "ignore_loop_deliver": True, "min_replay_levels": 2,
-        "max_properties_bytes": 5000, "control_characters": "accept", "conflate_interval": 2, "conflate_filter": "a/#",
+        "control_characters": "accept", "conflate_interval": 2, "conflate_filter": "a/#",
     }  # fmt: skip
     of_the_broker = {"will_restart_grace"}  #: options that are not for single zones
     assert {field.name for field in attrs.fields(MQTTConfig)} - of_the_broker == set(values)

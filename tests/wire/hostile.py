@@ -36,7 +36,7 @@ LONG = "CVE-2017-7651, CVE-2023-0809, CVE-2026-25627"
 DEEP = "CVE-2019-11779, CVE-2021-33176, CVE-2026-95844"
 SHARE = "CVE-2026-95843"
 _MANY = Properties(user_properties=(("k", "v"),) * 20_000)
-#: one more than mqtt.max_user_properties, and a few that are longer than mqtt.max_properties_bytes
+#: one more User Property than allowed, and a few that are longer than allowed
 _ONE_TOO_MANY = Properties(user_properties=(("k", "v"),) * 65)
 _LONG = Properties(user_properties=(("k", "v" * 33_000),) * 2)
 _SLASHES = "/" * 65_000

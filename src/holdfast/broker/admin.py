@@ -457,6 +457,12 @@ class AdminListener:
         return f"{'https' if self._config.tls is not None else 'http'}://{shown}:{port}/"
 
 
+#: open connections of the API: a further one takes the place of one that makes no call with a valid key or login
+MOST_CONNECTIONS = 256
+#: open connections of one address, all IPv6 addresses of a /64 together; loopback addresses have no limit
+MOST_OF_ADDRESS = 32
+
+
 def compose_admin_listener(
     config: Config,
     *,
@@ -474,16 +480,14 @@ def compose_admin_listener(
 ) -> AdminListener:
     """Build the listener of the API. ``most_bytes`` limits bodies; ``console`` makes the protocol of a console."""
     section = config.admin
-    limits = ConnectionLimits(
-        max_connections=section.max_connections, max_connections_per_address=section.max_connections_per_address
-    )
+    limits = ConnectionLimits(max_connections=MOST_CONNECTIONS, max_connections_per_address=MOST_OF_ADDRESS)
 
     def tell(refusal: Refusal, peer: Peer) -> None:
         refused.refused(NAME, limits, refusal, peer)
 
     acceptance = Acceptance(limits, process, reactor, tell, None, bans.has_peer)
     site = ListenerSite(
-        answering, most_bytes, reactor, identify, section.max_connections, goes_on=goes_on, unwrap=unwrap,
+        answering, most_bytes, reactor, identify, MOST_CONNECTIONS, goes_on=goes_on, unwrap=unwrap,
         gave_way=partial(tell, Refusal.GAVE_WAY),
     )  # fmt: skip
     site.upgrades[PATH.encode()] = Upgrade(console, site.released, reactor)

@@ -30,7 +30,7 @@ _MINUTE = 60
 _DAY = 86400.0
 #: looks at a disk with enough room, until its alarm ends: several times its free space was measured anew
 _DISK_LOOKS = 25
-#: parts of storage.max_pending: at the first the alarm begins, at the second it ends
+#: parts of what may wait for a commit: at the first the alarm begins, at the second it ends
 _NEARLY_FULL, _EMPTIER = 0.8, 0.5
 #: seconds that a clock may be off without an alarm
 _CLOCK_TOLERANCE = 5.0
@@ -126,11 +126,11 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     )  # fmt: skip
     yield Condition(
         name="writer_queue_nearly_full", severity=_WARNING,
-        meaning="Nearly as many changes wait for a commit as storage.max_pending allows.",
-        remedy="Publishers are held when it is full: look at the disk, or raise storage.max_pending",
+        meaning="Nearly as many changes wait for a commit as may: 64 MB.",
+        remedy="Publishers are held when it is full: look at the disk",
         measure=of_store(lambda parts: parts.writer.pending_bytes / (parts.writer.pending_bytes + parts.writer.room)),
         begins=_NEARLY_FULL, ends=_EMPTIER, begins_after=2, ends_after=5,
-        tell=lambda share: f"The changes that wait for a commit take {100 * share:.0f} % of storage.max_pending",
+        tell=lambda share: f"The changes that wait for a commit take {100 * share:.0f} % of what may wait",
     )  # fmt: skip
 
 

@@ -307,7 +307,7 @@ def traffic_metrics(counters: Counters, pressure: Pressure, walked: Callable[[],
         ),
         gauge(
             "holdfast_publishers_held",
-            "Clients whose packets wait, because too many changes wait for a commit (storage.max_pending).",
+            "Clients whose packets wait, because too many changes wait for a commit.",
             lambda: len(pressure),
         ),
     ]  # fmt: skip

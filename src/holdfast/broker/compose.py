@@ -250,7 +250,6 @@ def compose_broker(
         config.storage.url,
         durability=durability,
         flush_interval=config.storage.flush_interval,
-        max_pending=config.storage.max_pending,
         node=config.node.id,
         reactor=reactor,
         now=now,

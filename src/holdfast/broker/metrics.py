@@ -302,7 +302,7 @@ def storage_metrics(durable: DurableStore, surroundings: Callable[[], Surroundin
         ),
         gauge(
             "holdfast_writer_queue_most_bytes", "Bytes of waiting changes above which publishers are held"
-            " (storage.max_pending).", writer(lambda one: one.pending_bytes + one.room),
+            ".", writer(lambda one: one.pending_bytes + one.room),
         ),
     ]  # fmt: skip
 

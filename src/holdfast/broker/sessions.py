@@ -192,7 +192,6 @@ def limits_of(zone: Zone) -> Limits:
         max_topic_levels=mqtt.max_topic_levels,
         max_qos_allowed=mqtt.max_qos_allowed,
         max_topic_alias=mqtt.max_topic_alias,
-        max_properties_bytes=mqtt.max_properties_bytes,
         control_characters=mqtt.control_characters == "accept",
         retain_available=mqtt.retain_available,
         retained_messages_mode=RetainMode(zone.retainer.retained_messages_mode),

@@ -212,7 +212,7 @@ _CONNECTING = {
                   "*.allow_plaintext", "*.trusted_proxies", "*.max_connections", "*.max_connections_per_address",
                   "*.max_conn_rate", "*.max_conn_rate_per_address", "*.max_half_open_per_address", "*.tls"),
     "mqtt": ("max_packet_size", "max_topic_levels", "max_qos_allowed", "max_topic_alias",
-             "max_properties_bytes", "control_characters",
+             "control_characters",
              "retain_available", "wildcard_subscription", "shared_subscription", "subscription_identifiers",
              "min_replay_levels", "server_keepalive", "max_keepalive", "keepalive_multiplier",
              "max_inflight", "max_inflight_bytes", "max_awaiting_rel", "max_subscriptions",
@@ -226,11 +226,11 @@ _CONNECTING = {
 }  # fmt: skip
 
 _RESTART = {
-    "admin": ("endpoint", "max_connections", "max_connections_per_address"),
+    "admin": ("endpoint",),
     "node": ("data_dir", "id"),
     "listeners": ("*.endpoint",),
     "mqtt": ("will_restart_grace",),
-    "storage": ("url", "durability", "flush_interval", "max_pending", "on_corruption"),
+    "storage": ("url", "durability", "flush_interval", "on_corruption"),
     "retainer": ("changes.enable",),
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
                "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),

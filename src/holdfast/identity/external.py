@@ -47,6 +47,8 @@ class Surroundings:
             raise UnusableOption(key, str(unusable)) from None
 
 
+#: connections to an HTTP service, each with one request at a time
+_MOST_CONNECTIONS = 8
 #: requests to an HTTP service that wait for a connection; a client beyond them is refused with Server busy (0x89)
 _MOST_WAITING_REQUESTS = 200
 #: acceptances of an HTTP service that are remembered; one takes about 300 bytes
@@ -101,7 +103,7 @@ def service_method(config: HTTPConfig, around: Surroundings) -> IAuthenticationM
         if not value.isascii() or not value.decode().isprintable():
             raise UnusableOption("secret_headers", f"{name}: {secret} has characters that a header cannot have")
         headers[name] = value.decode()
-    bounds = Bounds(timeout=config.timeout, connections=config.max_connections, queue=_MOST_WAITING_REQUESTS)
+    bounds = Bounds(timeout=config.timeout, connections=_MOST_CONNECTIONS, queue=_MOST_WAITING_REQUESTS)
     agent = _agent(around, bounds, config.url, "ca", config.ca)
     return ServiceMethod(
         HTTPClient(agent, around.reactor, config.url, bounds),

@@ -93,8 +93,8 @@ T = TypeVar("T")
 #: Seconds until the next attempt if the database is away: doubled from the first delay to the longest one.
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-#: The default bound of pending bytes, above which publishers are paused.
-MAX_PENDING = 16 << 20
+#: The bound of pending bytes, above which publishers are paused.
+MAX_PENDING = 64 << 20
 
 
 class _State(Enum):

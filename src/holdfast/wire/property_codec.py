@@ -213,10 +213,7 @@ def _check_length(length: int, packet_type: int, reception: Reception) -> None:
 
 
 def _too_long(reception: Reception) -> ExcessiveProperties:
-    return ExcessiveProperties(
-        f"the properties of a packet have at most {reception.max_properties_bytes} bytes here"
-        " (mqtt.max_properties_bytes)"
-    )
+    return ExcessiveProperties(f"the properties of a packet have at most {reception.max_properties_bytes} bytes here")
 
 
 def _check_response_topic(value: str, reception: Reception) -> None:

@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Act, Act]] = {
     "database_damaged": (_damage(StorageFailure(FailureKind.UNAVAILABLE, "x")), _damage(None)),
     "changes_not_stored": (_failed, _nothing),
     "commits_slow": (_commits(0.9), _nothing),
-    "writer_queue_nearly_full": (_pending(15 << 20), _pending(0)),
+    "writer_queue_nearly_full": (_pending(60 << 20), _pending(0)),
     "memory_nearly_full": (_refuses(True), _refuses(False)),
     "reactor_lag_high": (_lag(0.5), _lag(0)),
     "messages_dropped": (_count("messages_dropped_queue_full", 200), _nothing),

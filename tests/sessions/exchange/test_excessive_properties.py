@@ -1,4 +1,4 @@
-"""Packets with more properties than ``mqtt.max_user_properties`` or ``mqtt.max_properties_bytes`` allow."""
+"""Packets with too many User Properties, or properties of too many bytes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from attrs import field, frozen
 
-from holdfast.config.options import Flag, Integer, InvalidValue, Section, Text, invalid_value, option, table
+from holdfast.config.options import Flag, InvalidValue, Section, Text, invalid_value, option, table
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import Proxies, ServerEndpoint, parse_endpoint
 from holdfast.config.sections.tls import TLSConfig
@@ -106,22 +106,6 @@ class AdminConfig(Section):
         effect="With false, this file is changed on this machine only. Options that may name files, servers or secrets"
         " are never changed by HTTP, only here or by the control socket.",
         example=False,
-    )
-    max_connections: int = option(
-        Integer(1, 100000, unit="connections"),
-        256,
-        help="Most open connections of the API.",
-        effect="A further connection takes the place of one that makes no call with a valid key or login. If there is"
-        " none, the further one is closed at once. Each open page of the dashboard needs two or three.",
-        example=1000,
-    )
-    max_connections_per_address: int = option(
-        Integer(1, 100000, unit="connections"),
-        32,
-        help="Most open connections of the API of one address. All IPv6 addresses of a /64 count as one. Loopback"
-        " addresses have no limit.",
-        effect="Further connections are closed at once. People behind one NAT share one address.",
-        example=100,
     )
 
     tls: TLSConfig | None = field(

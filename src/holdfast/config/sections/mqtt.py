@@ -94,14 +94,6 @@ class MQTTConfig(Section):
         " invalid, 0x94).",
         example=100,
     )
-    max_properties_bytes: int = option(
-        Size("1KB", "256MB"),
-        "64KB",
-        help="Longest Property Length of one Control Packet or Will Message from a v5 client, in bytes. Authentication"
-        " Data does not count.",
-        effect="A packet with longer properties is refused like one with too many User Properties (64).",
-        example="8KB",
-    )
     control_characters: str = option(
         Choice(("refuse", "accept")),
         "refuse",

@@ -14,7 +14,6 @@ from holdfast.config.options import (
     Duration,
     FilePath,
     Flag,
-    Integer,
     InvalidValue,
     Section,
     Text,
@@ -153,13 +152,6 @@ class HTTPConfig(Section):
         help="Longest time for an answer, with the time in which the request waits for its turn.",
         effect="A client without an answer in this time is refused: Server unavailable (0x88).",
         example="2s",
-    )
-    max_connections: int = option(
-        Integer(1, 256, unit="connections"),
-        8,
-        help="Most connections to the service. Each has one request at a time, and stays open.",
-        effect="Higher: more logins at the same time, and more load for the service.",
-        example=32,
     )
     cache: float = option(
         Duration("1s", "1d", zero="nothing is remembered"),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, Duration, Integer, InvalidValue, Section, Size, Text, option
+from holdfast.config.options import Choice, Duration, Integer, InvalidValue, Section, Text, option
 
 # ``[node]``: this broker itself.
 
@@ -129,14 +129,6 @@ class StorageConfig(Section):
         help='Longest time between two commits. Only with durability = "async".',
         effect="Longer: fewer writes, and more acknowledged changes are lost if the process is killed.",
         example="250ms",
-    )
-    max_pending: int = option(
-        Size("64KB", "16GB"),
-        "64MB",
-        help="Most bytes of changes that wait for their commit; a message counts as for mqtt.max_mqueue_bytes. Beyond"
-        " it, the broker does not read from clients whose packets add to them, and a CONNECT that adds to them waits.",
-        effect="Higher: longer bursts without a pause, and more memory while the disk is slow.",
-        example="16MB",
     )
 
     on_corruption: str = option(
