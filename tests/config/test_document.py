@@ -71,8 +71,8 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject"),
         *("wait", 86400.0, 30.0),
-        *(None, None, None, (0, 0), {}, ()),
-        *((1000, 0, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
+        *(None, None, (0, 0), {}, ()),
+        *((1000, 0, 1048576, None, 16), (False, 7 * 86400.0, None)),
         (True,),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
@@ -100,7 +100,6 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             flow_control.batch_deliver_number = 0
             delivery_rate = "1000/s"
             max_concurrent_replays = 50
-            flow_control.batch_deliver_limiter = "infinity"
             flow_control.client_rate = "10/2s"
             [sys_topics]
             sys_msg_interval = "1m"
@@ -120,18 +119,22 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     assert list(config.listeners) == ["one"]
     flow = config.retainer.flow_control
     assert (flow.read_rows, flow.deliver_rows) == (1000, 1000)
-    assert (config.retainer.delivery_rate, flow.batch_deliver_limiter) == (Rate(1000, 1), None)
+    assert config.retainer.delivery_rate == Rate(1000, 1)
     assert (config.retainer.max_concurrent_replays, flow.client_rate) == (50, Rate(10, 2))
 
 
-@pytest.mark.parametrize("key", ["delivery_rate", "deliver_rate", "flow_control.batch_deliver_limiter"])
-def test_the_rate_of_all_replays_has_three_names_and_the_lowest_counts(write: Callable[[str], Path], key: str) -> None:
-    """EMQX's key, its older name, and the limiter of its flow control, together with either of them."""
-    assert load(write(f'retainer.{key} = "10/s"')).retainer.node_rate == Rate(10, 1)
-    text = f'retainer.flow_control.batch_deliver_limiter = "9/2s"\nretainer.{key} = "10/s"'
-    if key != "flow_control.batch_deliver_limiter":
-        assert load(write(text)).retainer.node_rate == Rate(9, 2)
-    assert default().retainer.node_rate is None
+@pytest.mark.parametrize("key", ["deliver_rate", "flow_control.batch_deliver_limiter"])
+def test_further_names_of_emqx_for_the_rate_of_all_replays_count_with_a_warning(
+    write: Callable[[str], Path], key: str
+) -> None:
+    """Alone, or beside the same value under the name of the option."""
+    for beside in ("", 'retainer.delivery_rate = "10/s"\n'):
+        config = load(write(f'{beside}retainer.{key} = "10/s"\nretainer.flow_control.client_rate = "1/s"'))
+        assert config.retainer.delivery_rate == Rate(10, 1)
+        assert config.retainer.flow_control.client_rate == Rate(1, 1)
+        assert [(each.key, "retainer.delivery_rate" in each.message) for each in config.ignored] == [
+            (f"retainer.{key}", True)
+        ]
 
 
 @pytest.mark.parametrize("value", ["disabled", "0s"])

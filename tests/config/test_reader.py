@@ -120,7 +120,7 @@ from tests.config.conftest import Problems
         ('[retainer]\ndelivery_rate = "0/s"', 2, "retainer.delivery_rate", 'found "0/s"; allowed: "infinity", or a'),
         (
             '[retainer]\ndelivery_rate = "1/s"\ndeliver_rate = "2/s"',
-            *(3, "retainer.deliver_rate", "an older name of delivery_rate, which has another value here; allowed"),
+            *(3, "retainer.deliver_rate", "another name of delivery_rate, which has another value here; allowed"),
         ),
         ("[mqtt]\nstrict_mode = true", 2, "mqtt.strict_mode", "known to EMQX, not supported here (yet)"),
         ("[zones.z.mqtt]\nmqueue_priorities = 1", 2, "zones.z.mqtt.mqueue_priorities", "known to EMQX"),

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.units import Rate, TokenBucket, slower
-
-
-def test_the_slower_of_two_rates_counts() -> None:
-    """The amounts per second count, not the written numbers. None is faster than any rate."""
-    assert slower(Rate(1000, 1), Rate(10_000, 60), None) == Rate(10_000, 60)
-    assert slower(None, None) is None
+from holdfast.core.units import Rate, TokenBucket
 
 
 def test_a_bucket_begins_full_and_has_at_most_its_amount() -> None:

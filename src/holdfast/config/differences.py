@@ -249,7 +249,7 @@ _AT_ONCE = {
                  "announce_expiry", "msg_clear_interval", "msg_clear_limit", "max_payload_size",
                  "max_retained_messages", "max_retained_bytes", "on_limit", "when_unavailable",
                  "tombstone_ttl", "lease_grace", "history",
-                 "max_publish_rate", "delivery_rate", "deliver_rate", "max_concurrent_replays", "flow_control",
+                 "max_publish_rate", "delivery_rate", "max_concurrent_replays", "flow_control",
                  "policies", "client_quota", "topic_quotas"),
     "sys_topics": ("sys_msg_interval",),
     "admin": ("hosts", "trusted_proxies", "allow_plaintext", "users_group", "config_writable"),

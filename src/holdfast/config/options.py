@@ -281,6 +281,9 @@ class Section:
 
     __slots__ = ()
 
+    #: keys of EMQX that are further names of an option of this table: the path from this table on, and the option
+    further_names: ClassVar[Mapping[tuple[str, ...], str]] = {}
+
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Return the problems of several options together: the key, the message, and all keys that are involved.
 

@@ -63,6 +63,8 @@ class Reader:
 
     def section(self, section: type[SectionT], found: object, path: KeyPath) -> SectionT:
         """Return the section of a table. A rejected key has its default."""
+        if section.further_names and isinstance(found, dict):
+            found = self._with_own_names(section, found, path)
         values = self._values(section, found, path)
         built = section(**values)
         # Problems of options together come last: only here are the defaults of missing keys known.
@@ -99,6 +101,33 @@ class Reader:
                 case Subsection() as subsection:
                     values[key] = self._subsection(subsection, value, here)
         return values
+
+    def _with_own_names(self, section: type[Section], found: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+        """Return a table with the values of EMQX's further names under the names of their options. Notes both."""
+        known = described(section)
+        for names, own in section.further_names.items():
+            *tables, last = names
+            inner = found
+            for table in tables:
+                inner = inner.get(table, {})
+            if not isinstance(inner, dict) or last not in inner:
+                continue
+            here, value, option = (*path, *names), inner[last], known[own]
+            found = _without(found, names)
+            assert isinstance(option, Option)
+            try:
+                option.kind.read(value)
+            except InvalidValue as invalid:
+                self.reject(here, str(invalid))
+                continue
+            if found.setdefault(own, value) != value:
+                self.reject(here, f"another name of {own}, which has another value here; allowed: only one of them")
+            else:
+                own_path = dotted((*path, own))
+                self.ignored.append(
+                    KeyProblem(here, f"known to EMQX; here its name is {own_path}, which gets the value")
+                )
+        return found
 
     def _subsection(self, subsection: Subsection, found: object, path: KeyPath) -> object:
         match subsection.form:
@@ -167,6 +196,14 @@ class Reader:
                     known.append(here)
             elif isinstance(entry, Subsection) and entry.form is Form.TABLE and entry.section is not section:
                 self._learn(entry.section, (*path, "NAME", key))
+
+
+def _without(table: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a copy of a table without the key of this path."""
+    first, *rest = names
+    if not rest:
+        return {key: value for key, value in table.items() if key != first}
+    return {**table, first: _without(table[first], rest)}
 
 
 # The message for an unknown key: the nearest known key, or that only EMQX has this key.

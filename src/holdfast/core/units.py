@@ -92,11 +92,6 @@ class Rate:
         return f"{self.amount}/{'' if self.seconds == 1 else f'{self.seconds:g}'}s"
 
 
-def slower(*rates: Rate | None) -> Rate | None:
-    """Return the slowest rate; None means no limit."""
-    return min((rate for rate in rates if rate is not None), key=lambda rate: rate.per_second, default=None)
-
-
 #: tokens may come this many seconds earlier, because timers are not more exact
 _PRECISION = 1e-6
 

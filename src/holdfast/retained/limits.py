@@ -262,7 +262,7 @@ def flow_of(retainer: RetainerConfig) -> FlowSettings:
         batch_read_number=flow.read_rows,
         batch_deliver_number=flow.batch_deliver_number,
         max_batch_bytes=flow.max_batch_bytes,
-        delivery_rate=retainer.node_rate,
+        delivery_rate=retainer.delivery_rate,
         client_rate=flow.client_rate,
         max_replays_per_client=flow.max_replays_per_client,
         max_concurrent_replays=retainer.max_concurrent_replays,

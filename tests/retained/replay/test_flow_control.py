@@ -382,17 +382,16 @@ def test_only_a_replay_that_would_begin_counts_as_denied() -> None:
 
 
 def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
-    """EMQX's keys and our own. If one rate has several names, the lowest counts."""
+    """EMQX's keys and our own."""
     path = tmp_path / "holdfast.toml"
     path.write_text(
         """
         [retainer]
-        delivery_rate = "1000/s"
+        delivery_rate = "100/2s"
         max_concurrent_replays = 5
         [retainer.flow_control]
         batch_read_number = 20
         batch_deliver_number = 10
-        batch_deliver_limiter = "100/2s"
         max_batch_bytes = "2KB"
         client_rate = "7/s"
         """

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import evolve
 from twisted.logger import Logger
 from twisted.web import http
 
@@ -16,8 +15,6 @@ from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.core.strict_json import BadJSON, read_json
 from holdfast.retained.fields import ascii_only
-
-_OLD_NAME, _NAME = "deliver_rate", "delivery_rate"
 
 
 class Settings:
@@ -29,7 +26,7 @@ class Settings:
     _log = Logger()
 
     def __init__(self, config: RetainerConfig, apply: Callable[[RetainerConfig], None] | None) -> None:
-        self._config = self._file = _under_one_name(config)
+        self._config = self._file = config
         self._apply = apply
 
     @property
@@ -39,7 +36,7 @@ class Settings:
 
     def shown(self) -> dict[str, Any]:
         """Return the present values, and the keys whose values differ from the file."""
-        now, file = _shown(self._config), _shown(self._file)
+        now, file = shown(self._config), shown(self._file)
         return {
             **now,
             UNTIL_RESTART: [name for name, value in options_of(now) if value != dict(options_of(file))[name]],
@@ -51,7 +48,7 @@ class Settings:
         Their changes have ended.
         """
         changed: list[str] = self.shown()[UNTIL_RESTART]
-        self._config = self._file = _under_one_name(config)
+        self._config = self._file = config
         if self._apply is not None:
             self._apply(self._config)
         return changed
@@ -63,14 +60,14 @@ class Settings:
         """
         if self._apply is None:
             raise _refused(["no broker runs: change its configuration file"])
-        before = _shown(self._config)
+        before = shown(self._config)
         given = _given(body)
         reader = Reader(RetainerConfig)
         config = reader.section(RetainerConfig, _merged(before, given), ())
         problems = [f"retainer.{'.'.join(one.path)}: {one.message}" for one in reader.problems]
         if problems:
             raise _refused(problems)
-        after = _shown(config)
+        after = shown(config)
         changed = [(name, value) for name, value in options_of(after) if value != dict(options_of(before)).get(name)]
         fixed = [name for name, _ in changed if name.split(".")[0] not in CHANGEABLE]
         fixed += [name for name in dict(options_of(before)) if name not in dict(options_of(after))]
@@ -97,8 +94,6 @@ def _given(body: bytes) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise _refused(["this is not a JSON object with keys of [retainer]"])
     given.pop(UNTIL_RESTART, None)
-    if _OLD_NAME in given and given.get(_NAME, given[_OLD_NAME]) == given[_OLD_NAME]:
-        given[_NAME] = given.pop(_OLD_NAME)
     return given
 
 
@@ -110,15 +105,6 @@ def _merged(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
         nested = isinstance(before, dict) and isinstance(value, dict)
         merged[name] = _merged(before, value) if nested else value  # type: ignore[arg-type]  # nested: both are
     return merged
-
-
-def _under_one_name(config: RetainerConfig) -> RetainerConfig:
-    """Return the same configuration, with the rate under its newer name only."""
-    return evolve(config, delivery_rate=config.delivery_rate or config.deliver_rate, deliver_rate=None)
-
-
-def _shown(config: RetainerConfig) -> dict[str, Any]:
-    return {name: value for name, value in shown(config).items() if name != _OLD_NAME}
 
 
 def _refused(problems: list[str]) -> RefusedCall:

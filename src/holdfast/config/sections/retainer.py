@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -118,14 +119,6 @@ class FlowControlConfig(Section):
         example="256KB",
     )
 
-    batch_deliver_limiter: units.Rate | None = option(
-        Rate(),
-        "infinity",
-        help="Rate of retained messages for all replays together. EMQX's key for retainer.delivery_rate; if both are"
-        " set, the lower rate counts.",
-        effect="See retainer.delivery_rate.",
-        example="1000/s",
-    )
     client_rate: units.Rate | None = option(
         Rate(),
         "infinity",
@@ -501,13 +494,6 @@ class RetainerConfig(RetainModes):
         " order of their arrival; nothing is dropped.",
         example="1000/s",
     )
-    deliver_rate: units.Rate | None = option(
-        Rate(),
-        "infinity",
-        help="An older name of delivery_rate, as in EMQX. If both are set, they must be the same.",
-        effect="See delivery_rate.",
-        example="1000/s",
-    )
     max_concurrent_replays: int | None = option(
         Integer(1, words={"infinity": None}, unit="replays"),
         "infinity",
@@ -551,19 +537,13 @@ class RetainerConfig(RetainModes):
         metadata=table(ChangesConfig, "The changed topics, for replays of only what changed."),
     )
 
-    @property
-    def node_rate(self) -> units.Rate | None:
-        """The rate of all replays together: the lowest rate that is set; None for no limit."""
-        return units.slower(self.delivery_rate, self.deliver_rate, self.flow_control.batch_deliver_limiter)
+    further_names: ClassVar[Mapping[tuple[str, ...], str]] = {
+        ("deliver_rate",): "delivery_rate",
+        ("flow_control", "batch_deliver_limiter"): "delivery_rate",
+    }
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
-        """Require the same value for both names of an option."""
-        if {"delivery_rate", "deliver_rate"} <= given.keys() and self.delivery_rate != self.deliver_rate:
-            yield (
-                "deliver_rate",
-                "an older name of delivery_rate, which has another value here; allowed: only one of them",
-                ("delivery_rate", "deliver_rate"),
-            )
+        """Require what options demand of each other."""
         if not self.history.enable and any(policy.history for policy in self.policies):
             yield (
                 "policies",
