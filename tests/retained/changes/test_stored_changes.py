@@ -322,7 +322,7 @@ def test_a_look_costs_the_same_for_any_number_of_messages_and_streams(
 
 
 def test_changes_that_another_node_has_in_its_memory_come_when_it_stores_them(url: str) -> None:
-    """A node that was alone gathers until it looks for others. Until then, no earlier place is given up."""
+    """A node that was alone gathers until it looks for others."""
     alone = Node(url)
     alone.look(10)
     node = Node(url, 2)

@@ -256,7 +256,7 @@ def is_complete(cursor: Cursor, turns: Turns, node: int | None = None) -> bool:
     """Tell whether the changes of all nodes are stored: each stores them, none was killed, and no other one gathers."""
     if absent_nodes(cursor) or _any_was_killed(cursor, turns):
         return False
-    return node is None or not others_gather(cursor, node)
+    return node is None or not _others_gather(cursor, node)
 
 
 def absent_nodes(cursor: Cursor) -> list[int]:
@@ -265,10 +265,7 @@ def absent_nodes(cursor: Cursor) -> list[int]:
 
 
 def lacks_changes(cursor: Cursor, turn: int) -> bool:
-    """Tell whether changes after a turn may be missing, though no other node gathered when all later ones were read.
-
-    They were pruned, or a killed node had them in its memory.
-    """
+    """Tell whether changes after a turn may be missing: they were pruned, or a killed node had them in its memory."""
     cursor.execute(_MARK_OF_KEPT)
     if any(kept_turn > turn for kept_turn, _ in cursor.fetchall()):
         return True
@@ -392,7 +389,7 @@ def _any_was_killed(cursor: Cursor, turns: Turns) -> bool:
     )
 
 
-def others_gather(cursor: Cursor, node: int) -> bool:
+def _others_gather(cursor: Cursor, node: int) -> bool:
     """Tell whether other nodes than this one may have committed changes in their memory only."""
     last = _last_epochs(cursor)
     cursor.execute(_GATHERING)

@@ -16,8 +16,8 @@ The memory has a random name, so tokens of an earlier one, of an earlier process
 Then the log helps: a token has a turn too. What has changed after this turn comes first, in the order of topics, then
 what is remembered. If the log does not have it, the follower begins with a reset.
 
-A look at the log of a shared database reads what has changed after the turn of the look before. Changes may still be
-in the memory of a node that gathers, when another one has just started: then the next look begins at the same turn.
+A look at the log of a shared database reads what has changed after the turn of the look before. A node that was alone
+stores its changes later, with later turns. If it is killed before, every follower begins again.
 
 While nobody watches, a commit costs one comparison more.
 """
@@ -43,7 +43,6 @@ from holdfast.retained.changes.log import (
     changed_topics,
     lacks_changes,
     last_changes,
-    others_gather,
     read_kept,
 )
 from holdfast.retained.changes.recent import (
@@ -264,7 +263,7 @@ class ChangeWatch(Service):
             self.refusal = refusal
             self._tell()
             return
-        if done and part.is_whole and head is not None:
+        if done and head is not None:
             changes.head = head
 
     def _put_off_end(self) -> None:
@@ -296,14 +295,13 @@ class Forgotten(Exception):
 class Part:
     """The next changes after a turn; the next part begins ``after`` a topic, unless ``done``.
 
-    If the last part ``is_whole``, the parts have all changes up to ``now``. If it ``is_lossy``, changes are missing.
+    All parts together have every stored change up to ``now``. If the last one ``is_lossy``, changes are missing.
     """
 
     changes: Sequence[StoredChange]
     after: str
     done: bool
     now: Token
-    is_whole: bool = True
     is_lossy: bool = False
 
 
@@ -339,9 +337,8 @@ class ChangeLog:
             changes = _present(cursor, since.turn, topics)
             if len(topics) == _NEW:
                 return Part(changes, topics[-1], False, now), []
-            # Looked at behind all reads: if no node gathers or is absent now, they have every change up to the token.
-            is_whole, is_lossy = not others_gather(cursor, self._store.node), lacks_changes(cursor, since.turn)
-            return Part(changes, after, True, now, is_whole, is_lossy), absent_nodes(cursor)
+            # Looked at behind all reads: what was committed before them is in the log.
+            return Part(changes, after, True, now, lacks_changes(cursor, since.turn)), absent_nodes(cursor)
 
         part: Part
         part, absent = yield self._store.scan(work)
