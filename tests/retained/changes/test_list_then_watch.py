@@ -13,9 +13,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.recent import RecentChanges
+from holdfast.core.topics import matches
+from holdfast.retained.changes.recent import RecentChanges, change_of_row
 from holdfast.retained.changes.tokens import Token
-from holdfast.retained.changes.watch import ChangeWatch, Follower, Forgotten
+from holdfast.retained.changes.watch import ChangeWatch, Follower, Forgotten, Part
 from holdfast.retained.store.rows import Row
 from tests.storage.doubles import result_of
 
@@ -32,6 +33,7 @@ STEPS = st.lists(
         st.tuples(st.just("take"), st.integers(0, 2)),
         st.tuples(st.just("resume"), st.integers(0, 2), st.integers(0, 3)),
         st.tuples(st.just("restart"),),
+        st.tuples(st.just("look"),),
     ),
     min_size=10,
     max_size=60,
@@ -44,19 +46,28 @@ def row(topic: str, revision: int, value: int) -> Row:
     return Row(topic, revision, 1, 0, len(payload), 0, None, int(not value), None, None, b"", b"", b"\0", None, payload)
 
 
-class NoLog:
-    """A log that knows nothing after any token. It answers behind all commits, as the writer's thread does."""
+class FakeLog:
+    """A log of all commits, also of those that are not reported yet; one that is not ``kept`` knows no token."""
 
-    def __init__(self, store: FakeStore) -> None:
+    def __init__(self, store: FakeStore, kept: bool) -> None:
         self._store = store
+        self._kept = kept
 
     def now(self) -> Deferred[Token]:
+        """Answer behind all reports, as the writer's thread does."""
         while self._store.unreported:
             self._store.report()
-        return succeed(Token(b"an epoch", 0))
+        return succeed(Token(b"an epoch", len(self._store.log)))
 
     def check(self, _token: Token) -> Deferred[Any]:
-        return fail(Forgotten("there is nothing"))
+        return succeed(None) if self._kept else fail(Forgotten("there is nothing"))
+
+    def read_matching(self, since: Token, topic_filter: str, after: str) -> Deferred[Part]:
+        """Return one change."""
+        changed = {topic for topic in self._store.log[since.turn :] if topic > after and matches(topic_filter, topic)}
+        topics = sorted(changed)[:1]
+        changes = [change_of_row(self._store.rows[topic]) for topic in topics]
+        return succeed(Part(changes, topics[0] if topics else after, not topics, since))
 
 
 class FakeStore:
@@ -70,6 +81,7 @@ class FakeStore:
         self.rows: dict[str, Row] = {}
         self.stamped: list[Row] = []
         self.unreported: list[Callable[[], None]] = []
+        self.log: list[str] = []
         self._revisions = count(1)
 
     def watch(self, watcher: Any) -> None:
@@ -102,6 +114,7 @@ class FakeStore:
 
     def _write(self, written: Row, tell: Callable[[Any], None]) -> None:
         self.rows[written.topic] = written
+        self.log.append(written.topic)
         begun = self.watcher is not None  # a commit that begins before the watch is not reported to it
 
         def report() -> None:
@@ -161,11 +174,16 @@ class Mirror:
 
 
 @settings(max_examples=300, deadline=None)
-@given(STEPS, st.integers(1, 4))
-def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tuple[Any, ...]], kept: int) -> None:
-    """Commits come late and in any order, are reported late, clients are slow, and resume with older tokens."""
+@given(STEPS, st.integers(1, 4), st.booleans())
+def test_the_copy_of_each_client_equals_the_store_at_the_end(
+    steps: Sequence[tuple[Any, ...]], kept: int, has_log: bool
+) -> None:
+    """Commits come late and in any order, are reported late, clients are slow, and resume with older tokens.
+
+    The watch forgets, and looks at the log now and then.
+    """
     store, clock, names = FakeStore(), Clock(), count(1)
-    parts: tuple[Any, Any] = (store, NoLog(store))
+    parts: tuple[Any, Any] = (store, FakeLog(store, has_log))
     watch = ChangeWatch(*parts, clock, lambda: next(names).to_bytes(8, "big"), lambda: RecentChanges(kept))
     mirrors = [Mirror(store, watch, each) for each in ("#", "a/#", "#")]
     for step, *values in steps:
@@ -189,6 +207,8 @@ def test_the_copy_of_each_client_equals_the_store_at_the_end(steps: Sequence[tup
                 mirrors[values[0]].take()
             case "resume":
                 mirrors[values[0]].resume(values[1])
+            case "look":
+                clock.advance(10)
             case "restart":
                 watch.stop()
                 for mirror in mirrors:

@@ -17,7 +17,7 @@ from holdfast.retained.changes import watch
 from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.retained.changes.since import ChangesSince
-from holdfast.retained.changes.tokens import Token
+from holdfast.retained.changes.tokens import NO_MEMORY, Token
 from holdfast.retained.changes.watch import KEPT, ChangeLog, ChangeWatch, NotStored
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -188,6 +188,40 @@ def test_a_change_that_is_made_while_the_log_is_read_comes_too(make: str, tmp_pa
         assert {"a/000", "a/999"} <= set(found)
         assert node.after(taken.token.text)[0] == []
         follower.close()
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_the_token_behind_the_log_knows_no_change_that_was_made_while_it_was_read(make: str, tmp_path: Path) -> None:
+    """Also if the broker has looked at the log meanwhile, and forgets what it remembers."""
+    with node_on(make, tmp_path) as node:
+        token = node.token()
+        for number in range(200):
+            node.put(f"a/{number:03}")
+        node.watch.stop()
+        follower = result_of(node.watch.follow("a/#", token, lambda: None))
+        taken = result_of(follower.take(1 << 20))
+        node.put("a/000", b"again")
+        node.look(10.1)
+        while taken.token.memory == NO_MEMORY:
+            taken = result_of(follower.take(1 << 20))
+        follower.close()
+        node.watch.stop()
+        assert ("set", "a/000") in node.after(taken.token.text)[0]
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_change_that_is_made_before_the_log_is_read_comes_too(
+    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the broker's memory, before the position from which the follower goes on."""
+    with node_on(make, tmp_path) as node:
+        node.look(10)
+        token = node.token()
+        node.put("a/1")
+        node.watch.stop()
+        check = node.watch.log.check
+        monkeypatch.setattr(node.watch.log, "check", lambda token: check(token).addCallback(lambda _: node.put("a/2")))
+        assert node.after(token)[0] == [("set", "a/1"), ("set", "a/2")]
 
 
 @pytest.mark.parametrize("make", MAKES)
