@@ -83,7 +83,7 @@ needs: $(VENV)/dev
 nightly: PYTEST_ARGS += -m nightly
 nightly: needs
 	$(TESTING) $(PYTEST) $(PYTEST_ARGS) $(or $(TESTS),tests)
-	$(if $(TESTS),,$(MAKE) lowest)
+	$(if $(TESTS),,$(MAKE) lowest PYTEST_ARGS=)
 
 # The broker's stage with the lowest versions that setup.cfg allows, in an environment of its own.
 LOWEST := build/lowest
