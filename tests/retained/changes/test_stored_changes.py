@@ -160,6 +160,9 @@ def test_a_token_outlasts_a_restart(make: str, tmp_path: Path) -> None:
         assert {change for change in found if change[0] != "set"} == empty
         node.put("a/1", b"later")
         assert node.after(later)[::2] == ([("set", "a/1")], None)
+        of_marker = result_of(node.since.token())
+        node.put("a/2", b"later")
+        assert node.after(of_marker)[::2] == ([("set", "a/2")], None)
         follower = result_of(node.watch.follow("a/+", token, lambda: None))
         (first, *_) = (change for change in result_of(follower.take(1 << 20)).changes if change.topic == "a/10")
         assert (first.client_id, first.at, first.payload) == (None, NOW, b"x")

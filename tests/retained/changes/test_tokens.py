@@ -6,10 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.extensions import BadRequest
+from holdfast.retained.changes.since import known_of
 from holdfast.retained.changes.tokens import LENGTHS, NO_MEMORY, BadToken, Token, token_of
 
 EIGHT = st.binary(min_size=8, max_size=8)
 SHORT, LONG = Token(b"epoch..1", 7).text, Token(b"epoch..1", 7, b"memory.1", 3).text
+
+
+def test_both_kinds_of_tokens_are_good_for_replays() -> None:
+    """A text that is as long as a token and is none is refused as one; others are read as a time."""
+    assert [known_of(text, 0) for text in (SHORT, LONG)] == [token_of(SHORT), token_of(LONG)]
+    for text in (SHORT, LONG):
+        with pytest.raises(BadRequest, match="copy it unchanged"):
+            known_of(f"!{text[1:]}", 0)
+    assert known_of("-1h", 3_700_000) == 100_000
 
 
 @given(EIGHT, st.integers(0, 2**63 - 1), EIGHT, st.integers(0, 2**64 - 1))
