@@ -134,6 +134,6 @@ def test_no_collection_looks_at_the_objects_of_the_start() -> None:
 
 def test_a_frequent_collection_looks_at_few_objects_and_messages_under_way_cause_none() -> None:
     """The bounds are objects, not time: 20,000 take some 8 ms. 1,000 retained messages under way are some 5,000."""
-    young, portions, _ = process.COLLECTION_THRESHOLDS
+    young, parts, _ = process.COLLECTION_THRESHOLDS
     assert young > 5_000
-    assert young * (portions + 2) <= 20_000
+    assert young * (parts + 2) <= 20_000

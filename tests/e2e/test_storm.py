@@ -55,7 +55,7 @@ def test_500_clients_come_back_at_once(broker_in: Callable[..., BrokerProcess], 
 
 
 def test_a_burst_arrives_in_full_although_its_client_leaves_at_once(broker: BrokerProcess) -> None:
-    """The broker acts on a burst in portions. The end of the connection comes after the last one, and so no Will."""
+    """The broker acts on a burst in parts. The end of the connection comes after the last one, and so no Will."""
     subscriber = RawClient(broker.port, "subscriber")
     subscriber.send(p.Subscribe(1, (p.SubscriptionRequest("burst/#"),)))
     packets = subscriber.packets()

@@ -1,4 +1,4 @@
-"""Deadlines: met in time, taken in portions, and forgotten when they are discarded."""
+"""Deadlines: met in time, taken in parts, and forgotten when they are discarded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deadlines(clock: TurnClock, met: list[str]) -> Deadlines:
         met.append(key)
         return iter(())
 
-    return Deadlines("the test", clock, LongWork(clock, portion=3), act)
+    return Deadlines("the test", clock, LongWork(clock, part=3), act)
 
 
 def test_keys_are_met_in_the_order_of_their_moments(clock: TurnClock, deadlines: Deadlines, met: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Long work is done in portions, one each turn, round-robin between the owners."""
+"""Long work is done in parts, one each turn, round-robin between the owners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clock() -> TurnClock:
 
 @pytest.fixture
 def work(clock: TurnClock) -> LongWork:
-    return LongWork(clock, portion=3)
+    return LongWork(clock, part=3)
 
 
 def test_short_work_is_done_at_once(work: LongWork, log: list[str]) -> None:

@@ -46,7 +46,7 @@ def test_what_is_available_can_be_taken() -> None:
 
 
 def test_a_portion_is_a_tenth_and_at_least_one() -> None:
-    assert [Rate(amount, 1).portion for amount in (1, 9, 10, 100, 1005)] == [1, 1, 1, 10, 100]
+    assert [Rate(amount, 1).tenth for amount in (1, 9, 10, 100, 1005)] == [1, 1, 1, 10, 100]
 
 
 def test_a_rate_is_shown_as_it_is_written() -> None:

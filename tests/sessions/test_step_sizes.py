@@ -15,7 +15,7 @@ from holdfast.identity.rules import EVERY_ACTION, MOST_VISITED, Rule, RuleList, 
 from holdfast.retained.changes.since import ChangesSince
 from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions import directory, sys_topics
-from holdfast.sessions.connection.packet_order import PORTION
+from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN
 from holdfast.sessions.exchange import asking, subscribing, unsubscribing
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
@@ -182,7 +182,7 @@ def test_packets_that_cost_more_are_fewer_in_a_turn(packets: list[p.Packet], cos
     data = b"".join(encode(packet, 5) for packet in packets)
     received = broker.counters.packets_received
     client.connection.receive(data)
-    assert broker.counters.packets_received - received <= PORTION // cost + 1
+    assert broker.counters.packets_received - received <= PACKETS_OF_A_TURN // cost + 1
     broker.settle()
     assert broker.counters.packets_received - received == len(packets)
 

@@ -76,12 +76,12 @@ def test_a_turn_of_the_reactor_accepts_a_portion_of_the_backlog() -> None:
     port.socket = Backlog(1003)
     port.numberAccepts = 100
     accept_in_portions(port)
-    portions = []
+    parts = []
     while port.socket.waiting:
         before = port.socket.waiting
         port.doRead()
-        portions.append(before - port.socket.waiting)
-    assert portions == [MOST_ACCEPTS] * (1003 // MOST_ACCEPTS) + [1003 % MOST_ACCEPTS]
+        parts.append(before - port.socket.waiting)
+    assert parts == [MOST_ACCEPTS] * (1003 // MOST_ACCEPTS) + [1003 % MOST_ACCEPTS]
 
 
 class Machine(MemoryReactor):

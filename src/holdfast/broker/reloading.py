@@ -144,7 +144,7 @@ def lost_protection(running: Config, config: Config) -> Iterator[str]:
 # How it works. In a thread, the file is read, and each part builds what it needs: rules, users, certificates, keys. All
 # problems are collected. Without any, the parts open what they must in the reactor's thread, such as ports, and then
 # commit in the same turn: no client meets a broker with old permissions and new users. A commit only exchanges objects.
-# After that, what the new configuration does not allow any more is ended in portions.
+# After that, what the new configuration does not allow any more is ended in parts.
 #
 # Options that need a restart keep their running values, so that each later reload names them again. A reload that comes
 # while one runs waits for it; all that wait are one.

@@ -67,7 +67,7 @@ def parse_rate(text: str) -> Rate:
 # Rates, and a token bucket. Arithmetic only: the caller passes the time.
 #
 # Every rate of the configuration has this meaning: after a pause, ``amount`` may come at once. Under sustained load the
-# tokens come evenly, and a waiter takes them in portions of a tenth of the amount.
+# tokens come evenly, and a waiter takes them in parts of a tenth of the amount.
 
 
 @frozen
@@ -83,7 +83,7 @@ class Rate:
         return self.amount / self.seconds
 
     @property
-    def portion(self) -> int:
+    def tenth(self) -> int:
         """The tokens for which a waiter waits under sustained load: a tenth of the amount, and at least 1."""
         return max(1, self.amount // 10)
 

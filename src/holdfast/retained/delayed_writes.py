@@ -309,7 +309,7 @@ class DelayedWrites:
     def _grant_later(self, least: float = 0.0) -> None:
         wait, rate = 0.0, self._rate
         if rate is not None:
-            wait = rate.wait(min(rate.rate.portion, max(1, len(self._waiting))), self._clock.seconds())
+            wait = rate.wait(min(rate.rate.tenth, max(1, len(self._waiting))), self._clock.seconds())
         self._granting = self._clock.callLater(max(wait, least), self._grant)
 
     def _grant(self) -> None:

@@ -1,1 +1,1 @@
-"""When work is done: the clock, deadlines, periodic jobs, and long work in portions."""
+"""When work is done: the clock, deadlines, periodic jobs, and long work in parts."""

@@ -1,17 +1,17 @@
-"""Long work in portions: no Control Packet holds the reactor longer than one portion, and clients take turns.
+"""Long work in parts: no Control Packet holds the reactor longer than one part, and clients take turns.
 
 How it works. Work is an iterator. Before each step it yields the number of steps for which the step counts, usually 1.
 A step has a bounded cost: one subscription, or one queued message. Work of few steps is done at once, so usual packets
-never wait. Longer work goes on in later turns of the reactor: one portion each turn, round-robin between the owners,
+never wait. Longer work goes on in later turns of the reactor: one part each turn, round-robin between the owners,
 first in, first out for each owner. Say that two clients send 1000 Topic Filters each:
 
-    turn 1     25 filters of a, 25 filters of b: the first portion of each is done at once
+    turn 1     25 filters of a, 25 filters of b: the first part of each is done at once
     turn 2     25 filters of a
     turn 3     25 filters of b
     ...
     turn 79    the last 25 filters of b
 
-Every owner may do one portion at once in a turn. So a client that sends a thousand short packets in one piece waits as
+Every owner may do one part at once in a turn. So a client that sends a thousand short packets in one piece waits as
 long as a client that sends one packet with the same content.
 """
 
@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 
 from holdfast.scheduling.fair_line import FairLine
 
-#: the steps of one portion; a step takes at most 200 microseconds, so a portion takes at most 5 milliseconds
+#: the steps of one part; a step takes at most 200 microseconds, so a part takes at most 5 milliseconds
 STEPS = 25
 #: the weight of the Topic Filters that are compared in one step (:class:`Meter`)
 COMPARED_PER_STEP = 50
@@ -53,7 +53,7 @@ class _Work:
     def advance(self, most: int) -> int:
         """Do steps until the next one would exceed ``most``. Returns how many were done.
 
-        A step that counts more than a whole portion is not cut: it is done if it is the first one.
+        A step that counts more than a whole part is not cut: it is done if it is the first one.
         """
         count = 0
         while not count or count + self.announced <= most:
@@ -96,11 +96,11 @@ class Meter:
 
 
 class LongWork:
-    """Does short work at once, and long work in portions of ``portion`` steps."""
+    """Does short work at once, and long work in parts of ``part`` steps."""
 
-    def __init__(self, clock: IReactorTime, portion: int = STEPS) -> None:
+    def __init__(self, clock: IReactorTime, part: int = STEPS) -> None:
         self._clock = clock
-        self._portion = portion
+        self._part = part
         #: by owner: the steps that it has done at once in this turn
         self._done_at_once: dict[Hashable, int] = {}
         self._line: FairLine[_Work] = FairLine()
@@ -115,7 +115,7 @@ class LongWork:
         """
         work = _Work(steps)
         if not self._line.waits(owner) and owner not in self._served:
-            left = self._portion - self._done_at_once.get(owner, 0)
+            left = self._part - self._done_at_once.get(owner, 0)
             if left > 0:
                 done = work.advance(left)
                 self._done_at_once[owner] = self._done_at_once.get(owner, 0) + done
@@ -132,7 +132,7 @@ class LongWork:
             self._clock.callLater(0, self._next_turn)
 
     def _next_turn(self) -> None:
-        """Do one portion of the work of the owner whose turn it is."""
+        """Do one part of the work of the owner whose turn it is."""
         self._scheduled = False
         self._done_at_once.clear()
         found = self._line.next()
@@ -142,7 +142,7 @@ class LongWork:
         self._served = (owner,)
         failure: Failure | None = None
         try:
-            work.advance(self._portion)
+            work.advance(self._part)
         except Exception:  # noqa: BLE001 - the giver of the work handles its errors
             failure = Failure()
         if not work.is_done:

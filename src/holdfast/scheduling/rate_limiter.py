@@ -25,8 +25,8 @@ class RateLimiter:
     """Grants tokens at a rate (None for any number), in turn to the clients that wait for them.
 
     Each client's waiters are served in the order in which they asked. Saved tokens are granted at once, and tokens that
-    were waited for in portions (:attr:`Rate.portion`). One timer runs until the
-    portion of the first waiter is there; the other waiters need no timer. A waiter that was told to proceed stays first
+    were waited for in parts (:attr:`Rate.tenth`). One timer runs until the
+    part of the first waiter is there; the other waiters need no timer. A waiter that was told to proceed stays first
     until it asks again or leaves, so no other waiter passes it.
     """
 
@@ -49,10 +49,10 @@ class RateLimiter:
             return wanted
         first = self._first or waiter
         now = self._clock.seconds()
-        if first is waiter and not bucket.wait(min(wanted, bucket.rate.portion), now):
-            # A waiter that never waited takes all saved tokens at once. One from the queue takes one portion, so that
+        if first is waiter and not bucket.wait(min(wanted, bucket.rate.tenth), now):
+            # A waiter that never waited takes all saved tokens at once. One from the queue takes one part, so that
             # tokens are handed out evenly under load.
-            most = bucket.rate.portion if self._is_waiting(waiter) else bucket.available(now)
+            most = bucket.rate.tenth if self._is_waiting(waiter) else bucket.available(now)
             self._served(waiter)
             return min(wanted, most)
         self._queues.setdefault(waiter.client_id, {})[waiter] = wanted
@@ -113,7 +113,7 @@ class RateLimiter:
             self._timer = None
         first, bucket = self._first, self._bucket
         if first is not None and bucket is not None:
-            count = min(self._queues[first.client_id][first], bucket.rate.portion)
+            count = min(self._queues[first.client_id][first], bucket.rate.tenth)
             self._timer = self._clock.callLater(bucket.wait(count, self._clock.seconds()), self._due)
 
     def _due(self) -> None:

@@ -1,4 +1,4 @@
-"""Searches for clients and subscriptions: in the order of their names, page by page, in portions.
+"""Searches for clients and subscriptions: in the order of their names, page by page, in parts.
 
 How it works. Sessions are visited in the order of their Client Identifiers, from the end of the last page on, until a
 page is full. Each page costs what it visits, not what there is. A selective search may visit many Sessions for one that

@@ -307,7 +307,7 @@ class SessionRegistry:
     def clock_moved(self, step: int) -> None:
         """Keep what runs since the start, and end what an earlier process has begun at its time.
 
-        The clock has jumped by ``step`` (milliseconds). Messages are moved in this turn, all else in portions.
+        The clock has jumped by ``step`` (milliseconds). Messages are moved in this turn, all else in parts.
         """
         moved: set[OutgoingMessage] = set()
         for session in self._sessions.values():
@@ -459,7 +459,7 @@ class SessionRegistry:
         return ticket
 
     def shut_down(self) -> Deferred[None]:
-        """End every Network Connection because the broker stops, in portions. Fires when all are ended.
+        """End every Network Connection because the broker stops, in parts. Fires when all are ended.
 
         Wills are not published now, since the Clients may come back to the next process. That process publishes the
         Wills of Clients that do not come back in time, and ends the Sessions whose end is not complete.
@@ -526,7 +526,7 @@ class SessionRegistry:
         return self._endings.end(session)
 
 
-# The end of Sessions: what a Session has is given to others or freed in portions.
+# The end of Sessions: what a Session has is given to others or freed in parts.
 #
 # How it works. A Session that ends is out of the registry at once, gets no message any more, and is no member of its
 # groups. So its Client can have a new Session in the same turn. The rest depends on its size, and is done in steps: the

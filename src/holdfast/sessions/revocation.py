@@ -31,7 +31,7 @@ from holdfast.wire import ReasonCode
 #
 # How it works. When the authorizer has another epoch, all grants are out of date. From this moment the authorizer is
 # asked about every delivery (:mod:`holdfast.sessions.routing_table`), and a walk through all Sessions asks about each
-# subscription again, in portions. When the walk has passed a Session, its deliveries need no questions any more. A
+# subscription again, in parts. When the walk has passed a Session, its deliveries need no questions any more. A
 # subscription that is refused now ends, also in the store. An example with three Sessions:
 #
 #     the rules change             a, b, c: each delivery is asked about
@@ -223,7 +223,7 @@ class Grants:
 
 # Ends the connections of Clients whose identity has ended: it has expired, or an operator has removed it.
 #
-# How it works. A dismissal walks through the connected Clients in portions, and closes the connections of those that it
+# How it works. A dismissal walks through the connected Clients in parts, and closes the connections of those that it
 # names. A Client whose CONNECT is still being judged is not among them: its credentials may have been found right just
 # before its user was removed. So an admission notes the number of dismissals at its beginning (``count``), and asks at
 # its end whether a later one names its Client (:meth:`Dismissals.refusal`). An example:
@@ -283,7 +283,7 @@ class Dismissals:
         self.count = 0
 
     def dismiss(self, matching: Matching, reason: ReasonCode, explanation: str) -> Deferred[int]:
-        """Disconnect the connected Clients that match, in portions. Fires with their number.
+        """Disconnect the connected Clients that match, in parts. Fires with their number.
 
         Each gets DISCONNECT where its protocol version has it, and its Will is published: the Client has not sent
         DISCONNECT [MQTT5-3.1.2-8]. Their Sessions stay. A Client for which ``matching`` fails is disconnected too.

@@ -41,7 +41,7 @@ _COMPARED_FOR_A_DELIVERY = 10
 class SysTopics(Service):
     """Publishes the figures that have changed, every ``interval`` seconds (0 for never).
 
-    ``measure`` returns all figures by their topics below ``$SYS/broker/``. They are sent in portions
+    ``measure`` returns all figures by their topics below ``$SYS/broker/``. They are sent in parts
     (:mod:`holdfast.scheduling.long_work`), since many may watch.
     """
 

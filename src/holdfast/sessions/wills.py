@@ -19,7 +19,7 @@ have a new Client Identifier for each connection. So a Client that was connected
 No Client returns with a Client Identifier that the broker chose for MQTT 3.1.1. Its Will is published before Clients
 are admitted.
 
-Many Wills may be due at one moment, after a cut of the network or a restart. They are published in portions, so a Will
+Many Wills may be due at one moment, after a cut of the network or a restart. They are published in parts, so a Will
 may wait for its turn. ``publish_due`` publishes it before its Client is admitted again.
 """
 

@@ -5,8 +5,8 @@ frames is taken as it comes, so nothing of a frame is stored until its end. MQTT
 Control Packets may be cut and joined in any way [MQTT5-6.0.0-2].
 
 Autobahn copies the bytes that it has not parsed after each frame. A piece of 64 KiB with the shortest frames would take
-it a quarter of a second. So it is fed in slices (:data:`SLICE`), and :meth:`feed` stops after :data:`PORTION` frames,
-which take about two milliseconds. The caller goes on in a later turn of the reactor.
+it a quarter of a second. So it is fed in slices (:data:`SLICE`), and :meth:`feed` stops after :data:`FRAMES_OF_A_TURN`
+frames, which take about two milliseconds. The caller goes on in a later turn of the reactor.
 
 Most frames are of one kind, for which checking and unmasking take a few lines (:meth:`_take_whole_frames`). Autobahn
 gets all others, and the frames that arrive in parts.
@@ -32,7 +32,7 @@ from holdfast.transports.websocket_opening import Opening, Refused  # noqa: E402
 SLICE = 2048
 
 #: frames after which other clients are served
-PORTION = 256
+FRAMES_OF_A_TURN = 256
 
 _BINARY = 0x82  # the last frame of a message, which is the only one where no other is open
 _MASKED = 0x80
@@ -143,13 +143,13 @@ class ReceivedFrames(WebSocketServerProtocol):
         self.__dict__ = {name: state[name] for name in _KEPT if name in state}
 
     def feed(self, data: bytes) -> bytes:
-        """Parse frames; return the bytes that are left after :data:`PORTION` of them."""
+        """Parse frames; return the bytes that are left after :data:`FRAMES_OF_A_TURN` of them."""
         self._frames = 0
         start = 0
-        while start < len(data) and self.end is None and self._frames < PORTION:
+        while start < len(data) and self.end is None and self._frames < FRAMES_OF_A_TURN:
             if not self._is_within:
                 start = self._take_whole_frames(data, start)
-                if start == len(data) or self._frames >= PORTION:
+                if start == len(data) or self._frames >= FRAMES_OF_A_TURN:
                     break
             stop = start + self._step()
             self._dataReceived(data[start:stop])
@@ -172,7 +172,7 @@ class ReceivedFrames(WebSocketServerProtocol):
         else is left to Autobahn, which would take ten times as long for these.
         """
         end = len(data)
-        while end - start >= _SHORTEST_FRAME and data[start] == _BINARY and self._frames < PORTION:
+        while end - start >= _SHORTEST_FRAME and data[start] == _BINARY and self._frames < FRAMES_OF_A_TURN:
             size = data[start + 1] - _MASKED
             head = start + 2
             if size == _TWO_BYTES:

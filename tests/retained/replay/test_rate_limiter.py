@@ -40,16 +40,16 @@ class Asker:
 
 
 def expected(rate: Rate, asked: list[tuple[Fraction, int]]) -> list[tuple[float, int]]:
-    """Compute when an ideal token bucket serves each request, first come, first served, in portions at least."""
+    """Compute when an ideal token bucket serves each request, first come, first served, in parts at least."""
     refill = Fraction(rate.amount) / Fraction(rate.seconds)
     level, now = Fraction(rate.amount), Fraction(0)
     served = []
     for arrival, wanted in asked:
         start = max(arrival, now)
         level = min(Fraction(rate.amount), level + (start - now) * refill)
-        wait = max(Fraction(0), (min(wanted, rate.portion) - level) / refill)
+        wait = max(Fraction(0), (min(wanted, rate.tenth) - level) / refill)
         level += wait * refill
-        got = min(wanted, rate.portion if start + wait > arrival else int(level))
+        got = min(wanted, rate.tenth if start + wait > arrival else int(level))
         level -= got
         now = start + wait
         served.append((float(now), got))
@@ -166,16 +166,16 @@ class Greedy(Asker):
             self.clock.callLater(0, self.ask)
 
 
-@pytest.mark.parametrize(("rate", "portion"), [(Rate(100, 1), 10), (Rate(5, 1), 1), (Rate(1000, 60), 100)])
-def test_under_load_the_tokens_come_in_portions_of_a_tenth(rate: Rate, portion: int) -> None:
+@pytest.mark.parametrize(("rate", "part"), [(Rate(100, 1), 10), (Rate(5, 1), 1), (Rate(1000, 60), 100)])
+def test_under_load_the_tokens_come_in_portions_of_a_tenth(rate: Rate, part: int) -> None:
     """Not as one lump for each whole amount."""
     clock = Clock()
     asker = Greedy(RateLimiter(clock, rate), clock, 10_000)
     asker.ask()
     clock.pump([rate.seconds / 1000] * 2000)
     assert asker.taken[0] == (0.0, rate.amount)
-    assert {got for _, got in asker.taken[1:]} == {portion}
-    assert sum(got for _, got in asker.taken[1:]) == pytest.approx(2 * rate.amount, abs=portion)
+    assert {got for _, got in asker.taken[1:]} == {part}
+    assert sum(got for _, got in asker.taken[1:]) == pytest.approx(2 * rate.amount, abs=part)
 
 
 def test_after_a_pause_the_whole_amount_comes_at_once() -> None:

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.store.slices import cut, divide, packets_of, portions, without
+from holdfast.retained.store.slices import cut, divide, packets_of, short_slices, without
 from holdfast.retained.store.values import Slice
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
@@ -110,9 +110,9 @@ def test_the_parts_of_a_divided_slice_are_the_whole(
 def test_portions_are_as_large_as_possible_and_together_the_whole(
     example: tuple[Slice, list[tuple[str, bytes]], int], most: int
 ) -> None:
-    """Only a single longer message exceeds the bound. The next message never fits into the portion before."""
+    """Only a single longer message exceeds the bound. The next message never fits into the part before."""
     one, _, version = example
-    divided = portions(one, most, version)
+    divided = short_slices(one, most, version)
     assert b"".join(piece.packets for piece in divided) == one.packets
     assert b"".join(piece.qos for piece in divided) == one.qos
     assert sum((piece.expires_at for piece in divided), ()) == one.expires_at
@@ -133,7 +133,7 @@ def test_cursors_stay_with_their_messages(
     cursors = [f"{number:04x}" for number in range(one.count)]
     one = evolve(one, last=cursors[-1], cursors=cursors)
     size = data.draw(st.integers(1, 20_000))
-    parts = [*divide(one, data.draw(st.integers(1, 8)), version), *portions(one, size, version)]
+    parts = [*divide(one, data.draw(st.integers(1, 8)), version), *short_slices(one, size, version)]
     if one.count > 1:
         parts += cut(one, data.draw(st.integers(1, one.count - 1)), version)
     for part in parts:

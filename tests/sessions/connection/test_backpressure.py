@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent
 
-from holdfast.sessions.connection.client_link import PORTION
+from holdfast.sessions.connection.client_link import RELEASED_IN_A_TURN
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -121,17 +121,17 @@ def test_a_connect_that_stores_a_row_waits_until_the_pressure_is_over(tmp_path: 
 def test_connections_are_released_in_portions_in_their_order() -> None:
     """One turn releases some of them, and a new pressure leaves the others where they are."""
     broker = MemoryBroker(store=DelayedStore)
-    clients = [broker.client(f"c{number}") for number in range(2 * PORTION + 1)]
+    clients = [broker.client(f"c{number}") for number in range(2 * RELEASED_IN_A_TURN + 1)]
     broker.pressure.change(True)
     for client in clients:
         client.publish("t", qos=1, retain=True)
         client.send(p.Pingreq())
     broker.pressure.change(False)
     broker.clock.turn()
-    assert len(broker.pressure) == PORTION + 1
+    assert len(broker.pressure) == RELEASED_IN_A_TURN + 1
     broker.pressure.change(True)
     broker.settle()
-    assert len(broker.pressure) == PORTION + 1
+    assert len(broker.pressure) == RELEASED_IN_A_TURN + 1
     broker.pressure.change(False)
     broker.settle()
     assert len(broker.pressure) == 0

@@ -14,7 +14,7 @@ from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.connection.connection import Phase
-from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PATIENCE, PORTION
+from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PACKETS_OF_A_TURN, PATIENCE
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.state import UNRECORDED
 from holdfast.wire import Properties, ReasonCode, encode
@@ -84,7 +84,7 @@ def an_action(guarded: Guarded) -> None:
 
 def a_later_portion_of_packets(guarded: Guarded) -> None:
     guarded.fail_at(p.Disconnect)
-    guarded.victim.raw(PINGREQ * PORTION + encode(p.Disconnect(), 5))
+    guarded.victim.raw(PINGREQ * PACKETS_OF_A_TURN + encode(p.Disconnect(), 5))
 
 
 def a_packet_behind_an_awaited_answer(guarded: Guarded) -> None:

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.link import Actions
 from holdfast.sessions.connection.outbox import FlushSchedule
-from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
+from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN, READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
@@ -116,7 +116,7 @@ def test_a_packet_that_is_not_due_is_refused_and_ends_the_order(order: Order) ->
     assert order.handled == []
 
 
-@pytest.mark.parametrize(("steps", "most"), [(500, PORTION), (50, 10 * PORTION), (1, 3000)])
+@pytest.mark.parametrize(("steps", "most"), [(500, PACKETS_OF_A_TURN), (50, 10 * PACKETS_OF_A_TURN), (1, 3000)])
 def test_a_stretch_counts_as_the_work_that_it_was(order: Order, steps: int, most: int) -> None:
     """The acknowledgements of one block cost no more than one packet, others as many as they are."""
     taken = [0]
@@ -142,30 +142,30 @@ def test_packets_are_counted_also_when_one_is_refused(order: Order) -> None:
 
 def test_a_client_that_sends_many_packets_at_once_has_a_portion_in_each_turn(order: Order) -> None:
     """Others have their turn in between. Until the last packet the transport is not read, so no end is noticed."""
-    order.receive(*[p.Pingreq()] * (3 * PORTION + 1))
+    order.receive(*[p.Pingreq()] * (3 * PACKETS_OF_A_TURN + 1))
     handled = []
     while order.network.paused:
         handled.append(len(order.handled))
         order.clock.turn()
-    assert handled == [PORTION, 2 * PORTION, 3 * PORTION]
-    assert len(order.handled) == 3 * PORTION + 1
+    assert handled == [PACKETS_OF_A_TURN, 2 * PACKETS_OF_A_TURN, 3 * PACKETS_OF_A_TURN]
+    assert len(order.handled) == 3 * PACKETS_OF_A_TURN + 1
     assert not order.clock.getDelayedCalls()
 
 
 def test_a_hold_between_two_portions_goes_on_when_it_is_released(order: Order) -> None:
     """Each packet is handled once, in order."""
-    order.receive(*[p.Pingreq()] * (PORTION - 1), HOLDS, *[p.Pingreq()] * PORTION)
+    order.receive(*[p.Pingreq()] * (PACKETS_OF_A_TURN - 1), HOLDS, *[p.Pingreq()] * PACKETS_OF_A_TURN)
     order.clock.turn()
-    assert len(order.handled) == PORTION
+    assert len(order.handled) == PACKETS_OF_A_TURN
     order.order.release()
     order.clock.turn()
-    assert len(order.handled) == 2 * PORTION
+    assert len(order.handled) == 2 * PACKETS_OF_A_TURN
     assert not order.network.paused
 
 
 def test_a_client_that_is_closed_between_two_portions_is_not_handled_further(order: Order) -> None:
     """Its remaining packets are dropped."""
-    order.receive(*[p.Pingreq()] * (2 * PORTION))
+    order.receive(*[p.Pingreq()] * (2 * PACKETS_OF_A_TURN))
     order.order.close()
     order.clock.turn()
-    assert len(order.handled) == PORTION
+    assert len(order.handled) == PACKETS_OF_A_TURN

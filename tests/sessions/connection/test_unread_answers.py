@@ -65,7 +65,7 @@ def test_answers_count_also_after_they_are_written() -> None:
     client = MemoryBroker().client("c")
     client.network.blocked = True
     count = MOST_ANSWERS // 2
-    client.raw(PINGREQ * count)  # the first portion is written at once
+    client.raw(PINGREQ * count)  # the first part is written at once
     assert client.connection._outbox.answers == MOST_ANSWERS
     client.raw(PINGREQ)
     assert client.connection._outbox.answers == MOST_ANSWERS + 2

@@ -8,7 +8,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
-from holdfast.sessions.connection.packet_order import PORTION, RUN_DISCOUNT, STRIPE_DISCOUNT
+from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN, RUN_DISCOUNT, STRIPE_DISCOUNT
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
@@ -146,11 +146,11 @@ def test_a_turn_takes_a_bounded_number_of_runs() -> None:
     subscriber, publisher = broker.client("s"), broker.client("p")
     subscriber.subscribe("t")
     publisher.raw(messages("1"))
-    publisher.connection.receive(messages(*["1"] * PORTION * RUN_DISCOUNT * 2))
+    publisher.connection.receive(messages(*["1"] * PACKETS_OF_A_TURN * RUN_DISCOUNT * 2))
     taken = broker.counters.messages_received
-    assert PORTION * RUN_DISCOUNT * 0.9 < taken <= PORTION * RUN_DISCOUNT + LONGEST_RUN
+    assert PACKETS_OF_A_TURN * RUN_DISCOUNT * 0.9 < taken <= PACKETS_OF_A_TURN * RUN_DISCOUNT + LONGEST_RUN
     broker.settle()
-    assert len(payloads(subscriber)) == 1 + PORTION * RUN_DISCOUNT * 2
+    assert len(payloads(subscriber)) == 1 + PACKETS_OF_A_TURN * RUN_DISCOUNT * 2
 
 
 def test_a_turn_takes_fewer_runs_of_mixed_topics() -> None:
@@ -159,11 +159,13 @@ def test_a_turn_takes_fewer_runs_of_mixed_topics() -> None:
     subscriber, publisher = broker.client("s"), broker.client("p")
     subscriber.subscribe("#")
     publisher.raw(messages("1", topic="t") + messages("1", topic="u"))
-    publisher.connection.receive((messages("1", topic="t") + messages("1", topic="u")) * PORTION * STRIPE_DISCOUNT)
+    publisher.connection.receive(
+        (messages("1", topic="t") + messages("1", topic="u")) * PACKETS_OF_A_TURN * STRIPE_DISCOUNT
+    )
     taken = broker.counters.messages_received
-    assert PORTION * STRIPE_DISCOUNT * 0.7 < taken <= PORTION * STRIPE_DISCOUNT + LONGEST_RUN
+    assert PACKETS_OF_A_TURN * STRIPE_DISCOUNT * 0.7 < taken <= PACKETS_OF_A_TURN * STRIPE_DISCOUNT + LONGEST_RUN
     broker.settle()
-    assert len(payloads(subscriber)) == 2 + 2 * PORTION * STRIPE_DISCOUNT
+    assert len(payloads(subscriber)) == 2 + 2 * PACKETS_OF_A_TURN * STRIPE_DISCOUNT
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -180,7 +182,7 @@ def test_a_turn_takes_more_acknowledgements_if_they_are_in_order(in_order: bool)
         identifiers.reverse()
     before = broker.counters.packets_received
     subscriber.connection.receive(b"".join(encode(p.Puback(identifier), 4) for identifier in identifiers))
-    assert broker.counters.packets_received - before == (3 * LONGEST_RUN if in_order else PORTION)
+    assert broker.counters.packets_received - before == (3 * LONGEST_RUN if in_order else PACKETS_OF_A_TURN)
     broker.settle()
     assert broker.counters.packets_received - before == 3 * LONGEST_RUN
 

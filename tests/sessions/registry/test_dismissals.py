@@ -1,4 +1,4 @@
-"""Clients whose identity has ended are disconnected: in portions, with their Wills, and none slips through."""
+"""Clients whose identity has ended are disconnected: in parts, with their Wills, and none slips through."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
 KEPT = Properties(session_expiry_interval=1000)
-#: the most calls of one kind in one turn: messages or filters of a step, times the steps of a portion
+#: the most calls of one kind in one turn: messages or filters of a step, times the steps of a part
 MOST_PER_TURN = 4 * STEPS
 
 

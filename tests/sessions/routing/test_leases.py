@@ -207,7 +207,7 @@ def test_a_will_has_no_lease() -> None:
 
 
 def test_many_leases_end_in_portions() -> None:
-    """A client with many leases costs no turn of the reactor more than a portion."""
+    """A client with many leases costs no turn of the reactor more than a part."""
     broker = MemoryBroker()
     client = participant(broker)
     for number in range(500):

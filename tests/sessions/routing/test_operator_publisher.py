@@ -1,4 +1,4 @@
-"""Operators' changes reach subscribers: in bounded portions, at the pace of slow clients, and at nobody's expense."""
+"""Operators' changes reach subscribers: in bounded parts, at the pace of slow clients, and at nobody's expense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many Wills at one moment: published in portions, and in the right order with what their Clients publish next."""
+"""Many Wills at one moment: published in parts, and in the right order with what their Clients publish next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_wills_of_a_cut_are_published_in_portions() -> None:
         broker.clock.turn()
         counts.append(count(observer))
     assert sum(counts) == 200
-    assert max(counts) <= 2 * STEPS  # one portion in the turn of the cut, one in the next
+    assert max(counts) <= 2 * STEPS  # one part in the turn of the cut, one in the next
 
 
 def test_a_will_that_waits_for_its_turn_comes_before_the_messages_of_its_client() -> None:

@@ -301,7 +301,7 @@ def test_what_is_held_is_bounded_and_forgotten() -> None:
 
 
 def test_many_due_messages_share_turns() -> None:
-    """Messages that are due at one moment leave in portions: 25 in each turn for all clients, who take turns."""
+    """Messages that are due at one moment leave in parts: 25 in each turn for all clients, who take turns."""
     broker = MemoryBroker()
     clients = [broker.client(f"c{number}", 5, properties=TAKES_PART) for number in range(3)]
     for client in clients:
@@ -319,7 +319,7 @@ def test_many_due_messages_share_turns() -> None:
         broker.clock.turn()
         turns.append([len(unacknowledged(client)) for client in clients])
     assert [sum(turn[number] for turn in turns) for number in range(3)] == [60, 60, 60]
-    assert max(sum(turn) for turn in turns) <= 50  # a portion at once, and one in its turn
+    assert max(sum(turn) for turn in turns) <= 50  # a part at once, and one in its turn
     done = [max(number for number, turn in enumerate(turns) if turn[client]) for client in range(3)]
     assert max(done) - min(done) <= 3
 

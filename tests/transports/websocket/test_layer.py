@@ -262,11 +262,11 @@ def test_a_turn_takes_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch
     protocol = door.open()
     door.send(protocol, frame(CONNECT))
     protocol.dataReceived(frame(b"") * 10000)
-    assert parsed <= websocket_frames.PORTION + websocket_frames.SLICE // 6
+    assert parsed <= websocket_frames.FRAMES_OF_A_TURN + websocket_frames.SLICE // 6
     assert protocol.transport.producerState == "paused"
     before = parsed
     door.broker.clock.turn()
-    assert 0 < parsed - before <= websocket_frames.PORTION + websocket_frames.SLICE // 6
+    assert 0 < parsed - before <= websocket_frames.FRAMES_OF_A_TURN + websocket_frames.SLICE // 6
     assert door.send(protocol, frame(PINGREQ)) == b"\x82\2" + PINGRESP
     assert parsed == 1 + 10000 + 1
     assert protocol.transport.producerState == "producing"

@@ -489,7 +489,7 @@ class RetainerConfig(RetainModes):
         Rate(),
         "infinity",
         help="Rate of retained messages for all replays together. After a pause the number may come at once: 1000 with"
-        " 1000/s, 100 with the same rate 100/100ms. Then they come evenly, in portions of a tenth of the number.",
+        " 1000/s, 100 with the same rate 100/100ms. Then they come evenly, in parts of a tenth of the number.",
         effect="Lower: replays use less of the network and the broker, and last longer. Waiting replays continue in the"
         " order of their arrival; nothing is dropped.",
         example="1000/s",

@@ -68,7 +68,7 @@ from holdfast.retained.replay.pace import FlowControl
 from holdfast.retained.source_check import CLEAR, SourceCheck, Stretch
 from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.retained.store.interfaces import IReplaySource
-from holdfast.retained.store.slices import cut, portions, without
+from holdfast.retained.store.slices import cut, short_slices, without
 from holdfast.retained.store.values import Batch, QueuedRows, Selection, Slice
 from holdfast.retained.store.wildcards import next_low, ranges_of
 
@@ -577,9 +577,9 @@ class HeldMessages:
             return
         self._current, self._next = read, None
         # Delivered bytes cannot be given up any more: they stay in this process while the client does not read its
-        # socket. So a slice of large messages is delivered in portions.
+        # socket. So a slice of large messages is delivered in parts.
         for piece in read.batch.slices:
-            self.slices.extend(portions(piece, SLICE_BYTES, read.protocol_version))
+            self.slices.extend(short_slices(piece, SLICE_BYTES, read.protocol_version))
         self._left_out = read.batch.left_out
         # These marks are dropped only now: until here, slices of an older read were held.
         self.forget(read.committed)

@@ -89,7 +89,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
     return divided
 
 
-def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
+def short_slices(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
     """Divide into slices of at most ``most`` bytes of packets. A longer message is a slice of its own."""
     divided: list[Slice] = []
     # Each turn cuts off the longest fitting beginning, so few cuts are needed and few topics are decoded.

@@ -140,7 +140,7 @@ class IClientLink(Protocol):
     # --- order: later packets wait
 
     def charge(self, packets: int) -> None:
-        """Let the packet that is acted on count for so many more in the Client's portion of this turn."""
+        """Let the packet that is acted on count for so many more in the Client's part of this turn."""
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
@@ -313,7 +313,7 @@ class ObservedNetwork:
 
 
 #: connections that are released in one turn of the reactor: each may have packets that waited
-PORTION = 25
+RELEASED_IN_A_TURN = 25
 
 
 class Pressure:
@@ -355,7 +355,7 @@ class Pressure:
     def _release(self) -> None:
         """Release some connections. One that adds too much again ends this, and waits behind the others."""
         self._scheduled = False
-        for _ in range(min(PORTION, len(self._waiting))):
+        for _ in range(min(RELEASED_IN_A_TURN, len(self._waiting))):
             if self.active:
                 return
             for relieved in self._waiting.popitem(last=False)[1]:

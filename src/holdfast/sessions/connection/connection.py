@@ -231,7 +231,7 @@ class Connection:
         self._order.take_retained_runs(taker)
 
     def charge(self, packets: int) -> None:
-        """Let the packet that is acted on count for so many more in the Client's portion of this turn."""
+        """Let the packet that is acted on count for so many more in the Client's part of this turn."""
         self._order.charge(packets)
 
     def hold(self, reads: bool = True, pings: bool = False) -> None:

@@ -6,9 +6,9 @@ the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers S
 calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``. One action
 takes all consecutive PUBACK packets.
 
-A Client may send thousands of short packets in one piece. After :data:`PORTION` packets the others have their turn: the
-loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes wait, so that
-the end of the connection is not noticed before the packets that came before it.
+A Client may send thousands of short packets in one piece. After :data:`PACKETS_OF_A_TURN` packets the others have their
+turn: the loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes
+wait, so that the end of the connection is not noticed before the packets that came before it.
 
 A hold may last until a database is back. Then PINGREQ packets that come before all other packets are acted on, so that
 the Client does not take the connection for dead (``pings``).
@@ -53,10 +53,10 @@ READ_AHEAD = 64 * 1024
 _OPTION = " (mqtt.max_packet_size)"
 
 
-#: The packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With a smaller portion, fewer
+#: The packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With a smaller part, fewer
 #: messages and acknowledgements would leave in one piece. Consecutive acknowledgements of a block count as one packet:
 #: otherwise the acknowledgements of one subscriber would lag behind the messages of ten publishers.
-PORTION = 500
+PACKETS_OF_A_TURN = 500
 
 #: Of a run that is taken as a whole, 16 packets count as one, and its stripes count in addition, 4 as one: each stripe
 #: is cut out, answered and encoded by itself, in one to three microseconds.
@@ -263,10 +263,10 @@ class PacketOrder:
         parser = self._parser
         next_run = parser.next_run
         rest = False
-        saved = 0  # packets of runs and stretches that do not count for the portion
+        saved = 0  # packets of runs and stretches that do not count for the part
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
-                left = PORTION + saved - self._charged - parser.packets
+                left = PACKETS_OF_A_TURN + saved - self._charged - parser.packets
                 if left <= 0:
                     rest = True
                     self.hold()
@@ -321,7 +321,7 @@ class PacketOrder:
             self._fail(Failure())
 
     def _go_on(self) -> None:
-        """Act on the next portion."""
+        """Act on the next part."""
         self._flushes.begin()
         try:
             self.release()

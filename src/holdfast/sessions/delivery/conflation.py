@@ -387,7 +387,7 @@ class Conflation:
         self._work.do(_OWNER, self._release_due())
 
     def _release_due(self) -> Iterator[int]:
-        """Release messages that are in a hurry or due, and forget topics of which no message is held: one portion."""
+        """Release messages that are in a hurry or due, and forget topics of which no message is held: one part."""
         hurried = self.holds_until(self._hurry)
         for _ in range(_AT_ONCE):
             yield 1

@@ -10,9 +10,9 @@ queued messages, then for replays. An example with a window of 2:
     reconnect            a and b are sent again with DUP 1, in this order; c still waits
     PUBACK a             fill() sends c
 
-A Client may come back to ten thousand messages. They leave in portions: after :data:`_PORTION` messages, or while
-64 KiB wait to be sent, the Session rests until the connection has sent them. Messages that come meanwhile are queued
-behind.
+A Client may come back to ten thousand messages. They leave in parts: after :data:`_MESSAGES_OF_A_TURN` messages, or
+while 64 KiB wait to be sent, the Session rests until the connection has sent them. Messages that come meanwhile are
+queued behind.
 
 Replayed messages share window and Packet Identifiers with live messages (``replays.window_sending``), but are never
 queued: a replay reads no more than it has room for.
@@ -52,7 +52,7 @@ from holdfast.wire import Run
 #: messages that are discarded in one step of long work: each costs some microseconds
 _MESSAGES_PER_STEP = 20
 #: messages that are sent out of the queue, or once more, in one turn: each takes 5 to 50 microseconds
-_PORTION = 100
+_MESSAGES_OF_A_TURN = 100
 
 
 class Session:
@@ -111,7 +111,7 @@ class Session:
         self.attendance = Attendance(now())
         #: replays with a cut of at most this revision may have lost queued messages
         self.void_cuts = 0
-        self._rests = False  # whether a portion has been sent, and the next one waits until the connection has room
+        self._rests = False  # whether a part has been sent, and the next one waits until the connection has room
         self._replays_wait = False  # whether a replay has found no room since replays were woken last
         self._replays: IReplays = NO_REPLAYS
         self._counters = counters
@@ -415,7 +415,7 @@ class Session:
         permissions = self.permissions
         if permissions.authorizer.epoch != permissions.allowed_in:
             permissions.ask_again()
-        left = _PORTION
+        left = _MESSAGES_OF_A_TURN
         if resends:
             left = self.inflight.send_again(link, left)
             if left < 0:  # the answer about a message calls this method
@@ -447,7 +447,7 @@ class Session:
             self.send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         if rechecks is not None and not queue:
             rechecks.last = None
-        repeated = left < _PORTION and not resends  # replays have waited for the last of them, perhaps
+        repeated = left < _MESSAGES_OF_A_TURN and not resends  # replays have waited for the last of them, perhaps
         if repeated or self.inflight.count < window.size:
             self._wake_waiting_replays()
 
@@ -456,7 +456,7 @@ class Session:
         return self.window.takes_live(self.inflight.count, queued.outgoing.size())
 
     def go_on(self) -> None:
-        """Send the next portion, because the connection has sent the last one."""
+        """Send the next part, because the connection has sent the last one."""
         self._rests = False
         self.fill()
 

@@ -575,7 +575,7 @@ class PublishPace:
             if bucket is not None:
                 bucket.take(tokens, now)
                 if bucket.wait(1, now):
-                    wait = max(wait, bucket.wait(bucket.rate.portion, now))
+                    wait = max(wait, bucket.wait(bucket.rate.tenth, now))
         if wait and self._delayed is None:
             self._counters.publishers_delayed += 1
             self._link.hold(reads=False)

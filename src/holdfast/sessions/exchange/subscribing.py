@@ -2,8 +2,8 @@
 
 How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits, and the
 authorizer is asked about it; a filter that is not well formed ends the connection. Then all granted subscriptions are
-stored and take effect. Then SUBACK waits for these commits. A long SUBSCRIBE is worked on in portions
-(:mod:`holdfast.scheduling.long_work`). The Client's later packets wait for the portions, and for the authorizer's
+stored and take effect. Then SUBACK waits for these commits. A long SUBSCRIBE is worked on in parts
+(:mod:`holdfast.scheduling.long_work`). The Client's later packets wait for the parts, and for the authorizer's
 answers.
 
 A live message or a replay may come before SUBACK: the standard allows that. A packet that names one Topic Filter twice

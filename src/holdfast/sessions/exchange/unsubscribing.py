@@ -86,7 +86,7 @@ class TopicFilterChecks:
 
 
 class LongPackets:
-    """Works on the long packets of one Client in portions."""
+    """Works on the long packets of one Client in parts."""
 
     def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
         self._link = link

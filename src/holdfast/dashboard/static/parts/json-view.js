@@ -7,7 +7,7 @@ import { copy } from "./copying.js";
 import { Icon } from "./icons.js";
 
 const OPEN_LEVELS = 3;
-const PORTION = 100;
+const PART = 100;
 const LONGEST = 2000;
 
 /** A value of JSON. `changed`: paths, as text, that are marked. */
@@ -36,14 +36,14 @@ function Leaf({ value }) {
 function Branch({ value, path, name }) {
   const list = Array.isArray(value);
   const entries = list ? value : Object.entries(value);
-  const [open, setOpen] = useState(path.length < OPEN_LEVELS && entries.length <= PORTION);
-  const [most, setMost] = useState(PORTION);
+  const [open, setOpen] = useState(path.length < OPEN_LEVELS && entries.length <= PART);
+  const [most, setMost] = useState(PART);
   const summary = plural(entries.length, list ? "item" : "member");
   return html`<div class="branch"><div class="line"><button class="fold" aria-expanded=${open} aria-label=${open ? "Close" : "Open"} onClick=${() => setOpen(!open)}><${Icon} name="chevron" /></button>
       <${Name} name=${name} path=${path} /><button class="summary" aria-hidden="true" tabindex="-1" onClick=${() => setOpen(!open)}>${list ? "[" : "{"} ${summary} ${list ? "]" : "}"}</button></div>
     ${open && html`<div class="children">
       ${entries.slice(0, most).map((each, at) => html`<${Value} key=${list ? at : each[0]} value=${list ? each : each[1]} name=${list ? at : each[0]} path=${[...path, list ? at : each[0]]} />`)}
-      ${entries.length > most && html`<button onClick=${() => setMost(most + PORTION)}>Show ${Math.min(PORTION, entries.length - most)} more of ${entries.length - most}</button>`}
+      ${entries.length > most && html`<button onClick=${() => setMost(most + PART)}>Show ${Math.min(PART, entries.length - most)} more of ${entries.length - most}</button>`}
       ${path.length === 0 && html`<button class="plain small" onClick=${() => copy(jsonText(value, 2), "all of it")}>Copy all</button>`}
     </div>`}
   </div>`;

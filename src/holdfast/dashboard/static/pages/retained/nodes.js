@@ -2,7 +2,7 @@
 import { Exactly, get } from "../../api.js";
 import { bytesIn, preview } from "../../payload.js";
 
-const PORTION = 500;
+const PART = 500;
 const BEGINNING = 60;
 /** milliseconds until the first and before the last look for figures that the broker is still counting */
 const FIRST_LOOK = 400;
@@ -18,7 +18,7 @@ export class Nodes {
     this.over = false;  // another tree has taken its place
   }
 
-  /** Load the next portion of the children of a node. */
+  /** Load the next part of the children of a node. */
   async load(node) {
     if (node.loading || node.done) return;
     node.loading = true;
@@ -28,12 +28,12 @@ export class Nodes {
     try {
       const topic = node === this.root ? undefined : new Exactly(node.topic);
       const cursor = node.cursor;
-      const answer = await get("/mqtt/retainer/tree", { topic, limit: PORTION, cursor });
+      const answer = await get("/mqtt/retainer/tree", { topic, limit: PART, cursor });
       for (const each of answer.data) node.children.push({ ...each, level: node.level + 1, parent: node, position: node.children.length + 1, open: false, leaf: !each.children, children: [], cursor: null, done: false, loading: false, error: null, loaded: false });
       node.cursor = answer.meta?.cursor ?? null;
       node.done = !answer.meta?.hasnext;
       node.loaded = true;
-      this.countAgain({ topic, limit: PORTION, cursor }, answer.data, node, FIRST_LOOK);
+      this.countAgain({ topic, limit: PART, cursor }, answer.data, node, FIRST_LOOK);
     } catch (error) {
       node.error = error;
     }
@@ -120,7 +120,7 @@ export class Nodes {
     return fresh;
   }
 
-  /** Open the way to a topic, as far as its levels are in the loaded portions. Return the last node of the way. */
+  /** Open the way to a topic, as far as its levels are in the loaded parts. Return the last node of the way. */
   async reveal(topic) {
     this.busy += 1;
     try {

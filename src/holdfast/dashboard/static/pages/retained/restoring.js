@@ -10,7 +10,7 @@ import { ErrorBox, toast } from "../../parts/notices.js";
 import { Selected } from "./clearing.js";
 import { forgetTree } from "./tree.js";
 
-const PORTION = 1000;
+const PART = 1000;
 const RECENT = [["5 min ago", 300], ["1 hour ago", 3600], ["yesterday", 86400], ["a week ago", 604800]];
 const COUNTS = [
   ["restored", "Restored"], ["cleared", "Cleared: no message then"], ["kept", "Kept: no message then"], ["unchanged", "Unchanged: the same message then"],
@@ -38,7 +38,7 @@ export function Restore({ filter: first, topic = "", narrowed = {}, at, onClose 
     try {
       let cursor;
       do {
-        const params = { topic: filter, ...narrowed, at: chosen, dry_run: dryRun, clear, limit: dryRun ? PORTION : undefined, cursor };
+        const params = { topic: filter, ...narrowed, at: chosen, dry_run: dryRun, clear, limit: dryRun ? PART : undefined, cursor };
         let answer = await post("/mqtt/retainer/restore", {}, params, control.signal, !dryRun);
         if (answer.accepted) answer = await finished(answer, (job) => { part = job.result ?? {}; setState((before) => ({ ...before, done: part, worked: job.progress?.done ?? 0 })); }, control.signal);
         sum = sumOf(sum, answer);

@@ -1,11 +1,11 @@
-"""A Client that comes back to many messages gets them in portions: some each turn, in order, and live ones last."""
+"""A Client that comes back to many messages gets them in parts: some each turn, in order, and live ones last."""
 
 from __future__ import annotations
 
 import pytest
 
 from holdfast.sessions.connection.outbox import LOW_WATER
-from holdfast.sessions.delivery.session import _PORTION
+from holdfast.sessions.delivery.session import _MESSAGES_OF_A_TURN
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
@@ -13,9 +13,9 @@ from tests.doubles import Client, MemoryBroker
 
 STAYS = Properties(session_expiry_interval=1000)
 
-#: what one turn may send: a portion for what the Client has sent, and one because the connection has room
-MOST = 2 * _PORTION
-MANY = 10 * _PORTION
+#: what one turn may send: a part for what the Client has sent, and one because the connection has room
+MOST = 2 * _MESSAGES_OF_A_TURN
+MANY = 10 * _MESSAGES_OF_A_TURN
 
 
 def away(limits: Limits, qos: int) -> MemoryBroker:
@@ -75,12 +75,12 @@ def test_a_long_queue_leaves_in_portions_and_in_order(qos: int) -> None:
 
 def test_acknowledgements_in_one_piece_send_no_more_than_a_portion() -> None:
     """Each of them makes room, so each could send as much as there is in the queue."""
-    broker = away(Limits(max_mqueue_len=None, mqueue_store_qos0=True, max_inflight=_PORTION), 1)
-    publish(broker, _PORTION, 1)
+    broker = away(Limits(max_mqueue_len=None, mqueue_store_qos0=True, max_inflight=_MESSAGES_OF_A_TURN), 1)
+    publish(broker, _MESSAGES_OF_A_TURN, 1)
     publish(broker, MANY, 0)
     turns = each_turn(back(broker), acknowledge=True)
     assert max(map(len, turns)) <= MOST
-    assert numbers(turns) == [*range(_PORTION), *range(MANY)]
+    assert numbers(turns) == [*range(_MESSAGES_OF_A_TURN), *range(MANY)]
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -154,7 +154,7 @@ def test_every_pubrel_is_repeated_in_portions(receive_maximum: int | None) -> No
 
 
 def test_a_queue_of_expired_messages_holds_up_none_behind_it() -> None:
-    """They are dropped in portions too, though nothing is sent."""
+    """They are dropped in parts too, though nothing is sent."""
     broker = away(Limits(max_mqueue_len=None, mqueue_store_qos0=True), 0)
     publish(broker, MANY, 0, expiry=1)
     publish(broker, 1, 0)
@@ -166,15 +166,15 @@ def test_a_queue_of_expired_messages_holds_up_none_behind_it() -> None:
 
 
 def test_a_connection_that_ends_between_two_portions_leaves_the_rest_in_the_queue() -> None:
-    """Only the portion that was on its way is lost, as QoS 0 may be."""
+    """Only the part that was on its way is lost, as QoS 0 may be."""
     broker = away(Limits(max_mqueue_len=None, mqueue_store_qos0=True), 0)
     publish(broker, MANY, 0)
     client = back(broker)
     seen = numbers([client.packets()])
     client.drop()
     client = back(broker)
-    assert seen == list(range(_PORTION))
-    assert numbers(each_turn(client)) == list(range(2 * _PORTION, MANY))
+    assert seen == list(range(_MESSAGES_OF_A_TURN))
+    assert numbers(each_turn(client)) == list(range(2 * _MESSAGES_OF_A_TURN, MANY))
 
 
 def test_a_replay_waits_until_messages_in_flight_are_repeated() -> None:
