@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from holdfast.config import Config, load
-from holdfast.config.differences import TakesEffect, differences, keep_until_restart, takes_effect
+from holdfast.config.differences import differences, keep_until_restart, takes_effect
 from holdfast.config.document import ZoneOverrides, file_states
-from holdfast.config.options import Option, Section, described, variants_of
+from holdfast.config.options import Option, Section, TakesEffect, described, variants_of
 from holdfast.config.reference import described_options
 from holdfast.config.shown_values import shown_value
 
@@ -25,20 +25,20 @@ def read(folder: Path, text: str) -> Config:
 
 
 @pytest.mark.parametrize("key", [option["key"] for option in described_options()])
-def test_each_option_is_listed(key: str) -> None:
-    """An option that is added without an entry in effects.py fails here."""
+def test_each_option_says_when_a_change_takes_effect(key: str) -> None:
+    """An option of a table that does not say it fails here."""
     path = key.split(".")
     plain = [part.split(" ")[0] for part in path]
     assert isinstance(takes_effect(plain), TakesEffect)
 
 
-def test_each_option_of_a_zone_is_listed() -> None:
+def test_no_option_of_a_zone_takes_effect_at_once() -> None:
     for table, entry in described(ZoneOverrides).items():
         for key in described(entry.section):  # type: ignore[union-attr]  # a zone has tables only
             assert takes_effect(("zones", "z", table, key)) is not TakesEffect.AT_ONCE
 
 
-def test_an_unknown_option_is_not_taken_for_a_listed_one() -> None:
+def test_an_unknown_option_is_not_taken_for_a_known_one() -> None:
     for path in (("listeners", "x", "new"), ("mqtt", "new"), ("storage", "new"), ("new", "x")):
         with pytest.raises(KeyError):
             takes_effect(path)

@@ -42,7 +42,8 @@ from holdfast.broker.listeners import ComposedListeners
 from holdfast.broker.reloading import ConfigFile, NotWritable, Outcome, Reloads, Run
 from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.config import Config, ConfigError, ConfigProblem
-from holdfast.config.differences import TakesEffect, differences, present_values
+from holdfast.config.differences import differences, present_values
+from holdfast.config.options import TakesEffect
 from holdfast.config.sections.admin import AdminConfig
 from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.identity.addresses import Peer, TrustedProxies

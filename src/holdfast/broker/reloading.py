@@ -15,8 +15,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.config import Config, ConfigError, ConfigProblem
-from holdfast.config.differences import Difference, TakesEffect, differences, keep_until_restart
+from holdfast.config.differences import Difference, differences, keep_until_restart
 from holdfast.config.document import FileState, exposure_problems, file_states
+from holdfast.config.options import TakesEffect
 
 # A part of the broker that takes another configuration in two steps: first what may fail, then what may not.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any, TypeVar
 
 import attrs
 from attrs import frozen
 
+from holdfast.config.document import Config
 from holdfast.config.options import (
     Choice,
     Duration,
@@ -21,6 +21,7 @@ from holdfast.config.options import (
     Section,
     Size,
     Subsection,
+    TakesEffect,
     described,
     variants_of,
 )
@@ -193,91 +194,53 @@ def _listed(path: Path) -> bool:
     return True
 
 
-# When a changed option takes effect in a running broker, after its configuration was read again.
-#
-# This is the only list of it: the reload and the reference follow it. Every option stands here, by its key or by its
-# table; a test holds that. ``*`` stands for a name that the operator chooses.
-
-
-class TakesEffect(Enum):
-    """When a changed option takes effect."""
-
-    AT_ONCE = "at a reload"
-    CONNECTING = "at a reload, for clients that connect from then on"
-    RESTART = "at a restart of the broker"
-
-
-_CONNECTING = {
-    "listeners": ("*.transport", "*.path", "*.origins", "*.zone",
-                  "*.allow_plaintext", "*.trusted_proxies", "*.max_connections", "*.max_connections_per_address",
-                  "*.max_conn_rate", "*.max_conn_rate_per_address", "*.max_half_open_per_address", "*.tls"),
-    "mqtt": ("max_packet_size", "max_topic_levels", "max_qos_allowed", "max_topic_alias",
-             "control_characters",
-             "retain_available", "wildcard_subscription", "shared_subscription", "subscription_identifiers",
-             "min_replay_levels", "server_keepalive", "max_keepalive", "keepalive_multiplier",
-             "max_inflight", "max_inflight_bytes", "max_awaiting_rel", "max_subscriptions",
-             "max_mqueue_len", "max_mqueue_bytes", "mqueue_full", "mqueue_store_qos0",
-             "conflate_interval", "conflate_filter", "session_expiry_interval", "idle_timeout", "upgrade_qos",
-             "ignore_loop_deliver"),
-    "force_shutdown": ("enable", "policy", "max_mailbox_size", "max_bytes"),
-    "retainer": ("retained_messages_mode", "stop_publish_clear_msg", "tell_publishers"),
-    "admin": ("tls",),
-    "limits": ("messages_rate", "bytes_rate"),
-}  # fmt: skip
-
-_RESTART = {
-    "admin": ("endpoint",),
-    "node": ("data_dir", "id"),
-    "listeners": ("*.endpoint",),
-    "mqtt": ("will_restart_grace",),
-    "storage": ("url", "durability", "flush_interval", "on_corruption"),
-    "retainer": ("changes.enable",),
-    "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
-               "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
-    "log": ("formatter", "level"),
-    "alarms": ("disk_free", "disk_full", "certificate_expiry"),
-}  # fmt: skip
-
-_AT_ONCE = {
-    # A whole listener that is new or removed; and clients that are not admitted any more are disconnected.
-    "listeners": ("*", "*.authentication", "*.allow_anonymous"),
-    "authentication": ("scram_file", "*.*"),
-    "authorization": ("sources", "subscribe_partially", "check_retain_source", "administrators",
-                      "administrator_groups", "on_revoke", "*.*"),
-    "failed_logins": ("enable", "max_count", "window_time", "ban_time"),
-    "retainer": ("enable", "msg_expiry_interval", "msg_expiry_interval_override", "allow_never_expire",
-                 "announce_expiry", "msg_clear_interval", "msg_clear_limit", "max_payload_size",
-                 "max_retained_messages", "max_retained_bytes", "on_limit", "when_unavailable",
-                 "tombstone_ttl", "lease_grace", "history",
-                 "max_publish_rate", "delivery_rate", "max_concurrent_replays", "flow_control",
-                 "policies", "client_quota", "topic_quotas"),
-    "sys_topics": ("sys_msg_interval",),
-    "admin": ("hosts", "trusted_proxies", "allow_plaintext", "users_group", "config_writable"),
-    "audit": ("file", "journal", "connections"),
-    "log": ("connections",),
-}  # fmt: skip
-
-_TABLES = (
-    (TakesEffect.RESTART, _RESTART),
-    (TakesEffect.CONNECTING, _CONNECTING),
-    (TakesEffect.AT_ONCE, _AT_ONCE),
-)
+# When a changed option takes effect. Its table says that (``Section.applies``), or the option itself.
 
 
 def takes_effect(path: Sequence[str]) -> TakesEffect:
-    """Return when the option or the table with this path takes effect. Raises KeyError for one that is not listed."""
+    """Return when the option or the table with this path takes effect.
+
+    Raises KeyError for an unknown one, and for a table whose options take effect at different times.
+    """
     table, *rest = path
     if table == "zones" and len(rest) > 1:
         return TakesEffect.RESTART if takes_effect(rest[1:]) is TakesEffect.RESTART else TakesEffect.CONNECTING
-    for effect, tables in _TABLES:
-        for listed in tables.get(table, ()):
-            if _begins_with(rest, listed.split(".")):
-                return effect
+    return _effect(Config, path)
+
+
+def _effect(section: type[Section], path: Sequence[str]) -> TakesEffect:
+    name, *rest = path
+    entry = described(section).get(name)
+    if entry is None:
+        return _effect_of_variant(section, rest)
+    if isinstance(entry, Option):
+        if rest:
+            raise KeyError(".".join(path))
+        return entry.applies or section.applies
+    if entry.form is Form.NAMED and len(rest) == 1:  # a whole table that is new or removed
+        return _common_effect(entry.section) or TakesEffect.AT_ONCE
+    if rest:
+        return _effect(entry.section, rest[1:] if entry.form is Form.NAMED else rest)
+    common = _common_effect(entry.section)
+    if common is None:
+        raise KeyError(name)
+    return common
+
+
+def _effect_of_variant(section: type[Section], path: Sequence[str]) -> TakesEffect:
+    named = variants_of(section)
+    if named is not None and path:
+        if path[0] == "type":
+            return section.applies
+        for variant in named[1].types.values():
+            if path[0] in described(variant):
+                return _effect(variant, path)
     raise KeyError(".".join(path))
 
 
-def _begins_with(path: Sequence[str], listed: Sequence[str]) -> bool:
-    """Tell whether a listed key is this one or a table around it. One that ends with ``*`` is no table around."""
-    if len(listed) > len(path) or (listed[-1] == "*" and len(listed) != len(path)):
-        return False
-    return all(mark in ("*", part) for mark, part in zip(listed, path, strict=False))
+def _common_effect(section: type[Section]) -> TakesEffect | None:
+    """Return when all options of a table and of its tables take effect, None if that differs."""
+    effects: set[TakesEffect | None] = set()
+    for entry in described(section).values():
+        effects.add((entry.applies or section.applies) if isinstance(entry, Option) else _common_effect(entry.section))
+    return effects.pop() if len(effects) == 1 else None

@@ -276,11 +276,21 @@ def _within(value: float, minimum: float, maximum: float | None) -> bool:
 _METADATA = "holdfast"
 
 
+class TakesEffect(Enum):
+    """When a changed option takes effect in a running broker, after its configuration was read again."""
+
+    AT_ONCE = "at a reload"
+    CONNECTING = "at a reload, for clients that connect from then on"
+    RESTART = "at a restart of the broker"
+
+
 class Section:
     """A table of options. Subclasses are frozen attrs classes; :func:`option`, :func:`table` etc. make their fields."""
 
     __slots__ = ()
 
+    #: when a changed option takes effect, unless the option says something else; no table without options needs it
+    applies: ClassVar[TakesEffect]
     #: keys of EMQX that are further names of an option of this table: the path from this table on, and the option
     further_names: ClassVar[Mapping[tuple[str, ...], str]] = {}
 
@@ -301,6 +311,7 @@ class Option:
     help: str
     effect: str
     example: object
+    applies: TakesEffect | None = None
 
 
 class Form(Enum):
@@ -329,15 +340,19 @@ class Variants:
     help: str
 
 
-def option(kind: Kind, default: object, *, help: str, effect: str, example: object) -> Any:
+def option(
+    kind: Kind, default: object, *, help: str, effect: str, example: object, applies: TakesEffect | None = None
+) -> Any:
     """Describe a key; ``example`` is None if the default is the only value.
+
+    ``applies`` is when a change takes effect, if it is not as for the other options of its table.
 
     Raises ValueError if the kind does not allow the default or the example, or if they are the same.
     """
     value = kind.read(default)
     if example is not None and kind.read(example) == value:
         raise ValueError(f"the example {literal(example)} is the default")
-    return attrs.field(default=value, metadata={_METADATA: Option(kind, default, help, effect, example)})
+    return attrs.field(default=value, metadata={_METADATA: Option(kind, default, help, effect, example, applies)})
 
 
 def table(section: type[Section], help: str) -> Mapping[str, Subsection]:

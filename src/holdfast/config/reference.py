@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from holdfast.config.differences import TakesEffect, takes_effect
+from holdfast.config.differences import takes_effect
 from holdfast.config.document import Config, ZoneOverrides
-from holdfast.config.options import Form, Option, Section, Subsection, Variants, described, variants_of
+from holdfast.config.options import Form, Option, Section, Subsection, TakesEffect, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml import literal, written

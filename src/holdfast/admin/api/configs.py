@@ -24,7 +24,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, RefusedCall, Scope, Via, answer, bad_request
 from holdfast.admin.routing import Content, Route
-from holdfast.config.differences import TakesEffect
+from holdfast.config.options import TakesEffect
 from holdfast.config.toml import ConfigProblem
 from holdfast.core.terminal import counted
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.options import Flag, InvalidValue, Section, Text, invalid_value, option, table
+from holdfast.config.options import Flag, InvalidValue, Section, TakesEffect, Text, invalid_value, option, table
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import Proxies, ServerEndpoint, parse_endpoint
 from holdfast.config.sections.tls import TLSConfig
@@ -54,6 +55,8 @@ class HostNames:
 class AdminConfig(Section):
     """The endpoint of the API and the dashboard, and who may log in there."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     endpoint: str = option(
         AdminEndpoint(),
         "tcp:18083:interface=127.0.0.1",
@@ -63,6 +66,7 @@ class AdminConfig(Section):
         effect="Empty: operators use the commands on this machine only. Beyond this machine it needs a tls table or"
         " allow_plaintext.",
         example="tcp:8083:interface=192.0.2.1",
+        applies=TakesEffect.RESTART,
     )
     hosts: tuple[str, ...] = option(
         HostNames(),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, FilePath, Flag, Integer, Section, Size, Text, option, variants
+from holdfast.config.options import Choice, FilePath, Flag, Integer, Section, Size, TakesEffect, Text, option, variants
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.remote_methods import HTTPConfig, JWTConfig
@@ -41,6 +41,8 @@ def _passes() -> Any:
 class PasswordFileConfig(Section):
     """A file of users with their hashed passwords. It can be one of mosquitto."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     path: str = option(
         FilePath(),
         "",
@@ -70,6 +72,8 @@ class PasswordFileConfig(Section):
 class DatabaseUsersConfig(Section):
     """Users in the broker's own database, which the commands ``holdfast user`` add, change and remove."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     rehash: bool = option(
         Flag(),
         True,
@@ -91,6 +95,8 @@ HashedConfig = PasswordFileConfig | DatabaseUsersConfig
 @frozen
 class CertificateConfig(Section):
     """The user is the one that a client's TLS certificate names."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     name: str = option(
         Choice(("common_name", "alternative_name", "subject")),
@@ -118,6 +124,8 @@ class CertificateConfig(Section):
 class CredConfig(Section):
     """User Name and Password are verified by a checker of twisted.cred, one of Twisted's or of a plugin."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     checker: str = option(
         Text(allowed='the description of a checker, as "TYPE:ARGUMENTS"'),
         "",
@@ -139,6 +147,8 @@ class CredConfig(Section):
 @frozen
 class ScramConfig(Section):
     """Users of SCRAM-SHA-256, an Authentication Method of MQTT 5: clients prove a password without sending it."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     path: str = option(
         FilePath(),
@@ -173,6 +183,8 @@ SCRAM_FILE = "scram_file"
 @frozen
 class AuthenticationConfig(Section):
     """The methods by which clients prove their identity. With one, only ``allow_anonymous`` admits guests."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     scram_file: str = option(
         FilePath(),

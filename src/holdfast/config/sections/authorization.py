@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -15,6 +16,7 @@ from holdfast.config.options import (
     Integer,
     InvalidValue,
     Section,
+    TakesEffect,
     Text,
     invalid_value,
     option,
@@ -61,6 +63,8 @@ class FlagOrStrict:
 class _FileSource(Section):
     """A source of rules in a file."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Return the problem of a missing path."""
         if not given.get("path"):
@@ -97,6 +101,8 @@ class MosquittoFileConfig(_FileSource):
 class DatabaseRulesConfig(Section):
     """Rules in the broker's own database, which the commands holdfast acl add and remove change. No further options."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
 
 #: the sections by ``type``
 SOURCES: Mapping[str, type[Section]] = {
@@ -109,6 +115,8 @@ SOURCES: Mapping[str, type[Section]] = {
 @frozen
 class AuthorizationConfig(Section):
     """What clients may do. Without a source, they may do everything, except read ``$SYS``."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     sources: tuple[str, ...] = option(
         Names('a list of names of tables [authorization.NAME], each once, such as ["rules"]'),
@@ -202,6 +210,8 @@ class AuthorizationConfig(Section):
 @frozen
 class FailedLoginsConfig(Section):
     """The failures that are free, the delays after them, and the ban."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     enable: bool = option(
         Flag(),

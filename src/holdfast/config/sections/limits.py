@@ -8,7 +8,18 @@ from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, Flag, Integer, InvalidValue, Rate, Section, Size, invalid_value, option
+from holdfast.config.options import (
+    Choice,
+    Flag,
+    Integer,
+    InvalidValue,
+    Rate,
+    Section,
+    Size,
+    TakesEffect,
+    invalid_value,
+    option,
+)
 from holdfast.core import units
 
 _PERCENTAGE = re.compile("([0-9]{1,3}) ?%")
@@ -53,6 +64,8 @@ class Memory:
 @frozen
 class LimitsOfClients(Section):
     """The limits that zones can have too. None is the value of infinity, "no limit"."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
 
     max_sessions: int | None = option(
         Integer(1, words=_INFINITY, unit="Sessions"),
@@ -115,6 +128,7 @@ class LimitsOfClients(Section):
         help="Rate of the PUBLISH packets of one client. After a pause the number may come at once: 100 with 100/s.",
         effect="The broker reads the client's packets later. Nothing is dropped, and other clients do not wait.",
         example="100/s",
+        applies=TakesEffect.CONNECTING,
     )
     bytes_rate: units.Rate | None = option(
         Rate(),
@@ -123,6 +137,7 @@ class LimitsOfClients(Section):
         " longer packet is taken, and the client then waits for its whole length.",
         effect="As messages_rate.",
         example="1000000/s",
+        applies=TakesEffect.CONNECTING,
     )
 
 
@@ -148,6 +163,8 @@ class LimitsConfig(LimitsOfClients):
 @frozen
 class ForceShutdownConfig(Section):
     """The messages and bytes that may wait for one Network Connection before the broker closes it."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.CONNECTING
 
     enable: bool = option(
         Flag(),

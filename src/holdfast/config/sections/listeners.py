@@ -16,6 +16,7 @@ from holdfast.config.options import (
     InvalidValue,
     Rate,
     Section,
+    TakesEffect,
     Text,
     invalid_value,
     option,
@@ -83,6 +84,8 @@ class PathText:
 class ListenerConfig(Section):
     """One endpoint for clients, and its options."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.CONNECTING
+
     endpoint: str = option(
         EndpointString(),
         "tcp:1883:interface=127.0.0.1",
@@ -94,6 +97,7 @@ class ListenerConfig(Section):
         effect="Clients connect to another address. Without interface=, tcp: listens on every IPv4 address of this"
         " machine; this needs authentication or allow_anonymous, and so does haproxy:, whatever it wraps.",
         example="unix:/run/holdfast/mqtt.sock:mode=600",
+        applies=TakesEffect.RESTART,
     )
     transport: str = option(
         Choice(("mqtt", WEBSOCKET)),
@@ -138,6 +142,7 @@ class ListenerConfig(Section):
         " list and allow_anonymous = true, all clients that name no Authentication Method are guests: nobody judges a"
         " User Name or a Password, and neither counts.",
         example=["passwords"],
+        applies=TakesEffect.AT_ONCE,
     )
     allow_anonymous: bool = option(
         Flag(),
@@ -149,6 +154,7 @@ class ListenerConfig(Section):
         " machine can reach needs no permission.",
         effect="true: everyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
+        applies=TakesEffect.AT_ONCE,
     )
     allow_plaintext: bool = option(
         Flag(),

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, Duration, Flag, Integer, Number, Section, Size, Text, invalid_value, option
+from holdfast.config.options import (
+    Choice,
+    Duration,
+    Flag,
+    Integer,
+    Number,
+    Section,
+    Size,
+    TakesEffect,
+    Text,
+    invalid_value,
+    option,
+)
 from holdfast.config.sections.retainer import FilterString
 from holdfast.core.units import parse_duration
 
@@ -59,6 +72,8 @@ class Information:
 @frozen
 class MQTTConfig(Section):
     """Limits and features of the protocol. None is the value of infinity, "no limit"."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.CONNECTING
 
     max_packet_size: int = option(
         Size("1KB", "256MB"),
@@ -281,6 +296,7 @@ class MQTTConfig(Section):
         " the same user, with the same retained Will. Only for [mqtt], not for zones.",
         effect="Shorter: lost devices are reported sooner, and slow devices perhaps too early.",
         example="30s",
+        applies=TakesEffect.RESTART,
     )
     upgrade_qos: bool = option(
         Flag(),

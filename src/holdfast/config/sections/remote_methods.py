@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
+from typing import ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 from attrs import field, frozen
@@ -16,6 +17,7 @@ from holdfast.config.options import (
     Flag,
     InvalidValue,
     Section,
+    TakesEffect,
     Text,
     invalid_value,
     option,
@@ -110,6 +112,8 @@ class HeaderValues:
 @frozen
 class HTTPConfig(Section):
     """A service judges User Name and Password: the broker sends it a POST with a JSON object for each login."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     url: str = option(
         ServerURL(),
@@ -242,6 +246,8 @@ class ClaimValues:
 @frozen
 class JWTConfig(Section):
     """The user is the one that a signed token names (JSON Web Token), which the client sends as its Password."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     secret: Secret | None = option(
         SecretSource(),

@@ -17,6 +17,7 @@ from holdfast.config.options import (
     Rate,
     Section,
     Size,
+    TakesEffect,
     Text,
     invalid_value,
     listed_tables,
@@ -35,6 +36,8 @@ from holdfast.core.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter,
 class RetainModes(Section):
     """The handling of messages with RETAIN 1 from clients."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.CONNECTING
+
     retained_messages_mode: str = option(
         Choice(("enabled", "enabled_without_retaining", "downgrade", "drop")),
         "enabled",
@@ -45,6 +48,7 @@ class RetainModes(Section):
         " messages. The broker sets RETAIN of their Will Messages to 0; with drop, it does not publish Will Messages"
         " with RETAIN 1.",
         example="enabled_without_retaining",
+        applies=TakesEffect.CONNECTING,
     )
     tell_publishers: bool = option(
         Flag(),
@@ -54,6 +58,7 @@ class RetainModes(Section):
         " $replay/publisher/FILTER, where FILTER is the Topic Filter of the Subscription.",
         effect="true: clients learn the names of others.",
         example=True,
+        applies=TakesEffect.CONNECTING,
     )
     stop_publish_clear_msg: bool = option(
         Flag(),
@@ -62,6 +67,7 @@ class RetainModes(Section):
         effect="true: present subscribers do not learn that a retained message was cleared. For Will Messages, only the"
         " value in [retainer] counts, not that of a zone.",
         example=True,
+        applies=TakesEffect.CONNECTING,
     )
 
 
@@ -93,6 +99,8 @@ class FilterString:
 @frozen
 class FlowControlConfig(Section):
     """The batch sizes and rates of replays."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     batch_read_number: int = option(
         Integer(0, 100000, unit="retained messages; 0 is the default"),
@@ -163,6 +171,8 @@ class FlowControlConfig(Section):
 class QuotaConfig(Section):
     """The quota of a client or of a Topic Filter."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     max_retained_messages: int = option(
         Integer(0, unit="retained messages; 0 is no limit"),
         0,
@@ -207,6 +217,8 @@ INHERIT = "inherit"
 @frozen
 class PolicyConfig(Section):
     """The policy of a Topic Filter."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     filter: str = option(
         FilterString(),
@@ -313,6 +325,8 @@ class PolicyConfig(Section):
 class HistoryConfig(Section):
     """The history of retained messages."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
     enable: bool = option(
         Flag(),
         False,
@@ -343,6 +357,8 @@ class HistoryConfig(Section):
 class ChangesConfig(Section):
     """The changed topics that replays since a token read."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
+
     enable: bool = option(
         Flag(),
         True,
@@ -358,6 +374,8 @@ class ChangesConfig(Section):
 @frozen
 class RetainerConfig(RetainModes):
     """The limits, the expiry, the clearing and the replay of retained messages."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     enable: bool = option(
         Flag(),

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, Duration, Integer, InvalidValue, Section, Text, option
+from holdfast.config.options import Choice, Duration, Integer, InvalidValue, Section, TakesEffect, Text, option
 
 # ``[node]``: this broker itself.
 
@@ -32,6 +33,8 @@ class FolderPath:
 @frozen
 class NodeConfig(Section):
     """The folder of this broker's data, and its number."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
 
     data_dir: str = option(
         FolderPath(),
@@ -104,6 +107,8 @@ class StoreURL:
 @frozen
 class StorageConfig(Section):
     """The database, and the promise of an acknowledgement."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
 
     url: str = option(
         StoreURL(),

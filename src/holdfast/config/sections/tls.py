@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from attrs import field, frozen
 
-from holdfast.config.options import Choice, FilePath, Section, named_tables, option
+from holdfast.config.options import Choice, FilePath, Section, TakesEffect, named_tables, option
 from holdfast.config.toml import literal
 
 ClientCertificates = Literal["none", "optional", "required"]
@@ -16,6 +16,8 @@ ClientCertificates = Literal["none", "optional", "required"]
 @frozen
 class CertificateConfig(Section):
     """One certificate and its key."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.CONNECTING
 
     certificate: str = option(
         FilePath(),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from attrs import frozen
 
-from holdfast.config.options import Choice, Duration, Flag, Section, Size, Text, option
+from holdfast.config.options import Choice, Duration, Flag, Section, Size, TakesEffect, Text, option
 
 # ``[log]``: what the broker writes to its log, and in which form.
 
@@ -12,6 +14,8 @@ from holdfast.config.options import Choice, Duration, Flag, Section, Size, Text,
 @frozen
 class LogConfig(Section):
     """The form of the log, and the lines that can be switched off."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
 
     formatter: str = option(
         Choice(("auto", "text", "json")),
@@ -34,6 +38,7 @@ class LogConfig(Section):
         " second.",
         effect="false: only refusals, faults of clients and forced ends are logged.",
         example=False,
+        applies=TakesEffect.AT_ONCE,
     )
 
 
@@ -43,6 +48,8 @@ class LogConfig(Section):
 @frozen
 class AuditConfig(Section):
     """The places and the amount of the audit log."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     file: str = option(
         Text(allowed="the path of a file, relative or absolute, or an empty string for none"),
@@ -75,6 +82,8 @@ class AuditConfig(Section):
 class AlarmsConfig(Section):
     """The limits at which alarms begin, and the past alarms that are kept."""
 
+    applies: ClassVar[TakesEffect] = TakesEffect.RESTART
+
     disk_free: int = option(
         Size("1MB", "1000000GB", zero="off"),
         "1GB",
@@ -104,6 +113,8 @@ class AlarmsConfig(Section):
 @frozen
 class SysTopicsConfig(Section):
     """The interval at which the broker publishes its own topics. 0 means never."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
     sys_msg_interval: float = option(
         Duration("1s", "1d", zero="off", words={"disabled": 0.0}),
