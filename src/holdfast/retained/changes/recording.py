@@ -26,6 +26,7 @@ from holdfast.retained.changes.periods import Turn, advance, read_digest, read_r
 from holdfast.retained.store.interfaces import ChangedRow, Recorder
 from holdfast.storage import layouts
 from holdfast.storage.driver import MOST_ROWS, Bulk, Cursor, split
+from holdfast.storage.layout import Layout
 from holdfast.storage.postgres_values import BigIntegers, SmallIntegers, Texts
 
 #: Gathered changes are appended once there are so many, or some seconds after the last time. Other processes read them.
@@ -52,6 +53,9 @@ _IS_DURABLE = "SELECT 1 FROM retained_changes WHERE turn = ? LIMIT 1"
 _LAST = "SELECT coalesce(max(turn), 0) FROM retained_changes"
 
 
+_COLUMNS = layouts.retained_changes.columns
+#: the table without its last column: nearly all changes leave it empty, and to write it costs each of them some percent
+_WITHOUT_EXPIRY = Layout("retained_changes", 2, **{name: _COLUMNS[name] for name in ("turn", "topic", "changed_at")})
 #: of a changed topic: the time of the change, and 1 if its message expired
 _Noted = tuple[int, int | None]
 
@@ -194,8 +198,9 @@ class GatheringRecorder:
         self._most = most
         self._seconds = seconds
         self._appended_at = seconds()
-        #: by topic, in the order of turns: the turn of its newest change that may not be in the table, and its note
-        self._gathered: dict[str, tuple[int, _Noted]] = {}
+        #: by topic, in the order of turns: the turn of its newest change that may not be in the table, the time of the
+        #: change, and 1 if the message expired
+        self._gathered: dict[str, tuple[int, int, int | None]] = {}
         self._turn = 0
         self._cursor: Callable[[], Cursor | None] = _no_cursor  # of the present transaction; does not keep it open
         self._before = self._gathered  # when that transaction began
@@ -212,17 +217,17 @@ class GatheringRecorder:
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Gather the topics of these changes."""
-        self._gather(cursor, [(row.topic, (changed_at, None)) for row, changed_at, *_ in changes])
+        self._gather(cursor, [(row.topic, changed_at) for row, changed_at, *_ in changes])
         self._inner.record(cursor, changes)
 
     def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
         """Gather these topics."""
-        self._gather(cursor, [(topic, (changed_at, None)) for topic in topics])
+        self._gather(cursor, [(topic, changed_at) for topic in topics])
         self._inner.record_stored(cursor, topics, changed_at, origin)
 
     def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Gather these topics."""
-        self._gather(cursor, [(topic, (now, 1)) for topic in topics])
+        self._gather(cursor, [(topic, now) for topic in topics], 1)
         self._inner.record_expired(cursor, topics, now, revision)
 
     def append_gathered(self, cursor: Cursor) -> None:
@@ -230,15 +235,17 @@ class GatheringRecorder:
         self._begin(cursor)
         self._append(cursor)
 
-    def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, _Noted]]) -> None:
+    def _gather(self, cursor: Cursor, changed: Sequence[tuple[str, int]], expired: int | None = None) -> None:
         if not changed:
             return
         self.recorded += 1
         self._begin(cursor)
-        for topic, noted in changed:
-            self._turn += 1
-            self._gathered.pop(topic, None)
-            self._gathered[topic] = self._turn, noted
+        turn, gathered = self._turn, self._gathered
+        for topic, changed_at in changed:
+            turn += 1
+            gathered.pop(topic, None)
+            gathered[topic] = turn, changed_at, expired
+        self._turn = turn
         if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
             self._append(cursor)
 
@@ -261,8 +268,12 @@ class GatheringRecorder:
 
     def _append(self, cursor: Cursor) -> None:
         if self._gathered:
-            rows = [(turn, topic, *noted) for topic, (turn, noted) in self._gathered.items()]
-            self._bulk.upsert(cursor, layouts.retained_changes, rows)
+            noted = self._gathered.items()
+            rows = [(turn, topic, at) for topic, (turn, at, expired) in noted if not expired]
+            self._bulk.upsert(cursor, _WITHOUT_EXPIRY, rows)
+            if len(rows) < len(noted):
+                rows_expired = [(turn, topic, at, 1) for topic, (turn, at, expired) in noted if expired]
+                self._bulk.upsert(cursor, layouts.retained_changes, rows_expired)
             self._appended = self._turn
         self._appended_at = self._seconds()
 
