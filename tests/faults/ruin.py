@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from holdfast.wire import packets as p
@@ -58,12 +60,44 @@ def zeros(data: bytes, _chance: random.Random) -> bytes:
 
 
 def pages_gone(data: bytes, chance: random.Random) -> bytes:
-    """Overwrite some pages in the middle of the retained messages, which a start does not read."""
+    """Overwrite some pages in the middle of the retained messages, which a start does not read: it reads both ends."""
     damaged = bytearray(data)
-    pages = [page for page in range(20, len(data) // PAGE) if b"kept/" in data[page * PAGE :][:PAGE]]
-    for page in chance.sample(pages[5:-5], 4):
+    pages = _retained_pages(data)
+    ends = {*_way(data, pages[0], last=False), *_way(data, pages[0], last=True)}
+    for page in chance.sample([page for page in pages if page not in ends], 4):
         damaged[page * PAGE : (page + 1) * PAGE] = b"\x5a" * PAGE
     return bytes(damaged)
+
+
+def _retained_pages(data: bytes) -> list[int]:
+    """Return the pages of the table of retained messages (the first page of the file is 0), beginning with its root."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(data[:18] + b"\1\1" + data[20:])  # as without a write-ahead log, which memory has not
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'retained'").fetchall()
+    pages = [root - 1]
+    for page in pages:  # grows meanwhile
+        pages += _children(data, page)
+    return pages
+
+
+def _children(data: bytes, page: int) -> list[int]:
+    """Return the pages below an inner page of a tree, in their order; none below a leaf."""
+    at = page * PAGE
+    if data[at] != _INNER_PAGE:
+        return []
+    cells = int.from_bytes(data[at + 3 : at + 5], "big")
+    starts = (int.from_bytes(data[at + 12 + 2 * cell :][:2], "big") for cell in range(cells))
+    pointers = (*(at + start for start in starts), at + 8)
+    return [int.from_bytes(data[pointer : pointer + 4], "big") - 1 for pointer in pointers]
+
+
+def _way(data: bytes, root: int, *, last: bool) -> Iterator[int]:
+    """Yield the pages from the root to the first or the last leaf."""
+    below = [root]
+    while below:
+        page = below[-1 if last else 0]
+        yield page
+        below = _children(data, page)
 
 
 def at_stake(sound: bytes, damaged: bytes) -> int:
