@@ -87,7 +87,7 @@ def test_a_topic_with_wildcards_has_no_message_of_its_own(dashboard: Dashboard, 
     dashboard.go("retained/tree", topic=topic)
     dashboard.sees("This is a Topic Filter.")
     assert not {"Set…", "Clear…", "Restore…"} & set(dashboard.page.get_by_role("button").all_inner_texts())
-    assert api.called("GET", "/mqtt/retainer/messages") == []
+    assert not [given for given, _ in api.called("GET", "/mqtt/retainer/messages") if "payload" in given]
     dashboard.click("Search by it", "link")
     dashboard.page.wait_for_url("**/retained/search?q=**")
 
