@@ -17,11 +17,11 @@ secret of a new key. A caller that leaves before the deadline ends its call as b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -29,6 +29,7 @@ from twisted.web import http
 from holdfast.admin.call import Answer, Call, RefusedCall, database_away, title_of, unavailable
 from holdfast.admin.jobs import Jobs, accepted
 from holdfast.admin.routing import Route
+from holdfast.scheduling.waiting import as_deferred
 
 #: the kind of the jobs that late changes become
 LATE_CALL = "call"
@@ -62,14 +63,14 @@ class Deadlines:
         cause = "the database is away" if self.is_away() else "the call needs longer: Prefer: wait=N gives it N seconds"
         return Failure(unavailable(f"there is no answer after {call.patience} seconds; {cause}"))
 
-    @inlineCallbacks
-    def _begun(self, answer: Answer, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def _begun(self, answer: Answer, call: Call) -> Answer:
         """Return an answer whose first piece is there, so that a refusal can take its place until then."""
         more = answer.more
         if more is None or call.method == "HEAD":
             return answer
         try:
-            pieces = [(yield more())]
+            pieces = [(await more())]
         except BaseException:
             if answer.stopped is not None:
                 answer.stopped()

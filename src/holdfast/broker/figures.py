@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 from attrs import evolve, frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks
+from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.broker.client_metrics import Walked
@@ -20,6 +20,7 @@ from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.periods import read_state
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.storage.driver import Connection
@@ -152,24 +153,24 @@ class SurroundingsWatch(Service):
         Service.stopService(self)
         self._job.stop()
 
-    @inlineCallbacks
-    def look(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def look(self) -> None:
         """Look once. What fails leaves the older numbers in place.
 
         While the database is away, its numbers are given up in time for the next look at the disk.
         """
         self._retained.statistics()  # begins a read; the metrics show its answer
-        found: dict[str, int | None] = yield self._run(self._files)
+        found: dict[str, int | None] = await self._run(self._files)
         self.latest = evolve(self.latest, history_prunings=self._history.prunings, **found)
         if self._durable.parts is not None and self.running:
-            yield self._look_into(self._durable.parts).addTimeout(LOOK_INTERVAL, self._clock)
+            await self._look_into(self._durable.parts).addTimeout(LOOK_INTERVAL, self._clock)
 
-    @inlineCallbacks
-    def _look_into(self, parts: OpenStore) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _look_into(self, parts: OpenStore) -> None:
         if self._database is None:
-            self.latest = evolve(self.latest, database_bytes=(yield parts.readers.read(_database_size)))
+            self.latest = evolve(self.latest, database_bytes=(await parts.readers.read(_database_size)))
         if self._history.limits.enable:
-            state = yield self._history.read(read_state)
+            state = await self._history.read(read_state)
             self.latest = evolve(self.latest, history_events=state.last_seq, history_bytes=state.size)
 
     def _files(self) -> dict[str, int | None]:

@@ -5,12 +5,12 @@ A value that a start and a reload both read from the configuration is read here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 
@@ -30,6 +30,7 @@ from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.configured import history_limits_of, payer_limits_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.limits import WhenFull
 from holdfast.sessions.registry import Ownership, names_ignored, owners_only
 from holdfast.sessions.revocation import OnRevoke
@@ -217,8 +218,8 @@ class _Changes:
         reset, self._reset = self._reset, []
         return reset
 
-    @inlineCallbacks
-    def revoke(self, running: Config, config: Config) -> Generator[Deferred[Any], Any, Mapping[str, int]]:
+    @as_deferred
+    async def revoke(self, running: Config, config: Config) -> Mapping[str, int]:
         """End clients of removed listeners, ended identities, and subscriptions that are no longer allowed."""
         registry = self._parts.sessions.registry
         ended, gone = self._ended, running.listeners.keys() - config.listeners.keys()
@@ -231,8 +232,8 @@ class _Changes:
             ended, ReasonCode.NOT_AUTHORIZED, "the changed configuration does not admit this user any more"
         )  # fmt: skip
         subscriptions = registry.grants.revoke()
-        connections = yield of_listeners
+        connections = await of_listeners
         self._parts.listeners.drop_rest()
-        identities = yield of_users
-        revoked = yield subscriptions
+        identities = await of_users
+        revoked = await subscriptions
         return {"connections": connections, "identities": identities, "subscriptions": revoked.subscriptions}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
-from twisted.internet.defer import Deferred, DeferredLock, fail, inlineCallbacks, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredLock, fail, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -18,6 +18,7 @@ from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import Difference, differences, keep_until_restart
 from holdfast.config.document import FileState, exposure_problems, file_states
 from holdfast.config.options import TakesEffect
+from holdfast.scheduling.waiting import as_deferred
 
 # A part of the broker that takes another configuration in two steps: first what may fail, then what may not.
 
@@ -353,25 +354,25 @@ class ConfigFile:
         path = self._path()
         return self._lock.run(self._put, path, text, by, dry_run)
 
-    @inlineCallbacks
-    def _put(self, path: Path, text: bytes, by: str, dry_run: bool) -> Generator[Deferred[Any], Any, Outcome]:
+    @as_deferred
+    async def _put(self, path: Path, text: bytes, by: str, dry_run: bool) -> Outcome:
         new = path.with_name(path.name + ".new")
-        old = yield self._run(partial(_content, path))
-        yield self._run(partial(_write, new, text, path))
+        old = await self._run(partial(_content, path))
+        await self._run(partial(_write, new, text, path))
         try:
-            outcome: Outcome = yield self._reloads.check(partial(self._read, new))
+            outcome: Outcome = await self._reloads.check(partial(self._read, new))
             if outcome.problems or dry_run:
                 return _named(outcome, new, path)
-            yield self._run(partial(_replace, path, new, old))
+            await self._run(partial(_replace, path, new, old))
         finally:
-            yield self._run(partial(new.unlink, missing_ok=True))
+            await self._run(partial(new.unlink, missing_ok=True))
         done = False
         try:
-            outcome = yield self._reloads.reload(by)
+            outcome = await self._reloads.reload(by)
             done = not outcome.problems
         finally:
             if not done:
-                yield self._run(partial(_put_back, path, old))
+                await self._run(partial(_put_back, path, old))
         return outcome
 
     def _path(self) -> Path:

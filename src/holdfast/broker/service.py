@@ -6,11 +6,11 @@ for: the server of the database, and the address of a listener.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twisted.application.service import IService, Service
-from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.logger import FileLogObserver, ILogObserver, Logger
 
 from holdfast.admin.http.control import ControlSocket, ControlUnusable
@@ -21,6 +21,7 @@ from holdfast.config import ConfigError
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.sys_topics import SysTopics
@@ -216,8 +217,8 @@ class BrokerService(Service):
         if self._monitoring is not None:
             self._monitoring.startService()
 
-    @inlineCallbacks
-    def stopService(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def stopService(self) -> None:
         """Stop in order; fires when everything acknowledged is on disk."""
         if self._stopping or not self.running:
             return
@@ -228,20 +229,20 @@ class BrokerService(Service):
         Service.stopService(self)
         closing = [self._control.close(), *self._admin.close(), *self._listening.close()]
         if self._has_started:
-            yield self._stop_parts()
-        yield DeferredList(closing)
-        yield self._connections.all_closed(DRAIN_TIME)
+            await self._stop_parts()
+        await DeferredList(closing)
+        await self._connections.all_closed(DRAIN_TIME)
         if self._has_started:
             self._retained.stopService()
             self._history.stopService()
         self._close_audit()
-        yield self._store.close()
+        await self._store.close()
         self._service_manager.close()
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")
 
-    @inlineCallbacks
-    def _stop_parts(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _stop_parts(self) -> None:
         if self._monitoring is not None:
             self._monitoring.stopService()
         self._sys_topics.stopService()
@@ -250,8 +251,8 @@ class BrokerService(Service):
         if self._memory is not None:
             self._memory.stopService()
         self._stop_jobs()
-        yield self._registry.shut_down()
-        yield self._authentication.stopService()
+        await self._registry.shut_down()
+        await self._authentication.stopService()
 
     @property
     def _late(self) -> list[str]:
@@ -276,14 +277,14 @@ class BrokerService(Service):
         self._lines += [f"admin {line}" for line in self._admin.open(self._waits)]
         return True
 
-    @inlineCallbacks
-    def _try_again(self) -> Generator[Deferred[None], None, None]:
+    @as_deferred
+    async def _try_again(self) -> None:
         if self._is_open:
             self._lines += [f"listening {line}" for line in self._listening.open_late()]
             self._lines += [f"admin {line}" for line in self._admin.open_late()]
         else:
             try:
-                yield self._store.reach()
+                await self._store.reach()
                 if self._stopping:
                     return
                 if self._open():

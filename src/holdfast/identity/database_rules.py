@@ -9,11 +9,11 @@ the new rules, and what they do not allow any more ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
-from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -23,6 +23,7 @@ from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
 from holdfast.identity.rule_files import read_fields, rule_of
 from holdfast.identity.rule_sources import Sources, unknown_listeners
 from holdfast.identity.rules import Rule, Ruleset, TooManyFilters
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage import layouts
 from holdfast.storage.driver import Bulk, Connection
 from holdfast.storage.location import StoreUnusable
@@ -258,16 +259,16 @@ class Rules:
                 lambda failure: self._log.failure("rules in the database could not be compiled again", failure)
             )
 
-    @inlineCallbacks
-    def _compile_again(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _compile_again(self) -> None:
         if self.known is not None:
-            yield self._decide_by(self.known)
+            await self._decide_by(self.known)
 
-    @inlineCallbacks
-    def _refresh(self) -> Generator[Deferred[Any], Any, None]:
-        known = yield read(self._store, read_all)
+    @as_deferred
+    async def _refresh(self) -> None:
+        known = await read(self._store, read_all)
         if self.known is None or known.version > self.version:
-            yield self._decide_by(known)
+            await self._decide_by(known)
             self._log.info("rules in the database read again: {count}", count=len(known.rules))
 
     def _opened(self, parts: OpenStore) -> None:
@@ -298,33 +299,33 @@ class Rules:
     def _change(self, edit: _Edit) -> Deferred[AllRules]:
         return self._lock.run(self._changed, edit)
 
-    @inlineCallbacks
-    def _changed(self, edit: _Edit) -> Generator[Deferred[Any], Any, AllRules]:
+    @as_deferred
+    async def _changed(self, edit: _Edit) -> AllRules:
         for _ in range(_ATTEMPTS):
             before = self.known
             if before is None:
-                before = yield read(self._store, read_all)
+                before = await read(self._store, read_all)
             after = evolve(edit(before), version=max(before.version, 0) + 1)
             sources = self._sources()
-            ruleset = yield self._compiled(sources, after)
-            done = yield write(self._store, self._replacing(before, after))
+            ruleset = await self._compiled(sources, after)
+            done = await write(self._store, self._replacing(before, after))
             if done:
                 if self._sources() is not sources:
-                    yield self._decide_by(after)
+                    await self._decide_by(after)
                 elif self.kept:
                     self._take(after, ruleset if sources.has_database else None)
                 return after
             self.known = None  # another node was first
         raise Contended("other nodes changed the rules meanwhile, again and again; try it again")
 
-    @inlineCallbacks
-    def _decide_by(self, known: AllRules) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _decide_by(self, known: AllRules) -> None:
         """Compile these rules with the present sources, and decide by them."""
         while True:
             sources = self._sources()
             ruleset = None
             if sources.has_database:
-                ruleset = yield self._compiled(sources, known)
+                ruleset = await self._compiled(sources, known)
             if self._sources() is sources:
                 break
         self._take(known, ruleset)

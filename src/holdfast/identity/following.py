@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.core.tickets import StorageFailure
@@ -16,6 +12,7 @@ from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
 from holdfast.identity.database_rules import Rules
 from holdfast.identity.users import Changes, Users
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.location import StoreUnusable
 from holdfast.storage.store import DurableStore
 
@@ -61,15 +58,15 @@ class Following(Service):
         if self._renewal is not None:
             self._renewal.stop()
 
-    @inlineCallbacks
-    def _look(self) -> Generator[Deferred[Any], Any, None]:
-        found: Versions = yield read(self._store, read_versions)
+    @as_deferred
+    async def _look(self) -> None:
+        found: Versions = await read(self._store, read_versions)
         if found.users > self._users.version:
-            yield self._users.refresh()
+            await self._users.refresh()
         if found.rules > self._rules.version:
-            yield self._rules.refresh()
+            await self._rules.refresh()
         if self._keys is not None:
-            yield self._keys.refresh()  # few rows: they need no version
+            await self._keys.refresh()  # few rows: they need no version
 
 
 # Tells the authorizer that the groups of users have changed.

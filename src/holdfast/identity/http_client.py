@@ -11,12 +11,12 @@ is sent once more, on a new connection: it asks a question and changes nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
@@ -27,6 +27,8 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
+
+from holdfast.scheduling.waiting import as_deferred
 
 #: seconds that an unused connection is kept
 _KEPT = 60.0
@@ -80,19 +82,17 @@ class HTTPClient:
         answer.addTimeout(self._bounds.timeout, self._clock, self._timed_out)
         return answer.addErrback(_explained)
 
-    @inlineCallbacks
-    def _turn(
-        self, method: bytes, headers: Mapping[str, str], body: bytes | None
-    ) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def _turn(self, method: bytes, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """Wait for a place, then send the request."""
         if self._under_way >= self._bounds.connections:
             place: Deferred[None] = Deferred(self._line.remove)
             self._line.append(place)
-            yield place
+            await place
         else:
             self._under_way += 1
         try:
-            answer: Answer = yield self._send(method, headers, body, again=True)
+            answer: Answer = await self._send(method, headers, body, again=True)
             return answer
         finally:
             if self._line:  # the place goes to the next one
@@ -100,20 +100,18 @@ class HTTPClient:
             else:
                 self._under_way -= 1
 
-    @inlineCallbacks
-    def _send(
-        self, method: bytes, headers: Mapping[str, str], body: bytes | None, again: bool
-    ) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def _send(self, method: bytes, headers: Mapping[str, str], body: bytes | None, again: bool) -> Answer:
         sent = Headers({name: [value] for name, value in headers.items()})
         producer = None if body is None else _Body(body)
         try:
-            response: IResponse = yield self._agent.request(method, self._url, sent, producer)
+            response: IResponse = await self._agent.request(method, self._url, sent, producer)
         except (RequestNotSent, ResponseNeverReceived) as error:
             if not again or not _was_closed(error):
                 raise
-            answer: Answer = yield self._send(method, headers, body, again=False)
+            answer: Answer = await self._send(method, headers, body, again=False)
             return answer
-        content: bytes = yield _content(response, self._bounds.longest_answer)
+        content: bytes = await _content(response, self._bounds.longest_answer)
         kind = response.headers.getRawHeaders("content-type", [""])[-1]
         return Answer(response.code, kind.partition(";")[0].strip().lower(), content)
 

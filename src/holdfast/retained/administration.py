@@ -6,11 +6,10 @@ others change meanwhile: their message is newer than the clear, and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Sequence
 
 from attrs import evolve, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
@@ -26,7 +25,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import FoundPart, ListedMessage, Listing, RetainedStatistics, Search, Selection
 from holdfast.retained.tree import ROWS as SCANNED
 from holdfast.retained.tree import TopicTree
-from holdfast.scheduling.waiting import durable
+from holdfast.scheduling.waiting import as_deferred, durable
 
 # Publishers of operators' changes of retained messages, as administration and restoring see them.
 
@@ -137,23 +136,23 @@ class Administration:
         """List at most ``rows`` messages of ``max_bytes`` together, in topic order after a topic."""
         return self._store.listing(self._selection(topic_filter, _EVER), after, rows, max_bytes, payloads)
 
-    @inlineCallbacks
-    def first(
+    @as_deferred
+    async def first(
         self, topic_filter: str, lister: Callable[[str, str, int, int, bool], Deferred[Listing]]
-    ) -> Generator[Deferred[Any], Any, ListedMessage | None]:
+    ) -> ListedMessage | None:
         """Return the first message that matches, with its payload; ``lister`` is used as :meth:`listing` is."""
         after, done = "", False
         while not done:
-            listing = yield lister(topic_filter, after, 1, BYTES, True)
+            listing = await lister(topic_filter, after, 1, BYTES, True)
             if listing.entries:
                 entry: ListedMessage = listing.entries[0]
                 return entry
             after, done = listing.after, listing.done
-            yield self.pause()
+            await self.pause()
         return None
 
-    @inlineCallbacks
-    def set(self, message: ApplicationMessage, quiet: bool = False) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def set(self, message: ApplicationMessage, quiet: bool = False) -> None:
         """Retain a message; the history names its ``operator``.
 
         Fails with :class:`NotRetained`, :class:`BadRecord` or :class:`StorageFailure`.
@@ -166,13 +165,13 @@ class Administration:
         publisher = self._silent if quiet else self._publisher
         waiting = publisher.room(message.topic)
         if waiting is not None:
-            yield waiting
-        yield from self._decided(message)
-        yield durable(publisher.publish(message, ChangeOrigin.API))
+            await waiting
+        await self._decided(message)
+        await durable(publisher.publish(message, ChangeOrigin.API))
         self.counts["set"] += 1
 
-    @inlineCallbacks
-    def clear(
+    @as_deferred
+    async def clear(
         self,
         topic_filter: str,
         after: str = "",
@@ -182,7 +181,7 @@ class Administration:
         search: Search | None = None,
         progress: Callable[[Cleared], None] = lambda _: None,
         operator: str | None = None,
-    ) -> Generator[Deferred[Any], Any, Cleared]:
+    ) -> Cleared:
         """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
         With a ``search``, only the messages that it selects beside the Topic Filter. Expired messages are cleared
@@ -191,8 +190,7 @@ class Administration:
         each part. The history names the ``operator``. Fails with :class:`StorageFailure`.
         """
         if dry_run and rows is None and not after:
-            found = yield from self._countable(search or Search(topic_filter, self.now()))
-            return found
+            return await self._countable(search or Search(topic_filter, self.now()))
         ends_at = None if rows is None else self.now() + _MOST_TIME
         stamp = self._store.next_revision()
         silently = quiet or (search is not None and search.expired)
@@ -205,23 +203,23 @@ class Administration:
             while not (done or count == rows or self._is_late(ends_at)):
                 meanwhile.clear()
                 # Then the read includes every change that was made before the set was emptied.
-                yield durable(self._store.flushed())
+                await durable(self._store.flushed())
                 most = ROWS if rows is None else min(ROWS, rows - count)
-                listing = yield find(after, most)
+                listing = await find(after, most)
                 after, done = listing.after, listing.done
                 topics = [entry.message.topic for entry in listing.entries]
                 if dry_run:
                     count += len(topics)
                 else:
                     tickets: list[CommitTicket] = []
-                    passed = yield from self._clear(topics, publisher, meanwhile, ends_at, tickets, operator)
+                    passed = await self._clear(topics, publisher, meanwhile, ends_at, tickets, operator)
                     if passed < len(topics):
                         after, done = topics[passed - 1], False
-                    yield durable(*tickets)
+                    await durable(*tickets)
                     self.counts["cleared"] += len(tickets)
                     count += len(tickets)
                 progress(Cleared(count, after, done))
-                yield self.pause()
+                await self.pause()
         finally:
             self._retained.feed.forget(listening)
         if count and not dry_run:
@@ -231,13 +229,13 @@ class Administration:
             )  # fmt: skip
         return Cleared(count, after, done)
 
-    def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
+    async def _decided(self, message: ApplicationMessage) -> None:
         """Wait until the totals of the message's quotas are known."""
         waiting = self._retained.undecided(message)
         if waiting is not None:
-            yield waiting
+            await waiting
 
-    def _clear(
+    async def _clear(
         self,
         topics: Sequence[str],
         publisher: IPublisher,
@@ -245,12 +243,12 @@ class Administration:
         ends_at: int | None,
         tickets: list[CommitTicket],
         operator: str | None,
-    ) -> Generator[Deferred[Any], Any, int]:
+    ) -> int:
         """Clear topics that nobody has changed ``meanwhile``, until it is late; return how many topics were passed."""
         for passed, topic in enumerate(topics, 1):
             waiting = publisher.room(topic)
             if waiting is not None:
-                yield waiting
+                await waiting
             if topic not in meanwhile:
                 clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True, username=operator, operator=operator)
                 tickets.append(publisher.publish(clear, ChangeOrigin.API))
@@ -261,10 +259,10 @@ class Administration:
     def _is_late(self, ends_at: int | None) -> bool:
         return ends_at is not None and self.now() >= ends_at
 
-    def _countable(self, search: Search) -> Generator[Deferred[Any], Any, Cleared]:
+    async def _countable(self, search: Search) -> Cleared:
         """Count all messages that a clear would clear now. One such count runs at a time."""
-        yield durable(self._store.flushed())
-        found: Count = yield self.searches.count(search, True, _DRY_RUNS)
+        await durable(self._store.flushed())
+        found: Count = await self.searches.count(search, True, _DRY_RUNS)
         return Cleared(found.tally.count, "", True)
 
     def _finder(self, topic_filter: str, stamp: int, search: Search | None) -> Callable[[str, int], Deferred[Listing]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 
 from attrs import define, evolve, field, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -24,6 +23,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
 from holdfast.retained.verdicts import ChunkSize, Merge, Verdict, verdict_of
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
 
 # Merging a staging area into the retained messages, chunk by chunk.
@@ -94,8 +94,8 @@ class Merger:
         self._retained = retained
         self._store = store
 
-    @inlineCallbacks
-    def step(self, request: ImportJob) -> Generator[Deferred[Any], Any, Progress]:
+    @as_deferred
+    async def step(self, request: ImportJob) -> Progress:
         """Merge the next chunk of a job, nothing if the job is done.
 
         Fails with NotRetained, NotStaged, OtherJob or :class:`StorageFailure`. A chunk that has begun is finished and
@@ -103,13 +103,13 @@ class Merger:
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
-        while (yield self._retained.make_room()):  # an import must not be refused because of expired messages
-            yield self.pause()
+        while await self._retained.make_room():  # an import must not be refused because of expired messages
+            await self.pause()
         attempts = 0
         while True:
             chunk = self._begin(request)
             try:
-                yield chunk.done
+                await chunk.done
             except StorageFailure:
                 attempts += 1
                 if attempts == _ATTEMPTS:
@@ -117,7 +117,7 @@ class Merger:
             else:
                 break
             finally:
-                yield self.pause()
+                await self.pause()
         assert chunk.job is not None
         self._chunk_size.took(chunk.taken, chunk.held)
         if chunk.job.is_done:

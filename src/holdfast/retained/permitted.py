@@ -10,11 +10,11 @@ A place where a read stopped may be a topic that the Client may not know of. It 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 
 from holdfast.core.messages import stored_size
 from holdfast.core.topics import EVERY_TOPIC
@@ -23,7 +23,7 @@ from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_TALLY, ListedMessage, Search, Tally
 from holdfast.retained.tree import LevelWalk, Node, TreeNode, base_of, position_behind
-from holdfast.scheduling.waiting import durable
+from holdfast.scheduling.waiting import as_deferred, durable
 
 #: The rows that one question looks at: those that the store counts by itself, and those that are read for the answer.
 MOST_COUNTED, MOST_READ = 200_000, 20_000
@@ -90,8 +90,8 @@ class PermittedMessages:
         """Whether no publisher of a message has to be judged."""
         return self._sources is None or self._sources.all_stay
 
-    @inlineCallbacks
-    def page(
+    @as_deferred
+    async def page(
         self,
         asker: IAsker,
         topic_filter: str,
@@ -100,7 +100,7 @@ class PermittedMessages:
         payloads: bool,
         take: Callable[[ListedMessage], bool],
         most_rows: int = MOST_READ,
-    ) -> Generator[Deferred[Any], Any, Place | None]:
+    ) -> Place | None:
         """Give at most ``limit`` messages, in topic order after a topic, to ``take``.
 
         It returns False if it does not take this one now. Returns the place where the read stopped, None at the end.
@@ -113,9 +113,9 @@ class PermittedMessages:
                 return None
             most = min(_MESSAGES, limit - taken)
             search = Search(topic_filter, self.now())
-            part = yield self.store.scans.search(search, place.topic, rows, most, _BYTES, payloads)
+            part = await self.store.scans.search(search, place.topic, rows, most, _BYTES, payloads)
             for entry in part.entries:
-                allowed = yield from self.permits(asker, grant, entry)
+                allowed = await self.permits(asker, grant, entry)
                 if allowed:
                     if not take(entry):
                         return place
@@ -127,32 +127,28 @@ class PermittedMessages:
                 place = Place(part.passed.after)
             scanned += max(1, part.passed.scanned)
             rows = min(_COUNTED, 2 * rows) if len(part.entries) < most else rows
-            yield self.pause()
+            await self.pause()
         return place
 
-    @inlineCallbacks
-    def count(
-        self, asker: IAsker, topic_filter: str, after: str = "", most_rows: int | None = None
-    ) -> Generator[Deferred[Any], Any, Counted]:
+    @as_deferred
+    async def count(self, asker: IAsker, topic_filter: str, after: str = "", most_rows: int | None = None) -> Counted:
         """Count the messages behind a topic, and look at ``most_rows`` rows."""
         tally, scanned, done = NO_TALLY, 0, False
         most = MOST_COUNTED if most_rows is None else most_rows
         while not done and scanned < most:
             if asker.grant(topic_filter) is not Grant.GRANTED or not self.all_stay:
-                rest = yield self._count_each(asker, topic_filter, after, min(most, MOST_READ))
+                rest = await self._count_each(asker, topic_filter, after, min(most, MOST_READ))
                 return Counted(tally.plus(rest.tally), rest.place, scanned + rest.rows)
             search = Search(topic_filter, self.now())
-            part = yield self.store.scans.tally(search, after, min(_COUNTED, most - scanned))
+            part = await self.store.scans.tally(search, after, min(_COUNTED, most - scanned))
             tally = tally.plus(part.tally)
             scanned += max(1, part.passed.scanned)
             after, done = part.passed.after, part.passed.done
-            yield self.pause()
+            await self.pause()
         return Counted(tally, None if done else Place(after), scanned)
 
-    @inlineCallbacks
-    def _count_each(
-        self, asker: IAsker, topic_filter: str, after: str, most_rows: int
-    ) -> Generator[Deferred[Any], Any, Counted]:
+    @as_deferred
+    async def _count_each(self, asker: IAsker, topic_filter: str, after: str, most_rows: int) -> Counted:
         """Count by asking about each message."""
         tally = NO_TALLY
 
@@ -161,10 +157,10 @@ class PermittedMessages:
             tally = tally.plus(tally_of(entry))
             return True
 
-        place = yield self.page(asker, topic_filter, after, most_rows, False, take, most_rows)
+        place = await self.page(asker, topic_filter, after, most_rows, False, take, most_rows)
         return Counted(tally, None if place is None else Place(place.topic), most_rows if place else tally.count)
 
-    def permits(self, asker: IAsker, grant: Grant, entry: ListedMessage) -> Generator[Deferred[Any], Any, bool]:
+    async def permits(self, asker: IAsker, grant: Grant, entry: ListedMessage) -> bool:
         """Tell whether the Client may see a message of a Topic Filter with this grant."""
         message = entry.message
         sources = self._sources
@@ -174,7 +170,7 @@ class PermittedMessages:
             return True
         answer = asker.may_receive(message.topic)
         if isinstance(answer, Deferred):
-            answer = yield answer
+            answer = await answer
         return answer is True
 
 
@@ -239,17 +235,15 @@ class PermittedTree:
         self._messages = messages
         self._scans = messages.store.scans
 
-    @inlineCallbacks
-    def level(
-        self, asker: IAsker, parent: str | None, low: str | None, limit: int
-    ) -> Generator[Deferred[Any], Any, PermittedLevel]:
+    @as_deferred
+    async def level(self, asker: IAsker, parent: str | None, low: str | None, limit: int) -> PermittedLevel:
         """Return at most ``limit`` nodes below a topic (None: the first level, without topics that begin with $).
 
         ``low`` is the place of an earlier page, None for the first one.
         """
         base = base_of(parent)
         now = self._messages.now()
-        parents = () if low is None else (yield self._scans.parents(base, low, now))
+        parents = () if low is None else (await self._scans.parents(base, low, now))
         walk = LevelWalk(base, low, parents)
         level = PermittedLevel()
         most = limit + _MORE_NODES
@@ -258,7 +252,7 @@ class PermittedTree:
             if walks == _MOST_WALKS:
                 level.place = Place(walk.low)
                 return level
-            stops = yield self._scans.level(base, walk.low, asked, now)
+            stops = await self._scans.level(base, walk.low, asked, now)
             walks += 1
             ended = len(stops) < asked
             for node in walk.take(stops, ended):
@@ -267,19 +261,19 @@ class PermittedTree:
                     continue
                 if len(level.nodes) == limit or level.looked == most:
                     return level
-                shown = yield self._shown(asker, node, len(base), most, level)
+                shown = await self._shown(asker, node, len(base), most, level)
                 if shown is not None:
                     level.nodes.append(shown)
                 level.looked += 1
                 level.place = Place(position_behind(node.topic), told=shown is not None)
-                yield self._messages.pause()
+                await self._messages.pause()
         level.place = None
         return level
 
-    @inlineCallbacks
-    def _shown(
+    @as_deferred
+    async def _shown(
         self, asker: IAsker, node: Node, base_length: int, most_nodes: int, level: PermittedLevel
-    ) -> Generator[Deferred[Any], Any, TreeNode | None]:
+    ) -> TreeNode | None:
         """Return a node as the Client sees it, None if it sees nothing of it.
 
         If its tally is not exact, there are at least as many messages.
@@ -290,13 +284,13 @@ class PermittedTree:
             if grant is Grant.GRANTED and self._messages.all_stay:
                 own = Tally(1, node.own.bytes, node.own.stored_at)
             elif grant is not Grant.REFUSED:
-                own = yield self._own(asker, grant, node.topic)
+                own = await self._own(asker, grant, node.topic)
         if node.has_below:
             topic_filter = f"{node.topic}/+/#"
             grant = asker.grant(topic_filter)
             whole = grant is Grant.GRANTED and self._messages.all_stay
             if grant is not Grant.REFUSED:
-                counted = yield self._messages.count(asker, topic_filter, "", level.rows(whole, most_nodes))
+                counted = await self._messages.count(asker, topic_filter, "", level.rows(whole, most_nodes))
                 level.spend(whole, counted.rows)
                 below, exact = counted.tally, counted.place is None
         if not own.count + below.count:
@@ -304,12 +298,12 @@ class PermittedTree:
             return None
         return TreeNode(node.topic[base_length:], node.topic, own.plus(below), exact, own.count > 0, below.count > 0)
 
-    @inlineCallbacks
-    def _own(self, asker: IAsker, grant: Grant, topic: str) -> Generator[Deferred[Any], Any, Tally]:
+    @as_deferred
+    async def _own(self, asker: IAsker, grant: Grant, topic: str) -> Tally:
         """Return the tally of a node's own message, if the Client may receive it."""
-        listed = yield self._scans.listed(Search(topic, self._messages.now()), (topic,))
+        listed = await self._scans.listed(Search(topic, self._messages.now()), (topic,))
         for entry in listed:
-            allowed = yield from self._messages.permits(asker, grant, entry)
+            allowed = await self._messages.permits(asker, grant, entry)
             if allowed:
                 return tally_of(entry)
         return NO_TALLY

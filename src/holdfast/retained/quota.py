@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -23,6 +22,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, stored_row_size
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import NO_USAGE, Usage
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.committer import read_totals
 from holdfast.storage.driver import Cursor
 from holdfast.watch.lazy_log import LogThrottle
@@ -449,8 +449,8 @@ class Ledger:
         self._look = _Look()
         self._decide().addErrback(self._failed)
 
-    @inlineCallbacks
-    def _decide(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _decide(self) -> None:
         """Read the store, round after round, while messages wait. Messages that come meanwhile join the next round."""
         swept = False  # whether no expired message was left before this round
         while self._waiting:
@@ -466,7 +466,7 @@ class Ledger:
                 budget.begin_read()
             known = True
             try:
-                yield from self._read(look, sorted({one.topic for one in messages}))
+                await self._read(look, sorted({one.topic for one in messages}))
             except StorageFailure as failure:
                 self._log_throttle.log("look", f"the store cannot be read to check the quotas: {failure}")
                 known = False
@@ -480,11 +480,11 @@ class Ledger:
             self._waiting = undecided + self._waiting
             swept = False
             if undecided:
-                swept = not (yield self._sweep())
+                swept = not (await self._sweep())
         self._look = None
 
-    def _read(self, look: _Look, topics: Sequence[str]) -> Generator[Deferred[Any], Any, None]:
-        seen = yield self._store.read_usage(
+    async def _read(self, look: _Look, topics: Sequence[str]) -> None:
+        seen = await self._store.read_usage(
             topics,
             [budget.scope for budget in look.budgets if budget.scope is not None],
             [budget.client_id for budget in look.budgets if budget.client_id is not None],

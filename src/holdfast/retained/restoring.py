@@ -18,12 +18,10 @@ restorer listens to the change feed while it reads, and leaves out each topic th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from attrs import define, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import CommitTicket
@@ -35,6 +33,7 @@ from holdfast.retained.changes.moments import Moment, check_moment, fetch, prese
 from holdfast.retained.limits import NotRetained, RetainRefused
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.values import Search
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
 
 #: The topics compared, and the bytes of payload read, between two commits.
@@ -95,8 +94,8 @@ class Restorer:
         self._publisher = publisher
         self._now = now
 
-    @inlineCallbacks
-    def restore(
+    @as_deferred
+    async def restore(
         self,
         topic_filter: str,
         at: int,
@@ -107,7 +106,7 @@ class Restorer:
         progress: Callable[[Restored], None] = lambda _: None,
         operator: str | None = None,
         search: Search | None = None,
-    ) -> Generator[Deferred[Any], Any, Restored]:
+    ) -> Restored:
         """Publish the retained messages of a time (milliseconds since the epoch) that match a Topic Filter again.
 
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
@@ -120,7 +119,7 @@ class Restorer:
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
-        moment = yield self._history.moment(at, topic_filter)
+        moment = await self._history.moment(at, topic_filter)
         counts = Restored(after=after)
         looked_at = 0
         ends_at = None if most is None else self._now() + _MOST_TIME
@@ -129,26 +128,26 @@ class Restorer:
         try:
             while not counts.done and (most is None or looked_at < most) and not self._is_late(ends_at):
                 meanwhile.clear()
-                yield self._history.stored()  # so the read includes every change made before the set was emptied
+                await self._history.stored()  # so the read includes every change made before the set was emptied
                 read = partial(
                     self._next, topic_filter=topic_filter, moment=moment, after=counts.after,
                     search=None if search is None or search.plain else search,
                 )  # fmt: skip
-                steps, counts.left_out, after, done = yield self._history.read(read)
+                steps, counts.left_out, after, done = await self._history.read(read)
                 tickets: list[CommitTicket] = []
                 for step in steps:
-                    yield from self._take(step, counts, dry_run, clear, meanwhile, tickets, operator)
+                    await self._take(step, counts, dry_run, clear, meanwhile, tickets, operator)
                     if self._is_late(ends_at) and step is not steps[-1]:
                         after, done = step.topic, False
                         break
-                yield self._history.stored()
+                await self._history.stored()
                 for ticket in tickets:
                     if ticket.failure is not None:
                         raise ticket.failure
                 counts.after, counts.done = after, done
                 progress(counts)
                 looked_at += max(len(steps), _TOPICS // 10)  # a read takes time even if it finds no topic
-                yield self._history.turn()
+                await self._history.turn()
         finally:
             self._retained.feed.forget(listening)
         return counts
@@ -193,7 +192,7 @@ class Restorer:
         left_out = dict.fromkeys((*moment.left_out(topic_filter), *today.left_out(topic_filter)))
         return steps, tuple(left_out), passed, done
 
-    def _take(
+    async def _take(
         self,
         step: _Step,
         counts: Restored,
@@ -202,7 +201,7 @@ class Restorer:
         meanwhile: set[str],
         tickets: list[CommitTicket],
         operator: str | None,
-    ) -> Generator[Deferred[Any], Any, None]:
+    ) -> None:
         """Count a topic, and publish the change that it needs, if any."""
         message: ApplicationMessage | None = None
         then = step.then
@@ -224,10 +223,10 @@ class Restorer:
             return
         room = None if dry_run else self._publisher.room(message.topic)
         if room is not None:
-            yield room
+            await room
         waiting = None if dry_run else self._retained.undecided(message)
         if waiting is not None:
-            yield waiting
+            await waiting
         if step.topic in meanwhile:
             counts.changed += 1
             return

@@ -10,17 +10,17 @@ Left out: an index on the time or the size. Each write would then change two mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 
 from holdfast.retained.store.interfaces import IRetainedScans
 from holdfast.retained.store.scans import first_places
 from holdfast.retained.store.values import ListedMessage, Place, Search, Sorting, Tally
 from holdfast.retained.tree import ROWS
 from holdfast.scheduling.fair_line import FairLine, Places
+from holdfast.scheduling.waiting import as_deferred
 
 #: The rows that a search in topic order, or a count that need not be exact, looks at in one call.
 MOST_SCANNED = 200_000
@@ -82,80 +82,74 @@ class Searches:
         self._pause = pause
         self._places = scan_places()
 
-    @inlineCallbacks
-    def page(
-        self, search: Search, after: str, limit: int, max_bytes: int, payloads: bool = False
-    ) -> Generator[Deferred[Any], Any, SearchPage]:
+    @as_deferred
+    async def page(self, search: Search, after: str, limit: int, max_bytes: int, payloads: bool = False) -> SearchPage:
         """Find at most ``limit`` messages of about ``max_bytes`` together, looking at ``MOST_SCANNED`` rows."""
         entries: list[ListedMessage] = []
         scanned, done, rows = 0, False, min(ROWS, max(_FIRST_ROWS, 2 * limit))
         while not done and len(entries) < limit and scanned < MOST_SCANNED and max_bytes > 0:
             most = min(_MESSAGES, limit - len(entries))
-            part = yield self._scans.search(search, after, rows, most, min(_BYTES, max_bytes), payloads)
+            part = await self._scans.search(search, after, rows, most, min(_BYTES, max_bytes), payloads)
             entries += part.entries
             max_bytes -= sum(_weight(one, payloads) for one in part.entries)
             scanned += part.passed.scanned
             after, done = part.passed.after, part.passed.done
             rows = min(ROWS, 2 * rows) if len(part.entries) < most else rows
-            yield self._pause()
+            await self._pause()
         return SearchPage(entries, scanned, after, done)
 
-    @inlineCallbacks
-    def sorted(
-        self, search: Search, sorting: Sorting, limit: int, caller: Hashable
-    ) -> Generator[Deferred[Any], Any, SortedPage]:
+    @as_deferred
+    async def sorted(self, search: Search, sorting: Sorting, limit: int, caller: Hashable) -> SortedPage:
         """Find the first ``limit`` messages. Raises :class:`holdfast.scheduling.fair_line.LineFull`.
 
         Messages that change during the scan may be missing or have an older place.
         """
-        leave = yield self._places.take(caller)
+        leave = await self._places.take(caller)
         try:
             places: list[Place] = []
             scanned, after, done = 0, "", False
             while not done:
-                part = yield self._scans.rank(search, sorting, after, ROWS, limit + 1)
+                part = await self._scans.rank(search, sorting, after, ROWS, limit + 1)
                 places = first_places([*places, *part.places], sorting, limit + 1)
                 scanned += part.passed.scanned
                 after, done = part.passed.after, part.passed.done
-                yield self._pause()
+                await self._pause()
         finally:
             leave()
         found: dict[str, ListedMessage] = {}
         chosen = [topic for _, topic in places[:limit]]
         for first in range(0, len(chosen), _LISTED):
-            listed = yield self._scans.listed(search, chosen[first : first + _LISTED])
+            listed = await self._scans.listed(search, chosen[first : first + _LISTED])
             found.update((one.message.topic, one) for one in listed)
-            yield self._pause()
+            await self._pause()
         last = places[limit - 1] if len(places) > limit else None
         return SortedPage([found[topic] for topic in chosen if topic in found], scanned, last)
 
-    @inlineCallbacks
-    def beginnings(
-        self, search: Search, topics: Sequence[str], most: int
-    ) -> Generator[Deferred[Any], Any, dict[str, bytes]]:
+    @as_deferred
+    async def beginnings(self, search: Search, topics: Sequence[str], most: int) -> dict[str, bytes]:
         """Read the first ``most`` bytes of the payloads of topics. Topics without a message now are missing."""
         found: dict[str, bytes] = {}
         for first in range(0, len(topics), _LISTED):
-            listed = yield self._scans.listed(search, topics[first : first + _LISTED], most)
+            listed = await self._scans.listed(search, topics[first : first + _LISTED], most)
             found.update((one.message.topic, one.message.payload) for one in listed)
-            yield self._pause()
+            await self._pause()
         return found
 
-    @inlineCallbacks
-    def count(self, search: Search, exact: bool, caller: Hashable) -> Generator[Deferred[Any], Any, Count]:
+    @as_deferred
+    async def count(self, search: Search, exact: bool, caller: Hashable) -> Count:
         """Count the messages; unless they must be ``exact``, look at ``MOST_SCANNED`` rows at most.
 
         An exact count raises :class:`holdfast.scheduling.fair_line.LineFull`.
         """
-        leave = (yield self._places.take(caller)) if exact else _nothing
+        leave = (await self._places.take(caller)) if exact else _nothing
         tally, scanned, after, done = Tally(), 0, "", False
         try:
             while not done and (exact or scanned < MOST_SCANNED):
-                part = yield self._scans.tally(search, after, ROWS)
+                part = await self._scans.tally(search, after, ROWS)
                 tally = tally.plus(part.tally)
                 scanned += part.passed.scanned
                 after, done = part.passed.after, part.passed.done
-                yield self._pause()
+                await self._pause()
         finally:
             leave()
         return Count(tally, done, scanned)

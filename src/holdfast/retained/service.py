@@ -10,12 +10,11 @@ starts replays, and the sweep of expired messages. A message that passes here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -51,6 +50,7 @@ from holdfast.retained.store.interfaces import IReplaySource, IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import ExpiryNotices, INoticePublisher, Sweep
 from holdfast.retained.totals import TotalsReader
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.watch.lazy_log import LogThrottle
 from holdfast.watch.log import client_sentence, client_text
 from holdfast.wire.properties import NO_PROPERTIES
@@ -419,8 +419,8 @@ class RetainedMessages(Service):
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
         self.replays.included(revision)
 
-    @inlineCallbacks
-    def clock_moves(self, step: int, since: int) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def clock_moves(self, step: int, since: int) -> None:
         """Let the messages stored at ``since`` or later expire later by ``step`` (milliseconds): the clock will jump.
 
         New messages too, until :meth:`clock_moved`: the time of day is still the old one. Fires when they do. While
@@ -431,10 +431,10 @@ class RetainedMessages(Service):
         after: str | None = ""
         while after is not None:
             try:
-                after = yield self._store.move_expiry(step, since, upto, after, _MOVED_ROWS)
+                after = await self._store.move_expiry(step, since, upto, after, _MOVED_ROWS)
             except StorageFailure as failure:
                 self._log_throttle.log("clock", f"times of expiry cannot be moved yet: {failure}")
-                yield deferLater(self._clock, _AGAIN)
+                await deferLater(self._clock, _AGAIN)
 
     def clock_moved(self) -> None:
         """Store messages with their own times of expiry again: the clock has jumped."""

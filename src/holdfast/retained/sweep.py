@@ -16,12 +16,11 @@ others leave out sweeps meanwhile. Notices of expiry are each node's own.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from attrs import define, evolve
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Interface
@@ -33,6 +32,7 @@ from holdfast.retained.limits import Quota, RetainerLimits
 from holdfast.retained.policies import Policies
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 
 #: rows changed by one statement
 _ROWS = 1000
@@ -162,38 +162,38 @@ class Sweep:
             self._notices_begun = True
             self._noticing.start()
 
-    @inlineCallbacks
-    def make_room(self) -> Generator[Deferred[Any], Any, bool]:
+    @as_deferred
+    async def make_room(self) -> bool:
         """Remove some expired messages, so that a quota has room. Returns whether more may be left."""
         try:
-            removed: int = yield self._expire(_ROWS)
+            removed: int = await self._expire(_ROWS)
         except StorageFailure as failure:
             self._log.error("sweeping expired messages failed: {failure}", failure=failure)
             return False
         return removed == _ROWS
 
-    @inlineCallbacks
-    def _expire(self, limit: int) -> Generator[Deferred[Any], Any, int]:
+    @as_deferred
+    async def _expire(self, limit: int) -> int:
         """Remove expired messages, and begin to give notice of them. Returns how many they were."""
         notices, announces = self.notices, self._announces
         if notices is None or announces is None:
-            topics = yield self._store.expire(self._now(), limit)
+            topics = await self._store.expire(self._now(), limit)
             self._expired(topics)
             return len(topics)
         changed, forget = notices.changed_topics()
         try:
-            topics = yield self._store.expire(self._now(), limit)
+            topics = await self._store.expire(self._now(), limit)
         finally:
             forget()
         self._expired(topics)
         notices.add([topic for topic in topics if topic not in changed and announces(topic)])
         return len(topics)
 
-    @inlineCallbacks
-    def _expire_and_tell(self, limit: int) -> Generator[Deferred[Any], Any, int]:
-        removed: int = yield self._expire(limit)
+    @as_deferred
+    async def _expire_and_tell(self, limit: int) -> int:
+        removed: int = await self._expire(limit)
         if self.notices is not None:
-            yield self.notices.sent()
+            await self.notices.sent()
         return removed
 
     def _expire_some(self) -> Deferred[bool]:
@@ -201,28 +201,28 @@ class Sweep:
             return succeed(False)
         return self._in_steps(self._expire_and_tell)
 
-    @inlineCallbacks
-    def _prepare(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _prepare(self) -> None:
         """Count stored messages for new quotas, apply ``msg_expiry_interval_override``, tell about excess; once."""
         self._prepare_again = False
         limits = self._limits
         counted = [topic_filter for topic_filter, _ in limits.topic_quotas]
-        yield self._store.count_quotas(counted, limits.client_quota is not None, limits.policies)
-        while (yield self._store.count_usage(_ROWS)):
+        await self._store.count_quotas(counted, limits.client_quota is not None, limits.policies)
+        while await self._store.count_usage(_ROWS):
             pass
         self._counted()
         after: str | None = ""
         while limits.msg_expiry_interval_override is not None and after is not None:
             lifetime = round(limits.msg_expiry_interval_override * 1000)
-            after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
-        yield from self._tell_excess()
+            after = await self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
+        await self._tell_excess()
         if self._prepare_again:
-            yield self._prepare()
+            await self._prepare()
             return
         self._prepared = True
         self._preparing.stop()
 
-    def _tell_excess(self) -> Generator[Deferred[Any], Any, None]:
+    async def _tell_excess(self) -> None:
         """Say which quotas the stored messages exceed: after a change of the configuration or an upgrade."""
         limits = self._limits
         if not limits.has_quotas:
@@ -232,7 +232,7 @@ class Sweep:
             if policy.has_quota:
                 quota = Quota(policy.name, policy.max_retained_messages, policy.max_retained_bytes)
                 quotas.append((limits.policies.scope_name(policy), policy.topic_filter, quota))
-        usage = yield self._store.read_usage((), [scope for scope, _, _ in quotas], ())
+        usage = await self._store.read_usage((), [scope for scope, _, _ in quotas], ())
         exceeded = [("", limits.total_quota.excess(usage.total.messages, usage.total.bytes))]
         for scope, topic_filter, quota in quotas:
             used = usage.filters[scope]
@@ -245,26 +245,26 @@ class Sweep:
                     excess=excess,
                 )
 
-    @inlineCallbacks
-    def _sweep(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _sweep(self) -> None:
         """Sweep one slice, if this node leads. The next one follows after a pause, or at the next interval."""
-        if not (yield self._store.take_sweep()):
+        if not (await self._store.take_sweep()):
             return
         before = self._now() - round(self._limits.tombstone_ttl * 1000)
-        more = yield self._in_steps(self._expire_and_tell)
-        more = (yield self._in_steps(partial(self._store.purge, before))) or more
+        more = await self._in_steps(self._expire_and_tell)
+        more = (await self._in_steps(partial(self._store.purge, before))) or more
         if not more:
-            yield self._store.give_sweep_back()
+            await self._store.give_sweep_back()
         elif self._started:
             self._sweeping.start(_PAUSE)
 
-    @inlineCallbacks
-    def _in_steps(self, remove: Callable[[int], Deferred[int]]) -> Generator[Deferred[Any], Any, bool]:
+    @as_deferred
+    async def _in_steps(self, remove: Callable[[int], Deferred[int]]) -> bool:
         """Remove a slice in steps; return whether more may be left."""
         left = self._limits.msg_clear_limit
         while left > 0:
             limit = min(left, _ROWS)
-            if (yield remove(limit)) < limit:
+            if (await remove(limit)) < limit:
                 return False
             left -= limit
         return True
@@ -357,15 +357,15 @@ class ExpiryNotices:
         if change.kind is not ChangeKind.EXPIRE:
             self._waiting.pop(change.topic, None)
 
-    @inlineCallbacks
-    def _send(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _send(self) -> None:
         patience = Patience(_PATIENCE)
         try:
             while self._waiting:
                 topic = next(iter(self._waiting))
                 waiting = self._publisher.room(topic, patience)
                 if waiting is not None:
-                    yield waiting
+                    await waiting
                     continue  # meanwhile the topic may have changed
                 del self._waiting[topic]
                 self._publisher.tell(ApplicationMessage(topic, b"", _QOS, retain=True))

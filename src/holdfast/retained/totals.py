@@ -14,10 +14,10 @@ before somebody asked does not answer him: the next one does. So whoever asks af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from holdfast.core.tickets import StorageFailure
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics
+from holdfast.scheduling.waiting import as_deferred
 
 #: expired messages counted in one turn
 ROWS = 500
@@ -62,12 +63,12 @@ class TotalsReader:
             self._run().addErrback(self._failed)
         return answer.addTimeout(PATIENCE, self._clock, lambda _failure, _seconds: self.latest)
 
-    @inlineCallbacks
-    def _run(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _run(self) -> None:
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             try:
-                self._latest = yield self._count()
+                self._latest = await self._count()
             except StorageFailure as failure:
                 self._log.debug(
                     "the totals cannot be read: {failure}", failure=failure
@@ -76,12 +77,12 @@ class TotalsReader:
                 answer.callback(self.latest)
         self._running = False
 
-    @inlineCallbacks
-    def _count(self) -> Generator[Deferred[Any], Any, RetainedStatistics]:
+    @as_deferred
+    async def _count(self) -> RetainedStatistics:
         after: ExpiredPosition | None = None
         count = size = 0
         for part in range(MOST_PARTS):
-            census: Census = yield self._store.census(self._now(), after, ROWS)
+            census: Census = await self._store.census(self._now(), after, ROWS)
             if not part:
                 count, size = census.total.count, census.total.bytes
             count -= census.expired.count
@@ -89,7 +90,7 @@ class TotalsReader:
             after = census.after
             if after is None:
                 break
-            yield deferLater(self._clock, 0)
+            await deferLater(self._clock, 0)
         return RetainedStatistics(max(0, count), max(0, size))  # the sweep may have removed some meanwhile
 
     def _failed(self, failure: Any) -> None:

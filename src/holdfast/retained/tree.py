@@ -12,11 +12,11 @@ A node without a message at or below it is left out: its messages have expired o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from holdfast.core.tickets import StorageFailure
@@ -24,6 +24,7 @@ from holdfast.core.units import date_of
 from holdfast.retained.store.interfaces import IRetainedScans
 from holdfast.retained.store.values import NO_TALLY, BelowTally, Search, Stop, Tally
 from holdfast.retained.store.wildcards import AFTER_SEPARATOR, JUST_AFTER
+from holdfast.scheduling.waiting import as_deferred
 
 #: The rows that one page counts below its nodes.
 PAGE_ROWS = 200_000
@@ -83,44 +84,42 @@ class TopicTree:
         self._pause = pause
         self._known = KnownTallies(scans, now, pause)
 
-    @inlineCallbacks
-    def page(self, parent: str | None, low: str | None, limit: int) -> Generator[Deferred[Any], Any, TreePage]:
+    @as_deferred
+    async def page(self, parent: str | None, low: str | None, limit: int) -> TreePage:
         """Return the next nodes below a topic (None: the first level), from a position on (None: from the first node).
 
         Fails with :class:`holdfast.core.tickets.StorageFailure`.
         """
         base = base_of(parent)
         now = self._now()
-        parents = () if low is None else (yield self._scans.parents(base, low, now))
+        parents = () if low is None else (await self._scans.parents(base, low, now))
         walk = LevelWalk(base, low, parents)
         nodes: list[TreeNode] = []
         wishes: list[str] = []
         rows, stops_asked = max(1, PAGE_ROWS // limit), min(_STOPS, 2 * limit + 1)
         scanned, walks, ended = len(parents), 0, False
         while not ended and len(nodes) <= limit and walks < _MOST_WALKS:
-            stops = yield self._scans.level(base, walk.low, stops_asked, now)
+            stops = await self._scans.level(base, walk.low, stops_asked, now)
             walks += 1
             scanned += len(stops)
             ended = len(stops) < stops_asked
             for group in _groups(walk.take(stops, ended), max(1, _STATEMENT_ROWS // rows)):
                 if len(nodes) > limit:
                     break
-                counted, looked = yield self._counted(group, rows, now)
+                counted, looked = await self._counted(group, rows, now)
                 scanned += looked
                 made = [_tree_node(node, below, len(base)) for node, below in zip(group, counted, strict=True)]
                 nodes += [node for node in made if node.tally.count or not node.exact]
                 wishes += [node.topic for node in made if not node.exact]
-                yield self._pause()
+                await self._pause()
         if wishes:
             self._known.wish(wishes)
         if len(nodes) > limit:
             return TreePage(nodes[:limit], position_behind(nodes[limit - 1].topic), scanned)
         return TreePage(nodes, None if ended else walk.low, scanned)
 
-    @inlineCallbacks
-    def _counted(
-        self, nodes: Sequence[Node], rows: int, now: int
-    ) -> Generator[Deferred[Any], Any, tuple[list[BelowTally], int]]:
+    @as_deferred
+    async def _counted(self, nodes: Sequence[Node], rows: int, now: int) -> tuple[list[BelowTally], int]:
         """Count the messages below nodes, except where the tally is known; return the rows looked at, too."""
         known: dict[str, BelowTally] = {}
         for node in nodes:
@@ -132,7 +131,7 @@ class TopicTree:
         unknown = [node.topic for node in nodes if node.topic not in known]
         looked = 0
         if unknown:
-            counted = yield self._scans.below(unknown, rows, now)
+            counted = await self._scans.below(unknown, rows, now)
             for topic, below in zip(unknown, counted, strict=True):
                 looked += below.scanned
                 older = self._known.get(topic)
@@ -317,12 +316,12 @@ class KnownTallies:
             self._running = True
             self._run().addErrback(self._failed)
 
-    @inlineCallbacks
-    def _run(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _run(self) -> None:
         try:
             while self._wishes:
                 topic = self._wishes.pop(0)
-                yield self._count(topic)
+                await self._count(topic)
         except StorageFailure as failure:
             # The store has said so already. The next page wishes again.
             self._log.debug("topics cannot be counted: {failure}", failure=failure)
@@ -330,14 +329,14 @@ class KnownTallies:
         finally:
             self._running = False
 
-    @inlineCallbacks
-    def _count(self, topic: str) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _count(self, topic: str) -> None:
         began = self._now()
         search = Search(f"{topic}/+/#", began)
         tally, after, done = Tally(), "", False
         while not done:
-            yield self._pause()
-            part = yield self._scans.tally(search, after, ROWS)
+            await self._pause()
+            part = await self._scans.tally(search, after, ROWS)
             tally, after, done = tally.plus(part.tally), part.passed.after, part.passed.done
         now = self._now()
         self._keep(topic, _Counted(tally, began + max(_FRESH, _FRESH_FACTOR * (now - began))))

@@ -1,10 +1,30 @@
-"""Deferreds for commit tickets. Code that waits seldom uses them; tickets of the live path have callbacks alone."""
+"""Coroutines that wait, and Deferreds for commit tickets.
+
+Code that waits seldom is written as ``async def``. The live path uses neither: its tickets have callbacks alone.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from holdfast.core.tickets import CommitTicket, StorageFailure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def as_deferred(function: Callable[P, Coroutine[Deferred[Any], Any, T]]) -> Callable[P, Deferred[T]]:
+    """Make a coroutine function begin at its call and return a Deferred of its result, which can be cancelled."""
+
+    @wraps(function)
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        return Deferred.fromCoroutine(function(*args, **kwargs))
+
+    return begin
 
 
 def settled(*tickets: CommitTicket) -> Deferred[None]:

@@ -18,12 +18,10 @@ displaces no other message: if it does not fit into the queue, it is dropped and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from attrs import define
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
@@ -33,6 +31,7 @@ from holdfast.core.tickets import CommitTicket
 from holdfast.retained.administration import IPublisher
 from holdfast.retained.service import IRetainedMessages
 from holdfast.retained.sweep import INoticePublisher, Patience
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.router import Router
@@ -94,16 +93,16 @@ class OperatorPublisher:
             return None
         return self._wait(topic, patience)
 
-    @inlineCallbacks
-    def _wait(self, topic: str, patience: Patience | None) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _wait(self, topic: str, patience: Patience | None) -> None:
         while True:
             if self._used >= DELIVERIES:
                 turn: Deferred[None] = Deferred()
                 self._waiting.append(turn)
                 self._schedule()
-                yield turn
+                await turn
             elif self._waits_for(topic, patience):
-                yield deferLater(self._clock, _AGAIN)
+                await deferLater(self._clock, _AGAIN)
                 if patience is not None:
                     patience.left -= _AGAIN
             else:
@@ -153,17 +152,17 @@ class OperatorMessages:
         self._publisher = publisher
         self._retained = retained
 
-    @inlineCallbacks
-    def publish(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, tuple[CommitTicket, bool]]:
+    @as_deferred
+    async def publish(self, message: ApplicationMessage) -> tuple[CommitTicket, bool]:
         """Publish. Fires with the ticket of all that this stores, and whether there was a subscriber.
 
         Fails with ``RetainRefused`` if the message has RETAIN 1 and is over a limit; then nobody gets it.
         """
         waiting = self._publisher.room(message.topic)
         if waiting is not None:
-            yield waiting
+            await waiting
         if message.retain:
             undecided = self._retained.undecided(message)
             if undecided is not None:
-                yield undecided
+                await undecided
         return self._publisher.send(message)

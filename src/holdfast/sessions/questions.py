@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -23,6 +23,7 @@ from holdfast.retained.searches import scan_places
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.values import ListedMessage
 from holdfast.retained.tree import base_of, position_behind
+from holdfast.scheduling.waiting import as_deferred
 
 #: the nodes that are encoded in one turn, some microseconds each
 _NODES_AT_ONCE = 200
@@ -55,48 +56,46 @@ class Questions:
         if question.kind == ASK_TREE and place and not base <= place <= position_behind(base[:-1] or "\U0010ffff"):
             raise BadRequest("after is what the last answer to the same question said")
 
-    @inlineCallbacks
-    def answer(
-        self, question: Question, asker: IAsker, principal: Principal, most: int
-    ) -> Generator[Deferred[Any], Any, bytes]:
+    @as_deferred
+    async def answer(self, question: Question, asker: IAsker, principal: Principal, most: int) -> bytes:
         """Return the answer, of ``most`` bytes.
 
         Raises :class:`holdfast.sessions.questions.TooLarge`,
         :class:`holdfast.scheduling.fair_line.LineFull` or :class:`holdfast.core.tickets.StorageFailure`.
         """
         payer = payer_of(principal.username, principal.client_id, self._names_proven)
-        leave = yield self._places.take(payer)
+        leave = await self._places.take(payer)
         try:
-            yield self._messages.flushed(EVERY_TOPIC if question.kind == ASK_TREE else question.topic_filter)
+            await self._messages.flushed(EVERY_TOPIC if question.kind == ASK_TREE else question.topic_filter)
             after = self._cursors.read(question)
             if question.kind == ASK_TREE:
-                found: bytes = yield self._level(question, asker, after, most)
+                found: bytes = await self._level(question, asker, after, most)
             elif question.kind == ASK_COUNT:
-                counted = yield self._messages.count(asker, question.topic_filter, after)
+                counted = await self._messages.count(asker, question.topic_filter, after)
                 tally, place = counted.tally, self._cursors.shown(counted.place, question)
                 found = json_of({"count": tally.count, "bytes": tally.bytes, "after": place})
             else:
-                found = yield self._page(question, asker, after, most)
+                found = await self._page(question, asker, after, most)
         finally:
             leave()
         return found
 
-    @inlineCallbacks
-    def _page(self, question: Question, asker: IAsker, after: str, most: int) -> Generator[Deferred[Any], Any, bytes]:
+    @as_deferred
+    async def _page(self, question: Question, asker: IAsker, after: str, most: int) -> bytes:
         messages = Messages(question.fields, most)
         payloads = "payload" in question.fields
-        place = yield self._messages.page(asker, question.topic_filter, after, question.limit, payloads, messages.take)
+        place = await self._messages.page(asker, question.topic_filter, after, question.limit, payloads, messages.take)
         return messages.finish(place, lambda place: self._cursors.shown(place, question))
 
-    @inlineCallbacks
-    def _level(self, question: Question, asker: IAsker, after: str, most: int) -> Generator[Deferred[Any], Any, bytes]:
-        level = yield self._tree.level(asker, question.parent, after or None, question.limit)
+    @as_deferred
+    async def _level(self, question: Question, asker: IAsker, after: str, most: int) -> bytes:
+        level = await self._tree.level(asker, question.parent, after or None, question.limit)
         nodes = Entries("nodes", most)
         for number, node in enumerate(level.nodes, 1):
             if not nodes.add(json_of(node.record), position_behind(node.topic)):
                 break
             if not number % _NODES_AT_ONCE:
-                yield self.pause()
+                await self.pause()
         return nodes.finish(level.place, lambda place: self._cursors.shown(place, question), complete=level.complete)
 
 

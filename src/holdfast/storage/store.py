@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import define
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.committer import StoreTotals, add_node, read_totals
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.driver import Bulk, Connection
@@ -26,7 +27,7 @@ from holdfast.storage.sqlite import OnCorruption, SQLiteBulk, SQLiteDatabase, qu
 from holdfast.storage.writer import MAX_PENDING, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    pass
 
 #: The number of threads that read a remote database.
 READERS = 2
@@ -288,14 +289,14 @@ class DurableStore:
             if isinstance(readers, ThreadedReaders):
                 readers.patience = patience
 
-    @inlineCallbacks
-    def close(self) -> Generator[Deferred[None], None, None]:
+    @as_deferred
+    async def close(self) -> None:
         """Commit all pending changes and close; fires when this is done, or at once if the store is not open."""
         parts, self.parts = self.parts, None
         if parts is None:
             return
         try:
-            yield parts.writer.close()
+            await parts.writer.close()
         finally:
             parts.readers.close()
             parts.scanners.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 
 from holdfast.admin.arguments import ANYTHING, STRING, TIME, array, check_fields, object_of, one_of, record, request
 from holdfast.admin.call import (
@@ -23,6 +23,7 @@ from holdfast.admin.call import (
 from holdfast.admin.routing import NOTHING, Content, Route, in_path
 from holdfast.core.units import LATEST, BadTime, moment_of, second_of
 from holdfast.identity.bans import BadBan, Ban, Bans, Kind, ban_of, fields_of, subject_of
+from holdfast.scheduling.waiting import as_deferred
 
 BANS_PREFIX = "/api/v5/banned"
 
@@ -139,11 +140,11 @@ class BanAPI:
         allowed = 'a time such as "2026-11-21T10:00:00Z", seconds since 1970, or "infinity"'
         raise bad_request(f"until is {allowed}", "until", allowed)
 
-    @inlineCallbacks
-    def _add(self, ban: Ban) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def _add(self, ban: Ban) -> Answer:
         old = self._bans.add(ban)
         try:
-            yield self._store(self._bans.kept)
+            await self._store(self._bans.kept)
         except OSError as error:
             self._bans.remove(ban.kind, ban.who)
             if old is not None:
@@ -153,13 +154,13 @@ class BanAPI:
         shown = _shown(ban)
         return answer(shown, note=shown)
 
-    @inlineCallbacks
-    def _remove(self, kind: str, who: str) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def _remove(self, kind: str, who: str) -> Answer:
         ban = self._bans.remove(*subject_of(kind, who))
         if ban is None:
             raise not_found(f"{who[:200]} is not banned as {kind}")
         try:
-            yield self._store(self._bans.kept)
+            await self._store(self._bans.kept)
         except OSError as error:
             self._bans.load([ban])
             raise _not_stored(error) from None

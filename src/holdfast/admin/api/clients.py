@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
 from holdfast.admin.address import TRACE_PATH
@@ -47,7 +47,7 @@ from holdfast.core.clients import (
     Waiting,
 )
 from holdfast.core.tickets import CommitTicket
-from holdfast.scheduling.waiting import durable
+from holdfast.scheduling.waiting import as_deferred, durable
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -174,8 +174,8 @@ class ClientCalls:
             ),
         )
 
-    @inlineCallbacks
-    def list_clients(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def list_clients(self, call: Call) -> Answer:
         """List clients."""
         arguments = call.arguments
         state = choice_of(arguments, "conn_state", _STATES) if "conn_state" in arguments else None
@@ -190,7 +190,7 @@ class ClientCalls:
         )
         parts = parts_of(arguments, 1)
         after = "" if parts is None else str(parts[0])
-        found = yield from _found(arguments, partial(self._clients.clients, search), after)
+        found = await _found(arguments, partial(self._clients.clients, search), after)
         shown = [shown_client(each, self._node, self._zone_of(each.listener)) for each in found.items]
         more = _place_of(arguments, self._clients.client_count if search == ClientSearch() else None)
         return _page(shown, _limit_of(arguments), None if found.after is None else cursor_for(found.after), more)
@@ -202,22 +202,22 @@ class ClientCalls:
             raise _unknown(call)
         return succeed(answer(shown_client(client, self._node, self._zone_of(client.listener))))
 
-    @inlineCallbacks
-    def kick(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def kick(self, call: Call) -> Answer:
         """End the connection and the Session of a client."""
         ticket = self._clients.kick(call.arguments["clientid"])
         if ticket is None:
             raise _unknown(call)
-        yield durable(ticket)
+        await durable(ticket)
         return DONE
 
-    @inlineCallbacks
-    def subscriptions_of(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def subscriptions_of(self, call: Call) -> Answer:
         """List the subscriptions of a client, without pages, as EMQX does."""
         client_id = call.arguments["clientid"]
         if self._clients.client(client_id) is None:
             raise _unknown(call)
-        found = yield self._clients.subscriptions(SubscriptionSearch(client_id=client_id), ("", ""), MOST_OF_CLIENT)
+        found = await self._clients.subscriptions(SubscriptionSearch(client_id=client_id), ("", ""), MOST_OF_CLIENT)
         if found.after is not None:
             raise bad_request(
                 f"the client has more than {MOST_OF_CLIENT} subscriptions; ask for pages of them:"
@@ -233,8 +233,8 @@ class ClientCalls:
         """List messages in flight."""
         return succeed(self._waiting(call, self._clients.inflight))
 
-    @inlineCallbacks
-    def list_subscriptions(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def list_subscriptions(self, call: Call) -> Answer:
         """List subscriptions."""
         arguments = call.arguments
         qos = choice_of(arguments, "qos", ("0", "1", "2")) if "qos" in arguments else None
@@ -247,7 +247,7 @@ class ClientCalls:
         )
         parts = parts_of(arguments, 2)
         after = ("", "") if parts is None else (str(parts[0]), parts[1])
-        found = yield from _found(arguments, partial(self._clients.subscriptions, search), after)
+        found = await _found(arguments, partial(self._clients.subscriptions, search), after)
         shown = [shown_subscription(each, self._node) for each in found.items]
         more = _place_of(arguments, self._clients.subscription_count if search == SubscriptionSearch() else None)
         return _page(shown, _limit_of(arguments), None if found.after is None else cursor_for(*found.after), more)
@@ -271,9 +271,9 @@ def _limit_of(arguments: Mapping[str, str]) -> int:
     return number_of(arguments, "limit", _USUAL, MOST_LISTED)
 
 
-def _found(
+async def _found(
     arguments: Mapping[str, str], read: Callable[[K, int], Deferred[Found[T, K]]], after: K
-) -> Generator[Deferred[Any], Any, Found[T, K]]:
+) -> Found[T, K]:
     """Read the page behind a key, or the page of a number: the entries before it are skipped, and it is not short."""
     limit = _limit_of(arguments)
     number = number_of(arguments, "page", 1, 2**53)
@@ -282,7 +282,7 @@ def _found(
     skipped = (number - 1) * limit
     page: list[T] = []
     for _ in range(MOST_READS):
-        found: Found[T, K] = yield read(after, min(skipped, MOST_LISTED) if skipped else limit - len(page))
+        found: Found[T, K] = await read(after, min(skipped, MOST_LISTED) if skipped else limit - len(page))
         if skipped:
             skipped -= len(found.items)
         else:

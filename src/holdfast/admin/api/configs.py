@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.web import http
 
@@ -27,6 +27,7 @@ from holdfast.admin.routing import Content, Route
 from holdfast.config.options import TakesEffect
 from holdfast.config.toml import ConfigProblem
 from holdfast.core.terminal import counted
+from holdfast.scheduling.waiting import as_deferred
 
 CONFIGS_PATH = "/api/v5/configs"
 
@@ -125,10 +126,10 @@ class ConfigCalls:
             ),
         )
 
-    @inlineCallbacks
-    def show(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def show(self, _call: Call) -> Answer:
         """Show all values."""
-        differing, problems = yield self._configs.differing()
+        differing, problems = await self._configs.differing()
         values = [
             {"key": key, "value": value, "secret": secret, "takes_effect": effect.value, "differs": key in differing}
             for key, value, effect, secret in self._configs.values()
@@ -142,15 +143,15 @@ class ConfigCalls:
             }
         )
 
-    @inlineCallbacks
-    def text(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def text(self, _call: Call) -> Answer:
         """Show the file."""
         self._check_permitted()
-        text = yield self._configs.text()
+        text = await self._configs.text()
         return answer({"file": self._configs.file, "toml": text.decode(errors="replace")})
 
-    @inlineCallbacks
-    def put(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def put(self, call: Call) -> Answer:
         """Replace the file."""
         self._check_permitted()
         fields = object_of(call, _EXAMPLE)
@@ -167,8 +168,8 @@ class ConfigCalls:
         if len(text) > _MOST_BYTES:
             raise bad_request(f"toml has more than {_MOST_BYTES} bytes", "toml", f"at most {_MOST_BYTES} bytes")
         if call.caller.via is not Via.CONTROL:
-            yield from self._check_plain(text, call)
-        outcome: Outcome = yield self._configs.put(text, str(call.caller), dry_run)
+            await self._check_plain(text, call)
+        outcome: Outcome = await self._configs.put(text, str(call.caller), dry_run)
         content = {**outcome.as_json(), "dry_run": dry_run, "problems": _shown(outcome.problems)}
         note = {"dry_run": dry_run, "changed": [each["key"] for each in content["changed"]]}
         if not outcome.problems:
@@ -182,9 +183,9 @@ class ConfigCalls:
         )
         return evolve(refused.answer(), note={"dry_run": dry_run, "problems": len(outcome.problems)})
 
-    def _check_plain(self, text: bytes, call: Call) -> Generator[Deferred[Any], Any, None]:
+    async def _check_plain(self, text: bytes, call: Call) -> None:
         """Refuse options with which a caller from elsewhere could send files of this machine to a server of its own."""
-        tried: Outcome = yield self._configs.put(text, str(call.caller), True)
+        tried: Outcome = await self._configs.put(text, str(call.caller), True)
         if tried.not_plain:
             keys = ", ".join(tried.not_plain)
             raise RefusedCall(

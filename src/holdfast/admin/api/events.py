@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,6 +21,7 @@ from holdfast.core.tickets import StorageFailure
 from holdfast.retained.changes.recent import Taken
 from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
 from holdfast.retained.changes.watch import ChangeWatch, Follower, NotStored
+from holdfast.scheduling.waiting import as_deferred
 
 # The lines of ``text/event-stream``. All data is JSON in ASCII, so no text of a client can add a line.
 
@@ -267,8 +268,8 @@ class EventCalls:
         """The number of streams."""
         return self._open.total()
 
-    @inlineCallbacks
-    def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def events(self, call: Call) -> Answer:
         """Begin a stream."""
         arguments = call.arguments
         kinds = frozenset(kind for name, kind in _KINDS.items() if flag_of(arguments, name))
@@ -291,7 +292,7 @@ class EventCalls:
             try:
                 # After a loss of its connection, a browser repeats the address and tells the last identifier.
                 since = (call.head.last_event if call.head is not None else None) or token
-                follower = yield self._changes.follow(topic_filter, since, stream.news)
+                follower = await self._changes.follow(topic_filter, since, stream.news)
             except BaseException:
                 stream.stop()
                 raise

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.lists import CONDITIONS, Lister, SearchLister, lister_of, search_of
@@ -21,6 +19,7 @@ from holdfast.retained import records
 from holdfast.retained.administration import BYTES, ROWS, Administration
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import line_of
+from holdfast.scheduling.waiting import as_deferred
 
 
 # Encoding a piece takes about 2 ms at most.
@@ -68,39 +67,39 @@ class ExportCalls:
             ),
         )
 
-    @inlineCallbacks
-    def export(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def export(self, call: Call) -> Answer:
         """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         form = _FORMATS[choice_of(arguments, "format", tuple(_FORMATS))]
-        lister = yield self._lister(call, topic_filter)
+        lister = await self._lister(call, topic_filter)
         after, done, header = cursor_of(arguments), False, form.header
         pieces: deque[list[RetainedMessage]] = deque()
 
-        @inlineCallbacks
-        def more() -> Generator[Deferred[Any], Any, bytes]:
+        @as_deferred
+        async def more() -> bytes:
             nonlocal after, done, header
             if header:
                 first, header = header, b""
                 return first
             while not (pieces or done):
-                listing = yield lister(topic_filter, after, ROWS, BYTES, True)
+                listing = await lister(topic_filter, after, ROWS, BYTES, True)
                 after, done = listing.after, listing.done
                 pieces.extend(_pieces_of([entry.message for entry in listing.entries], form))
                 if not pieces:
-                    yield self._administration.pause()
+                    await self._administration.pause()
             return b"".join(map(form.line_of, pieces.popleft())) if pieces else b""
 
         # A browser saves the answer instead of showing what clients wrote.
         headers = (("Content-Disposition", f'attachment; filename="{form.filename}"'),)
         return Answer(content_type=form.content_type, headers=headers, more=more)
 
-    @inlineCallbacks
-    def _lister(self, call: Call, topic_filter: str) -> Generator[Deferred[Any], Any, Lister]:
+    @as_deferred
+    async def _lister(self, call: Call, topic_filter: str) -> Lister:
         search = search_of(call.arguments, topic_filter, self._administration.now())
         if search.plain:
-            lister: Lister = yield lister_of(call.arguments, self._administration, self._history, topic_filter)
+            lister: Lister = await lister_of(call.arguments, self._administration, self._history, topic_filter)
             return lister
         if "at" in call.arguments:
             raise bad_request("at is not allowed together with conditions", "at", "nothing")

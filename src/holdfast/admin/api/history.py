@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from attrs import asdict
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from holdfast.admin.address import API_PREFIX
@@ -50,6 +50,7 @@ from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.store.values import Search
+from holdfast.scheduling.waiting import as_deferred
 
 #: The most events of a page.
 MOST_EVENTS = 1000
@@ -151,8 +152,8 @@ class HistoryCalls:
             ),
         )
 
-    @inlineCallbacks
-    def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def events(self, call: Call) -> Answer:
         """List a page of changes, from a cursor on. A page may be empty without being the last one."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
@@ -164,21 +165,21 @@ class HistoryCalls:
         data: list[dict[str, Any]] = []
         read_limit, over = ReadLimit(self._now), False
         while not (data or done or over):
-            found = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
+            found = await self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
             data = [record_of(event) for event in found.events]
             cursor, done, over = found.cursor, found.done, read_limit.is_reached()
             if not done:
-                yield self._pause()
+                await self._pause()
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
 
-    @inlineCallbacks
-    def archived(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def archived(self, call: Call) -> Answer:
         """Record the last change that an archive has: later changes are not pruned."""
-        recorded = yield self._history.archived(_seq_in(call))
+        recorded = await self._history.archived(_seq_in(call))
         return answer({"seq": str(recorded)})
 
-    @inlineCallbacks
-    def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def restore(self, call: Call) -> Answer:
         """Restore the retained messages of a moment, for the next topics after a cursor.
 
         Conditions select topics by their present message. With ``Prefer: respond-async`` a job restores all topics; a
@@ -199,20 +200,20 @@ class HistoryCalls:
                 operator=str(call.caller), search=search,
             )  # fmt: skip
             return accepted(self._jobs.begin("restore", str(call.caller), work, topic_filter, REFUSALS))
-        counts = yield self._restorer.restore(
+        counts = await self._restorer.restore(
             topic_filter, at, dry_run, clear, after, most, operator=str(call.caller), search=search
         )
         self._log_restored(counts, topic_filter, at, dry_run)
         return answer(_told(counts, at, dry_run))
 
-    @inlineCallbacks
-    def _restore_all(
+    @as_deferred
+    async def _restore_all(
         self, job: Job, *, topic_filter: str, at: int, clear: bool, after: str, operator: str, search: Search
-    ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
+    ) -> dict[str, Any]:
         def told(counts: Restored) -> None:
             job.done, job.result = counts.topics, _told(counts, at, False)
 
-        counts = yield self._restorer.restore(
+        counts = await self._restorer.restore(
             topic_filter, at, False, clear, after, progress=told, operator=operator, search=search
         )
         self._log_restored(counts, topic_filter, at, False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.api.parameters import MOST_BEGINNING
 from holdfast.admin.arguments import (
@@ -32,6 +32,7 @@ from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.records import detail_of, summary_of
 from holdfast.retained.searches import Searches
 from holdfast.retained.store.values import ListedMessage, Listing, Order, Search, Sorting
+from holdfast.scheduling.waiting import as_deferred
 
 # The conditions of calls that select retained messages: by publisher, time, size, and a part of the topic.
 
@@ -167,15 +168,15 @@ class ReadLimit:
 Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
 
 
-@inlineCallbacks
-def lister_of(
+@as_deferred
+async def lister_of(
     arguments: Mapping[str, str], administration: Administration, history: RetainedHistory, topic_filter: str
-) -> Generator[Deferred[Any], Any, Lister]:
+) -> Lister:
     """Return the lister for the messages of now, or of the moment in the arguments."""
     at = time_of(arguments, "at", administration.now())
     if at is None:
         return administration.listing
-    moment = yield history.moment(at, topic_filter)
+    moment = await history.moment(at, topic_filter)
     return MomentLister(history, moment).listing
 
 
@@ -186,12 +187,10 @@ class MomentLister:
         self._history = history
         self._moment = moment
 
-    @inlineCallbacks
-    def listing(
-        self, topic_filter: str, after: str, rows: int, _max_bytes: int, _payloads: bool
-    ) -> Generator[Deferred[Any], Any, Listing]:
+    @as_deferred
+    async def listing(self, topic_filter: str, after: str, rows: int, _max_bytes: int, _payloads: bool) -> Listing:
         """List messages, always with their payloads. The history bounds the bytes of a page itself."""
-        found = yield self._history.as_of(topic_filter, self._moment, after)
+        found = await self._history.as_of(topic_filter, self._moment, after)
         entries = [ListedMessage(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
         if len(entries) < len(found.messages):
             return Listing(entries, entries[-1].message.topic, False, found.left_out)
@@ -205,12 +204,10 @@ class SearchLister:
         self._searches = searches
         self._search = search
 
-    @inlineCallbacks
-    def listing(
-        self, _topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool
-    ) -> Generator[Deferred[Any], Any, Listing]:
+    @as_deferred
+    async def listing(self, _topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool) -> Listing:
         """List messages. The search has the Topic Filter itself."""
-        page = yield self._searches.page(self._search, after, rows, max_bytes, payloads)
+        page = await self._searches.page(self._search, after, rows, max_bytes, payloads)
         return Listing(page.entries, page.after, page.done)
 
 
@@ -230,33 +227,29 @@ class SearchAnswers:
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
 
-    @inlineCallbacks
-    def found(self, call: Call, search: Search, token: str | None) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def found(self, call: Call, search: Search, token: str | None) -> Answer:
         """Search in the order of topics. A page may be empty without being the last."""
         limit = number_of(call.arguments, "limit", 100, MOST_FOUND)
         payloads = flag_of(call.arguments, "payload")
-        page = yield self._searches.page(search, cursor_of(call.arguments), limit, PAGE_BYTES, payloads)
+        page = await self._searches.page(search, cursor_of(call.arguments), limit, PAGE_BYTES, payloads)
         rows = [detail_of(entry) if payloads else summary_of(entry) for entry in page.entries]
-        rows = yield self.begun(call, search, rows)
+        rows = await self.begun(call, search, rows)
         return _page(rows, limit, None if page.done else page.after, page.scanned, token)
 
-    @inlineCallbacks
-    def sorted(
-        self, call: Call, search: Search, token: str | None, sorting: Sorting
-    ) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def sorted(self, call: Call, search: Search, token: str | None, sorting: Sorting) -> Answer:
         """Search in another order: look at all messages, and show the first ones behind the cursor."""
         if flag_of(call.arguments, "payload"):
             raise bad_request("payload is not allowed together with sort=time or sort=size", "payload", "false")
         limit = number_of(call.arguments, "limit", 100, MOST_SORTED)
-        page = yield self._searches.sorted(search, sorting, limit, call.caller)
+        page = await self._searches.sorted(search, sorting, limit, call.caller)
         cursor = None if page.last is None else f"{page.last[0]}:{page.last[1]}"
-        rows = yield self.begun(call, search, [summary_of(entry) for entry in page.entries])
+        rows = await self.begun(call, search, [summary_of(entry) for entry in page.entries])
         return _page(rows, limit, cursor, page.scanned, token)
 
-    @inlineCallbacks
-    def begun(
-        self, call: Call, search: Search, rows: list[dict[str, Any]]
-    ) -> Generator[Deferred[Any], Any, list[dict[str, Any]]]:
+    @as_deferred
+    async def begun(self, call: Call, search: Search, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the rows with the beginnings of their payloads, as far as the call asks for them.
 
         A message that is gone meanwhile has none.
@@ -264,7 +257,7 @@ class SearchAnswers:
         most = number_of(call.arguments, "beginning", 0, MOST_BEGINNING)
         if not most:
             return rows
-        found = yield self._searches.beginnings(search, [row["topic"] for row in rows], most)
+        found = await self._searches.beginnings(search, [row["topic"] for row in rows], most)
         return [
             {**row, "beginning": b64encode(found[row["topic"]]).decode()} if row["topic"] in found else row
             for row in rows

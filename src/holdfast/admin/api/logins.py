@@ -7,10 +7,10 @@ cookie with requests of the same site only (SameSite=Strict).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
 from holdfast.admin.arguments import BOOLEAN, STRING, TIME, array, check_fields, nullable, object_of, record, request
@@ -33,6 +33,7 @@ from holdfast.admin.routing import NOTHING, Content, Route
 from holdfast.core.units import second_of
 from holdfast.identity.addresses import Peer
 from holdfast.identity.hashes import Busy
+from holdfast.scheduling.waiting import as_deferred
 
 LOGIN_PATH, LOGOUT_PATH, SESSION_PATH = "/api/v5/login", "/api/v5/logout", "/api/v5/session"
 LINK_PATH = "/api/v5/dashboard/link"
@@ -142,8 +143,8 @@ class LoginAPI:
             raise unavailable("the dashboard is off: set admin.endpoint, and see the broker's log")
         return succeed(answer({"url": url, "expires_at": second_of(self._now() + int(1000 * LIFETIME))}))
 
-    @inlineCallbacks
-    def log_in(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def log_in(self, call: Call) -> Answer:
         """Begin a session."""
         fields, head = object_of(call, _EXAMPLE), _head_of(call)
         if "token" in fields:
@@ -163,7 +164,7 @@ class LoginAPI:
                 "no user may log in by a password: admin.users_group is empty; holdfast dashboard gives a link",
             )  # fmt: skip
         try:
-            right = yield verify(username, password.encode("utf-8", "surrogatepass"))
+            right = await verify(username, password.encode("utf-8", "surrogatepass"))
         except Busy as busy:
             raise unavailable(f"{busy}; try it again later") from None
         if not right:

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 from attrs import asdict
-from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.parameters import REFUSALS
@@ -34,6 +33,7 @@ from holdfast.retained.import_jobs import LONGEST_NAME, REJECTED, OtherJob
 from holdfast.retained.importing import ImportJob, Merger, Progress
 from holdfast.retained.staging import NotStaged, StagedFiles, StagedRows, StagedTable, Staging, row_in
 from holdfast.retained.verdicts import Merge
+from holdfast.scheduling.waiting import as_deferred
 
 #: The most lines of one call to import.
 MOST_LINES = 10_000
@@ -89,8 +89,8 @@ class MergeCalls:
             ),
         )
 
-    @inlineCallbacks
-    def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def merge(self, call: Call) -> Answer:
         """Merge a staging area, and answer with a line for each chunk.
 
         So no time-out ends a long merge. The last line has the state "done", or "failed" and a message.
@@ -104,15 +104,15 @@ class MergeCalls:
         try:
             staging = _staging_of(call.body)
             job = ImportJob(name, staging, merge, rejected)
-            first: Progress | None = yield self._merger.step(job)
+            first: Progress | None = await self._merger.step(job)
         except (NotStaged, OtherJob) as error:
             if staging is not None:
                 staging.close()
             raise bad_request(str(error)) from error
         over = False
 
-        @inlineCallbacks
-        def more() -> Generator[Deferred[Any], Any, bytes]:
+        @as_deferred
+        async def more() -> bytes:
             nonlocal first, over
             if over:
                 return b""
@@ -120,7 +120,7 @@ class MergeCalls:
             progress, first = first, None
             try:
                 if progress is None:
-                    progress = yield self._merger.step(job)
+                    progress = await self._merger.step(job)
             except (StorageFailure, NotStaged, OtherJob) as error:
                 message = error.detail if isinstance(error, StorageFailure) else str(error)
                 return _line({"state": "failed", "message": message})
@@ -138,8 +138,8 @@ class MergeCalls:
 
         return Answer(content_type=NDJSON, more=more)
 
-    @inlineCallbacks
-    def import_lines(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def import_lines(self, call: Call) -> Answer:
         """Import the lines of an export; answer with counts, and with the line number and reason of each reject."""
         merge = _merge_of(call.arguments)
         if call.body.count(b"\n") > MOST_LINES:
@@ -155,12 +155,12 @@ class MergeCalls:
                 else:
                     if staging.add(row):
                         number_of_topic[row.topic] = number
-            yield self._merger.pause()
+            await self._merger.pause()
         # Nobody can repeat this call under the job's name, so its record is not kept.
         job = ImportJob(f"import {uuid4().hex}", staging, merge, temporary=True)
         done = False
         while not done:
-            progress: Progress = yield self._merger.step(job)
+            progress: Progress = await self._merger.step(job)
             done = progress.job.is_done
             rejects += [
                 {"line": number_of_topic[reject.topic], "code": "EXCEED_LIMIT", "message": reject.reason}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.jobs import JOB
@@ -51,6 +49,7 @@ from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import detail_of, request_of, summary_of
 from holdfast.retained.store.values import Search
 from holdfast.scheduling.fair_line import LineFull
+from holdfast.scheduling.waiting import as_deferred
 
 #: The most messages of a page, as in EMQX.
 MOST_LISTED = 10_000
@@ -159,8 +158,8 @@ class MessageCalls:
             ),
         )
 
-    @inlineCallbacks
-    def messages(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def messages(self, call: Call) -> Answer:
         """List messages: a page by its number, or the page after a cursor. Conditions and an order need a cursor."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
@@ -172,8 +171,8 @@ class MessageCalls:
                 if name in arguments:
                     raise bad_request(f"{name} is not allowed together with conditions or an order", name, "nothing")
             searching = self._searches.found if sorting is None else partial(self._searches.sorted, sorting=sorting)
-            token = yield self._tokens.of_first_page(arguments)
-            found: Answer = yield searching(call, search, token)
+            token = await self._tokens.of_first_page(arguments)
+            found: Answer = await searching(call, search, token)
             return found
         if "at" in arguments and "beginning" in arguments:
             raise bad_request("beginning is not allowed together with at: ask for payload=true", "beginning", "nothing")
@@ -184,10 +183,10 @@ class MessageCalls:
         rows: list[dict[str, Any]] = []
         weight, done, full, over = 0, False, False, False
         cursor, read_limit = after, ReadLimit(self._administration.now)
-        token = yield self._tokens.of_first_page(arguments)
-        lister = yield lister_of(arguments, self._administration, self._history, topic_filter)
+        token = await self._tokens.of_first_page(arguments)
+        lister = await lister_of(arguments, self._administration, self._history, topic_filter)
         while not (done or full or over):
-            listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
+            listing = await lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
             after, done, over = listing.after, listing.done, read_limit.is_reached()
             for entry in listing.entries:
                 if skipped:
@@ -201,34 +200,34 @@ class MessageCalls:
                 rows.append(row)
                 cursor = entry.message.topic
             if not done:
-                yield self._administration.pause()
+                await self._administration.pause()
         if not (done or full):
             if skipped:
                 allowed = f"a page among the first {MOST_READS * ROWS} messages; use cursor instead"
                 raise bad_request(f"page is {allowed}", "page", allowed)
             full, cursor = True, after  # few messages match: the caller goes on
-        rows = yield self._searches.begun(call, search, rows)
+        rows = await self._searches.begun(call, search, rows)
         meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
         if "at" in arguments:
             meta["left_out"] = list(listing.left_out)
         if token is not None:
             meta["token"] = token
         if "topic" not in arguments and "at" not in arguments:
-            statistics = yield self._administration.statistics()
+            statistics = await self._administration.statistics()
             meta["count"] = statistics.count
         return answer({"data": rows, "meta": meta})
 
-    @inlineCallbacks
-    def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def retain(self, call: Call) -> Answer:
         """Retain a message. Present subscribers get it, unless the request is quiet."""
         quiet = flag_of(call.arguments, "quiet")
         request = request_of(json_of(call), self._administration.now())
         message = evolve(request.message, operator=str(call.caller))
-        yield self._administration.set(message, request.quiet or quiet)
+        await self._administration.set(message, request.quiet or quiet)
         return DONE
 
-    @inlineCallbacks
-    def clear(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def clear(self, call: Call) -> Answer:
         """Clear the matching messages, or count them. Without a filter, clear all messages, and answer like EMQX.
 
         Present subscribers get each clear as an empty message, unless the call is quiet. With ``Prefer: respond-async``
@@ -239,14 +238,14 @@ class MessageCalls:
         if call.prefers_job and "limit" not in arguments and not flag_of(arguments, "dry_run"):
             return self._begin_clear(call)
         if not arguments.keys() - {"quiet"}:
-            yield self._administration.clear(EVERY_TOPIC, quiet=quiet, operator=str(call.caller))
+            await self._administration.clear(EVERY_TOPIC, quiet=quiet, operator=str(call.caller))
             return DONE
         dry_run = flag_of(arguments, "dry_run")
         rows = number_of(arguments, "limit", 0, _MOST) or None
         topic_filter = filter_of(arguments)
         search = search_of(arguments, topic_filter, self._administration.now())
         after = cursor_of(arguments)
-        cleared = yield self._administration.clear(
+        cleared = await self._administration.clear(
             topic_filter, after, rows, dry_run, quiet, search, operator=str(call.caller)
         )
         meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
@@ -263,10 +262,10 @@ class MessageCalls:
         )
         return accepted(self._jobs.begin("clear", operator, work, topic_filter or "all topics", REFUSALS))
 
-    @inlineCallbacks
-    def _clear_all(
+    @as_deferred
+    async def _clear_all(
         self, job: Job, *, topic_filter: str, search: Search, after: str, quiet: bool, operator: str
-    ) -> Generator[Deferred[Any], Any, dict[str, Any]]:
+    ) -> dict[str, Any]:
         """Clear the messages that are there now: one job, so later messages stay. First count them."""
 
         def told(cleared: Cleared) -> None:
@@ -275,30 +274,30 @@ class MessageCalls:
 
         if not after:
             with suppress(LineFull):  # then the total stays unknown
-                counted = yield self._administration.clear(topic_filter, dry_run=True, search=search)
+                counted = await self._administration.clear(topic_filter, dry_run=True, search=search)
                 job.total = counted.count
-        cleared = yield self._administration.clear(
+        cleared = await self._administration.clear(
             topic_filter, after, quiet=quiet, search=search, progress=told, operator=operator
         )
         told(cleared)
         result: dict[str, Any] = job.result
         return result
 
-    @inlineCallbacks
-    def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def message(self, call: Call) -> Answer:
         """Show the message of a topic, or the first message that matches a filter."""
         topic_filter = filter_of(call.arguments)
-        lister = yield lister_of(call.arguments, self._administration, self._history, topic_filter)
-        listed = yield self._administration.first(topic_filter, lister)
+        lister = await lister_of(call.arguments, self._administration, self._history, topic_filter)
+        listed = await self._administration.first(topic_filter, lister)
         if listed is None:
             raise not_found("Viewed message doesn't exist")
         return answer(detail_of(listed))
 
-    @inlineCallbacks
-    def clear_message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def clear_message(self, call: Call) -> Answer:
         """Clear a topic, or all topics that match a filter."""
         quiet = flag_of(call.arguments, "quiet")
-        cleared = yield self._administration.clear(filter_of(call.arguments), quiet=quiet, operator=str(call.caller))
+        cleared = await self._administration.clear(filter_of(call.arguments), quiet=quiet, operator=str(call.caller))
         if not cleared.count:
             raise not_found("Viewed message doesn't exist")
         return DONE

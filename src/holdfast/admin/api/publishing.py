@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.web import http
 
 from holdfast.admin.arguments import (
@@ -39,7 +39,7 @@ from holdfast.core.tickets import CommitTicket, TicketsTogether
 from holdfast.core.topics import SHARED_PREFIX, level_count
 from holdfast.retained.fields import BadRecord, Fields, checked_properties
 from holdfast.retained.limits import NotRetained
-from holdfast.scheduling.waiting import durable
+from holdfast.scheduling.waiting import as_deferred, durable
 from holdfast.wire.datatypes import control_character
 from holdfast.wire.reasons import ReasonCode
 
@@ -146,18 +146,18 @@ class PublishCalls:
             ),
         )
 
-    @inlineCallbacks
-    def publish(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def publish(self, call: Call) -> Answer:
         """Publish a message."""
         message = self._message(object_of(call, _EXAMPLE), "", str(call.caller))
-        ticket, matched = yield self._messages.publish(message)
-        yield durable(ticket)
+        ticket, matched = await self._messages.publish(message)
+        await durable(ticket)
         result = _result(matched)
         note = {"topic": message.topic, "retain": message.retain, "id": result["id"]}
         return answer(result, http.OK if matched else http.ACCEPTED, note=note)
 
-    @inlineCallbacks
-    def publish_bulk(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def publish_bulk(self, call: Call) -> Answer:
         """Publish messages, one after the other."""
         found = json_of(call)
         if not isinstance(found, list) or len(found) > MOST_MESSAGES:
@@ -167,7 +167,7 @@ class PublishCalls:
         operator = str(call.caller)
         for number, each in enumerate(found):
             if number and not number % _READ_TOGETHER:
-                yield self._pause()
+                await self._pause()
             if not isinstance(each, dict):
                 raise bad_request(f"[{number}] is not a JSON object such as {_EXAMPLE}", f"[{number}]")
             messages.append(self._message(each, f"[{number}].", operator))
@@ -175,13 +175,13 @@ class PublishCalls:
         tickets = TicketsTogether()
         for message in messages:
             try:
-                ticket, matched = yield self._messages.publish(message)
+                ticket, matched = await self._messages.publish(message)
             except NotRetained as refusal:
                 results.append({"reason_code": int(ReasonCode.QUOTA_EXCEEDED), "message": str(refusal)})
                 continue
             tickets.add(ticket)
             results.append(_result(matched))
-        yield durable(tickets.ticket())
+        await durable(tickets.ticket())
         whole = all("reason_code" not in each for each in results)
         topics = [message.topic for message in messages]
         note = {"count": len(messages), "topics": topics[:10]}

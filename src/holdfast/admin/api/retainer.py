@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.export import ExportCalls
@@ -29,6 +27,7 @@ from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.importing import Merger
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.waiting import as_deferred
 
 _INFO = record(
     {
@@ -91,11 +90,11 @@ class RetainerAPI:
             *(MergeCalls(merger).routes if merger is not None else ()),
         )
 
-    @inlineCallbacks
-    def info(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def info(self, _call: Call) -> Answer:
         """Answer with the number and size of retained messages, and the changes made through the API."""
         administration = self._administration
-        statistics = yield administration.statistics()
+        statistics = await administration.statistics()
         content: dict[str, Any] = {
             "count": statistics.count,
             "bytes": statistics.bytes,

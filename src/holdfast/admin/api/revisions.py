@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.history import record_of
@@ -34,6 +34,7 @@ from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
 from holdfast.retained.changes.entries import HistoryEvent
 from holdfast.retained.changes.history import KnownTopic, RetainedHistory
+from holdfast.scheduling.waiting import as_deferred
 
 #: The most topics of a page.
 MOST_TOPICS = 1000
@@ -91,8 +92,8 @@ class RevisionCalls:
             ),
         )
 
-    @inlineCallbacks
-    def topics(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def topics(self, call: Call) -> Answer:
         """List the topics that the history knows, also those without a message now, with their latest change."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
@@ -101,10 +102,10 @@ class RevisionCalls:
         found: list[KnownTopic] = []
         read_limit, over = ReadLimit(self._now), False
         while not (done or over or len(found) > limit):
-            known = yield self._history.topics(topic_filter, after)
+            known = await self._history.topics(topic_filter, after)
             found += known.topics
             after, done, over = known.after, known.done, read_limit.is_reached()
-            yield self._pause()
+            await self._pause()
         more = len(found) > limit or not done
         cursor = (found[limit - 1].topic if len(found) > limit else after) if more else None
         data = [
@@ -116,16 +117,16 @@ class RevisionCalls:
         ]  # fmt: skip
         return answer({"data": data, "meta": {"limit": limit, "hasnext": more, "cursor": cursor}})
 
-    @inlineCallbacks
-    def diff(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def diff(self, call: Call) -> Answer:
         """Compare two revisions of a topic: by default the latest one with the one before it."""
         arguments = call.arguments
         topic = filter_of(arguments)
         if "+" in topic or "#" in topic:
             raise bad_request("topic: name one topic, without wildcards", "topic", "a Topic Name")
         earlier, later = _revision_of(arguments, "from"), _revision_of(arguments, "to")
-        old, new = yield self._history.pair(topic, earlier, later)
-        yield self._pause()
+        old, new = await self._history.pair(topic, earlier, later)
+        await self._pause()
         found = differences(_payload_of(old), _payload_of(new))
         return answer(
             {

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
-from twisted.internet.defer import Deferred, inlineCallbacks
-
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.lists import CONDITIONS, Tokens, search_of
 from holdfast.admin.api.parameters import CURSOR, FILTER, REFUSALS
@@ -31,6 +26,7 @@ from holdfast.admin.routing import Content, Route, query
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import Administration
 from holdfast.retained.tree import base_of
+from holdfast.scheduling.waiting import as_deferred
 
 #: The most nodes of a page.
 MOST_NODES = 1000
@@ -83,8 +79,8 @@ class TreeCalls:
             ),
         )
 
-    @inlineCallbacks
-    def level(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def level(self, call: Call) -> Answer:
         """List the next level below a topic, without one the first level. An empty topic is an empty first level."""
         arguments = call.arguments
         parent = arguments.get("topic")
@@ -95,8 +91,8 @@ class TreeCalls:
         low = arguments.get("cursor")
         if low is not None and ("\0" in low or not low.startswith(base_of(parent)) or len(low) > _LONGEST + 2):
             raise bad_cursor()
-        token = yield self._tokens.of_first_page(arguments)
-        found = yield self._administration.tree.page(parent, low, limit)
+        token = await self._tokens.of_first_page(arguments)
+        found = await self._administration.tree.page(parent, low, limit)
         meta = {
             "limit": limit, "hasnext": found.next_low is not None, "cursor": found.next_low, "scanned": found.scanned,
         }  # fmt: skip
@@ -104,17 +100,17 @@ class TreeCalls:
             meta["token"] = token
         return answer({"data": [node.record for node in found.nodes], "meta": meta})
 
-    @inlineCallbacks
-    def count(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+    @as_deferred
+    async def count(self, call: Call) -> Answer:
         """Count matching messages: exactly if they are few or if asked for, else as far as one call looks."""
         arguments = call.arguments
         administration = self._administration
         exact = flag_of(arguments, "exact")
         search = search_of(arguments, filter_of(arguments, EVERY_TOPIC), administration.now())
         if search.topic_filter == EVERY_TOPIC and search.plain:
-            statistics = yield administration.statistics()
+            statistics = await administration.statistics()
             return answer({"count": statistics.count, "bytes": statistics.bytes, "exact": True, "scanned": 0})
-        counted = yield administration.searches.count(search, exact, call.caller)
+        counted = await administration.searches.count(search, exact, call.caller)
         return answer(
             {
                 "count": counted.tally.count,

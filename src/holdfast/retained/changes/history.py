@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -35,7 +35,7 @@ from holdfast.retained.changes.periods import begin, confirm, end, prune_part, r
 from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.deadlines import PeriodicJob
-from holdfast.scheduling.waiting import settled
+from holdfast.scheduling.waiting import as_deferred, settled
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.readers import IReaders
@@ -196,8 +196,8 @@ class RetainedHistory(Service):
         self._next = self.limits.enable, self.rules
         self._tending.hurry()
 
-    @inlineCallbacks
-    def events(
+    @as_deferred
+    async def events(
         self,
         topic_filter: str,
         since: int | None = None,
@@ -205,7 +205,7 @@ class RetainedHistory(Service):
         cursor: int = 0,
         until: int | None = None,
         newest_first: bool = False,
-    ) -> Generator[Deferred[Any], Any, EventPage]:
+    ) -> EventPage:
         """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
 
         ``since`` and ``until`` are the first and the last time of the changes, in milliseconds since the epoch;
@@ -225,7 +225,7 @@ class RetainedHistory(Service):
                 low = max(low, cursor)
             return page_of_events(reading, topic_filter, low, high, _ENTRIES, limit, _BYTES, newest_first=newest_first)
 
-        page: EventPage = yield self.read(work)
+        page: EventPage = await self.read(work)
         return page
 
     def check_kept(self) -> None:
@@ -235,32 +235,32 @@ class RetainedHistory(Service):
         if not self._begun:
             raise BaselineUnfinished("the history has not begun yet; try again soon")
 
-    @inlineCallbacks
-    def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Generator[Deferred[Any], Any, Moment]:
+    @as_deferred
+    async def moment(self, at: int, topic_filter: str = EVERY_TOPIC) -> Moment:
         """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded.
 
         Fails too if the history knows no topic of the Topic Filter at this moment.
         """
         self.check_kept()
-        yield self.stored()
+        await self.stored()
 
         def work(cursor: Cursor) -> Moment:
             found = find_moment(cursor, at, self.now())
             check_recorded(check_moment(cursor, found), at, topic_filter)
             return found
 
-        moment: Moment = yield self.read(work)
+        moment: Moment = await self.read(work)
         return moment
 
-    @inlineCallbacks
-    def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, MomentPage]:
+    @as_deferred
+    async def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> MomentPage:
         """Return the next retained messages of a moment that match a Topic Filter.
 
         ``after`` comes from the page before.
         """
         self.check_kept()
 
-        page: MomentPage = yield self.read(
+        page: MomentPage = await self.read(
             lambda cursor: self.page_of(cursor, topic_filter, moment, after, _TOPICS, _BYTES)
         )
         return page
@@ -293,14 +293,14 @@ class RetainedHistory(Service):
             chosen = [seq for seq in chosen if seq in events and moment.knows(events[seq].topic)]
         return MomentPage([events[seq] for seq in chosen], passed, done, moment.left_out(topic_filter))
 
-    @inlineCallbacks
-    def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
+    @as_deferred
+    async def archived(self, seq: int) -> int:
         """Record that an archive has all events up to ``seq`` (0 for none): later events are not pruned.
 
         Returns the highest confirmed ``seq``, which never decreases. It also works when recording is off, because an
         archive may still read the old entries. Fails for a ``seq`` after the end of the history.
         """
-        state = yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
+        state = await self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
         if seq > state.last_seq:
             raise HistoryUnavailable(
                 f"the history ends at event {state.last_seq}: an archive cannot have {seq}; "
@@ -309,8 +309,8 @@ class RetainedHistory(Service):
         archived_seq: int = state.archived_seq
         return archived_seq
 
-    @inlineCallbacks
-    def topics(self, topic_filter: str, after: str) -> Generator[Deferred[Any], Any, KnownTopics]:
+    @as_deferred
+    async def topics(self, topic_filter: str, after: str) -> KnownTopics:
         """Return the next topics that match a Topic Filter. A page may be empty without being the last."""
         self.check_kept()
 
@@ -324,42 +324,42 @@ class RetainedHistory(Service):
                 latest = sorted((KnownTopic(*row[1:]) for row in cursor.fetchall()), key=lambda one: one.topic)
             return KnownTopics(latest, found.after, found.done)
 
-        page: KnownTopics = yield self.read(work)
+        page: KnownTopics = await self.read(work)
         return page
 
-    @inlineCallbacks
-    def pair(
+    @as_deferred
+    async def pair(
         self, topic: str, earlier: int | None, later: int | None
-    ) -> Generator[Deferred[Any], Any, tuple[HistoryEvent | None, HistoryEvent]]:
+    ) -> tuple[HistoryEvent | None, HistoryEvent]:
         """Return the changes with two revisions of a topic.
 
         Without ``later``, the latest change; without ``earlier``, the change before ``later`` (None if there is none).
         Fails with :class:`NoSuchRevision`.
         """
         self.check_kept()
-        yield self.stored()
-        second = yield from self._position(topic, later, _ANY)
+        await self.stored()
+        second = await self._position(topic, later, _ANY)
         if second is None:
             raise NoSuchRevision(_absent(topic, later))
         if earlier is None:
-            first = yield from self._position(topic, None, second)
+            first = await self._position(topic, None, second)
         else:
-            first = yield from self._position(topic, earlier, _ANY)
+            first = await self._position(topic, earlier, _ANY)
             if first is None:
                 raise NoSuchRevision(_absent(topic, earlier))
         wanted = [seq for seq in (first, second) if seq is not None]
-        events = yield self.read(lambda cursor: fetch(cursor, wanted))
+        events = await self.read(lambda cursor: fetch(cursor, wanted))
         if len(events) < len(set(wanted)):
             raise NoSuchRevision(f"{topic}: a revision was pruned just now")
         return None if first is None else events[first], events[second]
 
-    def _position(self, topic: str, revision: int | None, before: int) -> Generator[Deferred[Any], Any, int | None]:
+    async def _position(self, topic: str, revision: int | None, before: int) -> int | None:
         """Return the latest position with a revision (None: with any) before another position, None if there is none.
 
         The history has no index of revisions, so the topic's entries are read from the latest one on.
         """
         for _ in range(_MOST_READS):
-            found = yield self.read(partial(_revisions, topic=topic, before=before))
+            found = await self.read(partial(_revisions, topic=topic, before=before))
             for seq, stored in found:
                 if revision is None or stored == revision:
                     position: int = seq
@@ -367,7 +367,7 @@ class RetainedHistory(Service):
             if len(found) < _ENTRIES:
                 return None
             before = found[-1][0]
-            yield self.turn()
+            await self.turn()
         return None
 
     def read(self, work: Callable[[Cursor], T]) -> Deferred[T]:
@@ -396,24 +396,24 @@ class RetainedHistory(Service):
         """Fire in a later turn of the reactor."""
         return deferLater(self._clock, 0)
 
-    @inlineCallbacks
-    def tend(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def tend(self) -> None:
         """Begin or end a period if the configuration has changed, write the rest of the baseline, then prune.
 
         Each is a series of short transactions. Fails with :class:`StorageFailure`.
         """
         while self.running and (self._next is not None or self.limits.enable):
             if self._next is not None:
-                yield self._change_period(self._next)
-            elif (yield self._parts.writer.run(self._baseline_part)):
+                await self._change_period(self._next)
+            elif await self._parts.writer.run(self._baseline_part):
                 break
-            yield self.turn()
-        yield self._prune()
+            await self.turn()
+        await self._prune()
 
-    @inlineCallbacks
-    def _change_period(self, change: tuple[bool, Rules]) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _change_period(self, change: tuple[bool, Rules]) -> None:
         enable, rules = change
-        absent = yield self._parts.writer.run(partial(self._enter, enable, rules))
+        absent = await self._parts.writer.run(partial(self._enter, enable, rules))
         if self._next is not change:
             return  # the configuration has changed again meanwhile
         self._next = None
@@ -430,12 +430,12 @@ class RetainedHistory(Service):
     def _baseline_part(self, connection: Connection) -> bool:
         return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
 
-    @inlineCallbacks
-    def _prune(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _prune(self) -> None:
         limits = self.limits
         now, keep = self.now(), None if limits.keep is None else round(limits.keep * 1000)
         while self.running and self._next is None:
-            pruned = yield self._parts.writer.run(
+            pruned = await self._parts.writer.run(
                 lambda connection: prune_part(connection.cursor(), now, keep, limits.max_bytes, _PRUNED_ROWS)
             )
             if not pruned.more:
@@ -447,7 +447,7 @@ class RetainedHistory(Service):
                         f"pruned further: the present messages take them, or an archive has not confirmed them",
                     )
                 return
-            yield self.turn()
+            await self.turn()
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -28,6 +26,7 @@ from holdfast.retained.changes.log import (
 from holdfast.retained.changes.recording import AppendingRecorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore
@@ -117,10 +116,10 @@ class OtherNodes:
         self.start: Callable[[float], None] = self._job.start
         self.stop: Callable[[], None] = self._job.stop
 
-    @inlineCallbacks
-    def _look(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _look(self) -> None:
         gone = {node for node, looks in self._missing.items() if looks >= _LOOKS}
-        buried, down, alone = yield self._store.ask_writer(partial(self._meet, gone=gone))
+        buried, down, alone = await self._store.ask_writer(partial(self._meet, gone=gone))
         if alone:
             self._recorder.alone = True
         missing = {**dict.fromkeys(buried, 0), **self._missing}

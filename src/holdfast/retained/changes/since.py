@@ -5,7 +5,7 @@ It also prunes old changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import merge
 from itertools import groupby
@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -44,6 +44,7 @@ from holdfast.retained.store.slices import CLEAR_QOS, divide, empty_packet
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Batch, Publisher, QueuedRows, Selection, Slice
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor, split
 
 #: With more changes than this since a token, or more messages that have expired, everything is replayed.
@@ -174,8 +175,8 @@ class ChangesSince(Service):
         """Append gathered changes: fires when all that are committed are in the table."""
         return self._append() or succeed(None)
 
-    @inlineCallbacks
-    def token(self) -> Generator[Deferred[Any], Any, str | None]:
+    @as_deferred
+    async def token(self) -> str | None:
         """Return a token for now, None while the database is away."""
         if not self._store.available:
             return None
@@ -184,20 +185,20 @@ class ChangesSince(Service):
         if made and made.recorded == self._recorder.recorded and self._clock.seconds() - made.at < _TOKEN_AGE:
             return made.token.text
         try:
-            token: Token = yield self.now()
+            token: Token = await self.now()
         except StorageFailure:
             return None
         return token.text
 
-    @inlineCallbacks
-    def since(self, known: Known) -> Generator[Deferred[Any], Any, Since]:
+    @as_deferred
+    async def since(self, known: Known) -> Since:
         """Find what a replay has to bring since a token or a time."""
-        token = yield self.token()
+        token = await self.token()
         if token is None:
             return Since(None)
         find = partial(self._turn_after, known=known)
         try:
-            turn = yield self._store.scan(find)
+            turn = await self._store.scan(find)
         except StorageFailure:
             return Since(None)
         return Since(token, turn)
@@ -268,14 +269,14 @@ class ChangesSince(Service):
         appended = (self._append() if self._others is not None else None) or succeed(None)
         appended.addCallback(lambda _: self._store.ask_writer(work)).addCallback(made).addBoth(answered)
 
-    @inlineCallbacks
-    def _prune(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _prune(self) -> None:
         """Delete changes that are too old or too many, in parts."""
-        excess = yield self._store.scan(partial(excess_turn, most=self.most))
+        excess = await self._store.scan(partial(excess_turn, most=self.most))
         before = self._now() - self._keep()
         deleted = _PRUNED
         while deleted == _PRUNED:
-            deleted = yield self._store.ask_writer(partial(self._prune_part, before=before, excess=excess))
+            deleted = await self._store.ask_writer(partial(self._prune_part, before=before, excess=excess))
 
     def _prune_part(self, cursor: Cursor, before: int, excess: int | None) -> int:
         cursor.execute(_PINNED)

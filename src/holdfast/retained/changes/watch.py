@@ -25,13 +25,13 @@ While nobody watches, a commit costs one comparison more.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
@@ -60,6 +60,7 @@ from holdfast.retained.store.interfaces import ICommitWatcher
 from holdfast.retained.store.rows import COLUMNS, Row
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
 
 #: Seconds for which changes are remembered after the last token or follower.
@@ -112,8 +113,8 @@ class ChangeWatch(Service):
         """Whether changes are remembered now."""
         return self._remembers
 
-    @inlineCallbacks
-    def token(self) -> Generator[Deferred[Any], Any, str | None]:
+    @as_deferred
+    async def token(self) -> str | None:
         """Return a token for now: a list that begins later has all changes up to it.
 
         None while the database is away, or if a broker does not store its changes.
@@ -121,21 +122,19 @@ class ChangeWatch(Service):
         if not self._remembers and not self._store.available:
             return None
         try:
-            yield self._begin()
+            await self._begin()
         except NotStored:
             return None
         return self.token_at(self.changes.latest, self.changes.head).text
 
-    @inlineCallbacks
-    def follow(
-        self, topic_filter: str, token: str | None, news: Callable[[], None]
-    ) -> Generator[Deferred[Any], Any, Follower]:
+    @as_deferred
+    async def follow(self, topic_filter: str, token: str | None, news: Callable[[], None]) -> Follower:
         """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
 
         If the token is none, of another database, or too old, the follower begins with a reset. Fails with
         :class:`NotStored`, and with StorageFailure.
         """
-        yield self._begin()
+        await self._begin()
         if token is None:
             return self._joined(Follower(self, topic_filter, news))
         try:
@@ -145,7 +144,7 @@ class ChangeWatch(Service):
         if known.memory == self.memory and self.changes.floor <= known.position <= self.changes.latest:
             return self._joined(Follower(self, topic_filter, news, position=known.position))
         try:
-            yield self.log.check(known)
+            await self.log.check(known)
         except Forgotten as refusal:
             return self._joined(Follower(self, topic_filter, news, why=str(refusal)))
         return self._joined(Follower(self, topic_filter, news, since=known))
@@ -236,8 +235,8 @@ class ChangeWatch(Service):
             if not each.called:  # else its caller has left
                 each.callback(result)
 
-    @inlineCallbacks
-    def _look(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _look(self) -> None:
         """Find the changes of other nodes, and a later place in the log that belongs to all changes from now on.
 
         A look that fails is repeated from the same place.
@@ -245,13 +244,13 @@ class ChangeWatch(Service):
         changes = self.changes
         try:
             if not self._store.shared:
-                now: Token = yield self.log.now()
+                now: Token = await self.log.now()
                 changes.head = now
                 return
             after, done, head = "", False, None
             while not done and self._remembers and changes is self.changes:
                 floor = changes.floor
-                part: Part = yield self.log.read(changes.head, after)
+                part: Part = await self.log.read(changes.head, after)
                 self._found(part.changes)
                 # A newer change of the same topic may have come and been dropped while this part was read.
                 if part.is_lossy or (part.changes and changes.floor != floor):
@@ -312,23 +311,23 @@ class ChangeLog:
         self._store = store
         self._since = since
 
-    @inlineCallbacks
-    def now(self) -> Generator[Deferred[Any], Any, Token]:
+    @as_deferred
+    async def now(self) -> Token:
         """Return a token for now, behind the reports of all earlier commits. Fails with :class:`NotStored`."""
         if self._store.shared:
-            _refuse((yield self._store.scan(absent_nodes)))
-        now: Token = yield self._since.now()
+            _refuse(await self._store.scan(absent_nodes))
+        now: Token = await self._since.now()
         return now
 
-    @inlineCallbacks
-    def check(self, token: Token) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def check(self, token: Token) -> None:
         """Fail with :class:`Forgotten` if changes after a token are missing, or too many."""
-        yield self._since.append()
-        if not (yield self._store.scan(partial(self._since.is_known, token=token))):
+        await self._since.append()
+        if not (await self._store.scan(partial(self._since.is_known, token=token))):
             raise Forgotten("the changes since the token are not known any more")
 
-    @inlineCallbacks
-    def read(self, since: Token, after: str) -> Generator[Deferred[Any], Any, Part]:
+    @as_deferred
+    async def read(self, since: Token, after: str) -> Part:
         """Return the next changes, of all topics, behind a topic. Fails with :class:`NotStored`."""
 
         def work(cursor: Cursor) -> tuple[Part, list[int]]:
@@ -341,12 +340,12 @@ class ChangeLog:
             return Part(changes, after, True, now, lacks_changes(cursor, since.turn)), absent_nodes(cursor)
 
         part: Part
-        part, absent = yield self._store.scan(work)
+        part, absent = await self._store.scan(work)
         _refuse(absent)
         return part
 
-    @inlineCallbacks
-    def read_matching(self, since: Token, topic_filter: str, after: str) -> Generator[Deferred[Any], Any, Part]:
+    @as_deferred
+    async def read_matching(self, since: Token, topic_filter: str, after: str) -> Part:
         """Return the next changes that match a Topic Filter. Fails with :class:`Forgotten` if they were pruned."""
 
         def work(cursor: Cursor) -> Part | None:
@@ -360,8 +359,8 @@ class ChangeLog:
                 return None
             return Part(changes, end, not is_cut and len(looked) < _LOOKED, since)
 
-        yield self._since.append()
-        part: Part | None = yield self._store.scan(work)
+        await self._since.append()
+        part: Part | None = await self._store.scan(work)
         if part is None:
             raise Forgotten("the log forgets the changes faster than they are read")
         return part
@@ -454,10 +453,10 @@ class Follower:
         self._position = part.position
         return Taken(part.changes, self._token(part.head), part.more, why)
 
-    @inlineCallbacks
-    def _take_stored(self, since: Token) -> Generator[Deferred[Any], Any, Taken]:
+    @as_deferred
+    async def _take_stored(self, since: Token) -> Taken:
         try:
-            part = yield self._watch.log.read_matching(since, self._filter, self._after)
+            part = await self._watch.log.read_matching(since, self._filter, self._after)
         except Forgotten as refusal:
             self._since, self._why = None, str(refusal)
             self._position = self._watch.changes.latest

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.topics import matches
@@ -30,6 +30,7 @@ from holdfast.retained.store.values import (
     TallyPart,
 )
 from holdfast.retained.store.wildcards import AFTER_SEPARATOR, KeyRange, plan, ranges_of
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore
 
@@ -123,10 +124,10 @@ class SQLScans:
 
         return self._scan(work)
 
-    @inlineCallbacks
-    def search(
+    @as_deferred
+    async def search(
         self, search: Search, after: str, rows: int, limit: int, max_bytes: int, payloads: bool
-    ) -> Generator[Deferred[Any], Any, FoundPart]:
+    ) -> FoundPart:
         """Find messages: a scanner finds their topics, then a reader reads the messages that fit, row by row."""
 
         def find(cursor: Cursor) -> tuple[list[str], Passed]:
@@ -146,10 +147,10 @@ class SQLScans:
             chosen = self._fitting(cursor, topics[:limit], max_bytes, payloads)
             return chosen, self._entries(cursor, search, chosen, None if payloads else 0)
 
-        topics, passed = yield self._scan(find)
+        topics, passed = await self._scan(find)
         if not topics:
             return FoundPart((), passed)
-        chosen, entries = yield self._parts.readers.read(read)
+        chosen, entries = await self._parts.readers.read(read)
         if len(chosen) < len(topics):
             passed = Passed(passed.scanned, chosen[-1], False)
         return FoundPart(entries, passed)

@@ -9,12 +9,11 @@ keeps to the window and the queue, and it goes nowhere else. A question is never
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast.core.extensions import BadRequest, Question, question_of
@@ -31,6 +30,7 @@ from holdfast.core.topics import (
 from holdfast.identity.interfaces import Grant, in_time
 from holdfast.scheduling.fair_line import LineFull
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.session import Session
@@ -175,22 +175,22 @@ class Asking:
 
     # --- answering
 
-    @inlineCallbacks
-    def _answer_all(self) -> Generator[Deferred[Any], Any, None]:
+    @as_deferred
+    async def _answer_all(self) -> None:
         """Answer the questions that wait, one after the other."""
         try:
-            yield self._parts.questions.pause()
+            await self._parts.questions.pause()
             while self._waiting:
                 asked, question = self._waiting.popleft()
-                answer = yield from self._answer(asked, question)
+                answer = await self._answer(asked, question)
                 self._deliver(asked, answer)
-                yield self._parts.questions.pause()
+                await self._parts.questions.pause()
         finally:
             self._is_answering = False
 
-    def _answer(self, asked: _Asked, question: Question) -> Generator[Deferred[Any], Any, bytes]:
+    async def _answer(self, asked: _Asked, question: Question) -> bytes:
         try:
-            answer: bytes = yield self._parts.questions.answer(
+            answer: bytes = await self._parts.questions.answer(
                 question, self, self._session.principal, self._room(asked)
             )
         except LineFull as busy:
