@@ -306,8 +306,7 @@ class RetainedHistory(Service):
                 f"the history ends at event {state.last_seq}: an archive cannot have {seq}; "
                 "is it an archive of another database?"
             )
-        archived_seq: int = state.archived_seq
-        return archived_seq
+        return seq if state.archived_seq is None else max(seq, state.archived_seq)
 
     @as_deferred
     async def topics(self, topic_filter: str, after: str) -> KnownTopics:
