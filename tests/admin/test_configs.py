@@ -15,7 +15,7 @@ from holdfast.admin.api.configs import CONFIGS_PATH, ConfigCalls
 from holdfast.admin.call import Answer, Call, Caller, Scope, Via
 from holdfast.admin.routing import RoutingTable
 from holdfast.broker.admin import Configs
-from holdfast.broker.reloading import Change, ConfigFile, NotWritable, Reloads
+from holdfast.broker.reloading import Change, ConfigFile, Reloads
 from holdfast.config import Config, ConfigError, default, load
 from tests.storage.doubles import result_of
 
@@ -54,7 +54,7 @@ class Desk:
         )  # fmt: skip
         configs = Configs(self.reloads, ConfigFile(self.reloads, read, run), read, run)
         self.notes: list[Any] = []
-        routes = ConfigCalls(configs, NotWritable).routes
+        routes = ConfigCalls(configs).routes
         self.table = RoutingTable(routes, lambda _call, told: self.notes.append(told.note))
 
     def _part(self, _running: Config, config: Config) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -90,9 +90,18 @@ class Content:
 NOTHING: Content | None = None
 
 
+#: the attribute of a method with the calls that it answers
+_DECLARED = "answered_calls"
+M = TypeVar("M", bound=Callable[..., Deferred[Answer]])
+
+
+def _no_handler(call: Call) -> Deferred[Answer]:
+    raise NotImplementedError(f"{call.path} is declared and not bound to an object")
+
+
 @frozen(kw_only=True)
 class Route:
-    """A call.
+    """A call, and the decorator of the method that answers it: :func:`routes_of` finds both.
 
     The ``path`` has names of values in braces: ``/api/v5/clients/{clientid}``. The handler finds these values among
     the arguments. ``refusals`` says how to refuse when the handler fails with one of these exceptions. A call that
@@ -104,9 +113,9 @@ class Route:
 
     method: str
     path: str
-    handler: Handler
     scope: Scope
     summary: str
+    handler: Handler = _no_handler
     parameters: tuple[Parameter, ...] = ()
     body: Content | None = None
     answers: Mapping[int, Content | None] = field(factory=lambda: {200: Content()})
@@ -117,6 +126,11 @@ class Route:
     stores: bool = False
     has_deadline: bool = True
 
+    def __call__(self, method: M) -> M:
+        """Declare a method as the handler of this call. A method may answer several calls."""
+        vars(method)[_DECLARED] = (self, *vars(method).get(_DECLARED, ()))
+        return method
+
     @property
     def in_query(self) -> tuple[Parameter, ...]:
         """The arguments of the query string."""
@@ -126,6 +140,15 @@ class Route:
     def in_path(self) -> tuple[Parameter, ...]:
         """The values in the path."""
         return tuple(each for each in self.parameters if each.where is Where.PATH)
+
+
+def routes_of(calls: object) -> tuple[Route, ...]:
+    """Return the calls that the methods of an object answer, in the order of the methods."""
+    return tuple(
+        evolve(route, handler=getattr(calls, name))
+        for name, method in vars(type(calls)).items()
+        for route in getattr(method, _DECLARED, ())
+    )
 
 
 # Finds the routes of a path: a tree of its segments, where a value in the path fits any segment.

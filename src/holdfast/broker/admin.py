@@ -39,7 +39,7 @@ from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import Route
 from holdfast.broker.identity import Accounts, hash_parameters_of
 from holdfast.broker.listeners import ComposedListeners
-from holdfast.broker.reloading import ConfigFile, NotWritable, Outcome, Reloads, Run
+from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import differences, present_values
@@ -124,7 +124,7 @@ def _publish_limits(config: Config, is_away: bool) -> PublishLimits:
 def compose_config_routes(reloads: Reloads, read: Callable[..., Config], reactor: Any) -> tuple[Route, ...]:
     """Return the calls. ``read`` returns the configuration as it is at a reload, of its file or of another one."""
     run = partial(deferToThreadPool, reactor, reactor.getThreadPool())
-    return ConfigCalls(Configs(reloads, ConfigFile(reloads, read, run), read, run), NotWritable).routes
+    return ConfigCalls(Configs(reloads, ConfigFile(reloads, read, run), read, run)).routes
 
 
 @frozen

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.admin.api.configs import NotWritable
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import Difference, differences, keep_until_restart
 from holdfast.config.document import FileState, exposure_problems, file_states
@@ -327,10 +328,6 @@ def _abandon(changes: Sequence[Change]) -> None:
 # that a reload would check is checked with it. Then the old text is kept as ``NAME.bak``, ``NAME.new`` takes the place
 # of the file in one step, and the broker reloads. If it refuses after all, such as because a port is in use, the old
 # text takes its place again. So at every moment there is one whole file.
-
-
-class NotWritable(Exception):
-    """The configuration cannot be written. The text says why."""
 
 
 class ConfigFile:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.admin.arguments import STRING, TIME, array, check_fields, object_of, record, request
 from holdfast.admin.call import DONE, Answer, Call, Refusals, Scope, answer, bad_request, conflict, not_found
-from holdfast.admin.routing import NOTHING, Content, Route, in_path
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, routes_of
 from holdfast.core.units import BadTime, moment_of, second_of
 from holdfast.identity.accounts import AlreadyThere, BadValue, Unknown
 from holdfast.identity.api_keys import Keys, StoredKey
@@ -50,55 +50,40 @@ class KeyAPI:
     def __init__(self, keys: Keys, now: Callable[[], int]) -> None:
         self._keys = keys
         self._now = now
-        self.routes = (
-            Route(
-                method="GET",
-                path=KEYS_PREFIX,
-                handler=self.list_keys,
-                scope=Scope.ADMIN,
-                summary="List all API keys without their secrets",
-                answers={200: Content(record({"data": array(_KEY)}), "the keys")},
-            ),
-            Route(
-                method="POST",
-                path=KEYS_PREFIX,
-                handler=self.add,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Create an API key; only this answer contains its secret",
-                body=Content(
-                    request(
-                        {
-                            "name": {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME},
-                            "scopes": {**array(_SCOPE), "minItems": 1},
-                            "expired_at": STRING,
-                        },
-                        required=("name", "scopes"),
-                    ),
-                    "the key",
-                ),
-                answers={200: Content(_MADE, "the key and its secret")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{KEYS_PREFIX}/{{name}}",
-                handler=self.remove,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Revoke an API key",
-                parameters=(in_path("name", STRING, "the name of the key"),),
-                answers={204: NOTHING},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=KEYS_PREFIX,
+        scope=Scope.ADMIN,
+        summary="List all API keys without their secrets",
+        answers={200: Content(record({"data": array(_KEY)}), "the keys")},
+    )
     def list_keys(self, _call: Call) -> Deferred[Answer]:
         """List the keys by their names."""
         return self._keys.all().addCallback(lambda keys: answer({"data": [self._shown(key) for key in keys]}))
 
+    @Route(
+        method="POST",
+        path=KEYS_PREFIX,
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Create an API key; only this answer contains its secret",
+        body=Content(
+            request(
+                {
+                    "name": {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME},
+                    "scopes": {**array(_SCOPE), "minItems": 1},
+                    "expired_at": STRING,
+                },
+                required=("name", "scopes"),
+            ),
+            "the key",
+        ),
+        answers={200: Content(_MADE, "the key and its secret")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def add(self, call: Call) -> Deferred[Answer]:
         """Make a key."""
         fields = object_of(call, _EXAMPLE)
@@ -113,6 +98,17 @@ class KeyAPI:
 
         return self._keys.add(name, scopes, expires_at, str(call.caller)).addCallback(made)
 
+    @Route(
+        method="DELETE",
+        path=f"{KEYS_PREFIX}/{{name}}",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Revoke an API key",
+        parameters=(in_path("name", STRING, "the name of the key"),),
+        answers={204: NOTHING},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def remove(self, call: Call) -> Deferred[Answer]:
         """Revoke a key."""
         name = call.arguments["name"]

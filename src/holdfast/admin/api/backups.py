@@ -16,7 +16,7 @@ from holdfast.admin.api.jobs import JOB
 from holdfast.admin.arguments import INTEGER, STRING, TIME, array, record
 from holdfast.admin.call import DONE, Answer, Call, RefusedCall, Scope, answer, not_found, unavailable
 from holdfast.admin.jobs import Job, Jobs, accepted
-from holdfast.admin.routing import NOTHING, Content, Route, in_path
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, routes_of
 from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.core.units import second_of
 from holdfast.storage.location import StoreUnusable
@@ -59,35 +59,15 @@ class BackupCalls:
         self._now = now
         self._flushed = flushed
         self._is_busy = False
-        self.routes = (
-            Route(
-                method="POST",
-                path=BACKUP_PATH,
-                handler=self.back_up,
-                scope=Scope.ADMIN,
-                summary="Begin a backup of the SQLite database to a file in data_dir/backups",
-                answers={202: Content(JOB, "the job; its result has name and size of the file")},
-            ),
-            Route(
-                method="GET",
-                path=BACKUPS_PATH,
-                handler=self.list_backups,
-                scope=Scope.READ,
-                summary="List the backups in data_dir/backups, the newest first",
-                answers={200: Content(record({"data": array(_BACKUP)}), "the backups")},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{BACKUPS_PATH}/{{name}}",
-                handler=self.delete,
-                scope=Scope.ADMIN,
-                summary="Delete a backup",
-                parameters=(in_path("name", STRING, "the name of the file"),),
-                answers={204: NOTHING},
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=BACKUP_PATH,
+        scope=Scope.ADMIN,
+        summary="Begin a backup of the SQLite database to a file in data_dir/backups",
+        answers={202: Content(JOB, "the job; its result has name and size of the file")},
+    )
     def back_up(self, call: Call) -> Deferred[Answer]:
         """Begin a backup."""
         if self._copy is None:
@@ -102,10 +82,26 @@ class BackupCalls:
         done.callback(accepted(job))
         return done
 
+    @Route(
+        method="GET",
+        path=BACKUPS_PATH,
+        scope=Scope.READ,
+        summary="List the backups in data_dir/backups, the newest first",
+        answers={200: Content(record({"data": array(_BACKUP)}), "the backups")},
+    )
     def list_backups(self, _call: Call) -> Deferred[Answer]:
         """List the backups."""
         return self._run(self._files).addCallback(lambda files: answer({"data": files}))
 
+    @Route(
+        method="DELETE",
+        path=f"{BACKUPS_PATH}/{{name}}",
+        scope=Scope.ADMIN,
+        summary="Delete a backup",
+        parameters=(in_path("name", STRING, "the name of the file"),),
+        answers={204: NOTHING},
+        finishes=True,
+    )
     def delete(self, call: Call) -> Deferred[Answer]:
         """Delete a backup."""
         name = call.arguments["name"]

@@ -20,7 +20,7 @@ from holdfast.admin.call import (
     not_found,
     unavailable,
 )
-from holdfast.admin.routing import NOTHING, Content, Route, in_path
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, routes_of
 from holdfast.core.units import LATEST, BadTime, moment_of, second_of
 from holdfast.identity.bans import BadBan, Ban, Bans, Kind, ban_of, fields_of, subject_of
 from holdfast.scheduling.waiting import as_deferred
@@ -67,50 +67,46 @@ class BanAPI:
         self._store = store
         self._apply = apply
         self._lock = DeferredLock()  # the last change is the last one that is stored
-        self.routes = (
-            Route(
-                method="GET",
-                path=BANS_PREFIX,
-                handler=self.list_bans,
-                scope=Scope.READ,
-                summary="List all bans",
-                answers={200: Content(record({"data": array(_BAN)}), "the bans")},
-            ),
-            Route(
-                method="POST",
-                path=BANS_PREFIX,
-                handler=self.add,
-                scope=Scope.ADMIN,
-                summary="Ban an address, a network, a user or a Client Identifier, and disconnect the banned clients",
-                body=Content(_REQUEST, "the ban"),
-                answers={200: Content(_BAN, "the ban")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{BANS_PREFIX}/{{as}}/{{who}}",
-                handler=self.remove,
-                scope=Scope.ADMIN,
-                summary="Remove a ban",
-                parameters=(
-                    in_path("as", one_of(*_KINDS), "what the ban names"),
-                    in_path("who", STRING, "the name in the ban"),
-                ),
-                answers={204: NOTHING},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=BANS_PREFIX,
+        scope=Scope.READ,
+        summary="List all bans",
+        answers={200: Content(record({"data": array(_BAN)}), "the bans")},
+    )
     def list_bans(self, _call: Call) -> Deferred[Answer]:
         """List the bans."""
         return succeed(answer({"data": [_shown(ban) for ban in self._bans]}))
 
+    @Route(
+        method="POST",
+        path=BANS_PREFIX,
+        scope=Scope.ADMIN,
+        summary="Ban an address, a network, a user or a Client Identifier, and disconnect the banned clients",
+        body=Content(_REQUEST, "the ban"),
+        answers={200: Content(_BAN, "the ban")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def add(self, call: Call) -> Deferred[Answer]:
         """Ban."""
         return self._lock.run(self._add, self._ban_of(call))
 
+    @Route(
+        method="DELETE",
+        path=f"{BANS_PREFIX}/{{as}}/{{who}}",
+        scope=Scope.ADMIN,
+        summary="Remove a ban",
+        parameters=(
+            in_path("as", one_of(*_KINDS), "what the ban names"),
+            in_path("who", STRING, "the name in the ban"),
+        ),
+        answers={204: NOTHING},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def remove(self, call: Call) -> Deferred[Answer]:
         """Lift a ban."""
         return self._lock.run(self._remove, call.arguments["as"], call.arguments["who"])

@@ -36,7 +36,7 @@ from holdfast.admin.arguments import (
     whole,
 )
 from holdfast.admin.call import DONE, NDJSON, Answer, Call, RefusedCall, Scope, answer, bad_request
-from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.core.clients import (
     ClientSearch,
     ClientView,
@@ -83,97 +83,27 @@ class ClientCalls:
         self._clients = clients
         self._node = node
         self._zone_of = zone_of
-        self.routes = (
-            Route(
-                method="GET",
-                path=CLIENTS_PREFIX,
-                handler=self.list_clients,
-                scope=Scope.READ,
-                summary="List the clients with a Session, connected or not, sorted by Client Identifier",
-                parameters=(
-                    _PAGE,
-                    _LIMIT,
-                    _CURSOR,
-                    query("clientid", STRING, "the whole Client Identifier"),
-                    query("like_clientid", STRING, "a part of the Client Identifier"),
-                    query("username", STRING, "the whole User Name"),
-                    query("like_username", STRING, "a part of the User Name"),
-                    query("ip_address", STRING, "the IP address"),
-                    query("conn_state", {"type": "string", "enum": list(_STATES)}, "connected or disconnected"),
-                    query("listener", STRING, "the name of the listener of its connection"),
-                ),
-                answers={200: Content(page(CLIENT), "the page; a short or empty page need not be the last one")},
-            ),
-            Route(
-                method="GET",
-                path=f"{CLIENTS_PREFIX}/{{clientid}}",
-                handler=self.one,
-                scope=Scope.READ,
-                summary="Show a client",
-                parameters=(_CLIENT_ID,),
-                answers={200: Content(CLIENT, "the client")},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{CLIENTS_PREFIX}/{{clientid}}",
-                handler=self.kick,
-                scope=Scope.ADMIN,
-                summary="Kick a client: end its connection and its Session, and publish its Will",
-                parameters=(_CLIENT_ID,),
-                answers={204: NOTHING},
-                finishes=True,
-            ),
-            Route(
-                method="GET",
-                path=f"{CLIENTS_PREFIX}/{{clientid}}/subscriptions",
-                handler=self.subscriptions_of,
-                scope=Scope.READ,
-                summary="List the subscriptions of a client; for more than 2000, use /subscriptions?clientid=",
-                parameters=(_CLIENT_ID,),
-                answers={200: Content(array(SUBSCRIPTION), "the subscriptions")},
-            ),
-            Route(
-                method="GET",
-                path=f"{CLIENTS_PREFIX}/{{clientid}}/mqueue_messages",
-                handler=self.queued,
-                scope=Scope.READ,
-                summary="List the messages in the queue of a client, in the order in which it will get them",
-                parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
-                answers={200: Content(page(WAITING), "the page")},
-            ),
-            Route(
-                method="GET",
-                path=f"{CLIENTS_PREFIX}/{{clientid}}/inflight_messages",
-                handler=self.inflight,
-                scope=Scope.READ,
-                summary="List the messages that a client has not acknowledged, with their Packet Identifiers",
-                parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
-                answers={200: Content(page(WAITING), "the page")},
-            ),
-            Route(
-                method="GET",
-                path=SUBSCRIPTIONS_PREFIX,
-                handler=self.list_subscriptions,
-                scope=Scope.READ,
-                summary="List subscriptions, sorted by Client Identifier and Topic Filter",
-                parameters=(
-                    _PAGE,
-                    _LIMIT,
-                    _CURSOR,
-                    query("clientid", STRING, "subscriptions of this client"),
-                    query("topic", TOPIC_FILTER, "subscriptions to this Topic Filter, shared or not"),
-                    query(
-                        "match_topic",
-                        TOPIC_FILTER,
-                        "subscriptions that match this topic, or whose topics all match this Topic Filter",
-                    ),
-                    query("share_group", STRING, "shared subscriptions with this ShareName"),
-                    query("qos", whole(0, 2), "subscriptions with this maximum QoS"),
-                ),
-                answers={200: Content(page(SUBSCRIPTION), "the page; a short page need not be the last one")},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=CLIENTS_PREFIX,
+        scope=Scope.READ,
+        summary="List the clients with a Session, connected or not, sorted by Client Identifier",
+        parameters=(
+            _PAGE,
+            _LIMIT,
+            _CURSOR,
+            query("clientid", STRING, "the whole Client Identifier"),
+            query("like_clientid", STRING, "a part of the Client Identifier"),
+            query("username", STRING, "the whole User Name"),
+            query("like_username", STRING, "a part of the User Name"),
+            query("ip_address", STRING, "the IP address"),
+            query("conn_state", {"type": "string", "enum": list(_STATES)}, "connected or disconnected"),
+            query("listener", STRING, "the name of the listener of its connection"),
+        ),
+        answers={200: Content(page(CLIENT), "the page; a short or empty page need not be the last one")},
+    )
     @as_deferred
     async def list_clients(self, call: Call) -> Answer:
         """List clients."""
@@ -195,6 +125,14 @@ class ClientCalls:
         more = _place_of(arguments, self._clients.client_count if search == ClientSearch() else None)
         return _page(shown, _limit_of(arguments), None if found.after is None else cursor_for(found.after), more)
 
+    @Route(
+        method="GET",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}",
+        scope=Scope.READ,
+        summary="Show a client",
+        parameters=(_CLIENT_ID,),
+        answers={200: Content(CLIENT, "the client")},
+    )
     def one(self, call: Call) -> Deferred[Answer]:
         """Show a client."""
         client = self._clients.client(call.arguments["clientid"])
@@ -202,6 +140,15 @@ class ClientCalls:
             raise _unknown(call)
         return succeed(answer(shown_client(client, self._node, self._zone_of(client.listener))))
 
+    @Route(
+        method="DELETE",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}",
+        scope=Scope.ADMIN,
+        summary="Kick a client: end its connection and its Session, and publish its Will",
+        parameters=(_CLIENT_ID,),
+        answers={204: NOTHING},
+        finishes=True,
+    )
     @as_deferred
     async def kick(self, call: Call) -> Answer:
         """End the connection and the Session of a client."""
@@ -211,6 +158,14 @@ class ClientCalls:
         await durable(ticket)
         return DONE
 
+    @Route(
+        method="GET",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}/subscriptions",
+        scope=Scope.READ,
+        summary="List the subscriptions of a client; for more than 2000, use /subscriptions?clientid=",
+        parameters=(_CLIENT_ID,),
+        answers={200: Content(array(SUBSCRIPTION), "the subscriptions")},
+    )
     @as_deferred
     async def subscriptions_of(self, call: Call) -> Answer:
         """List the subscriptions of a client, without pages, as EMQX does."""
@@ -225,14 +180,51 @@ class ClientCalls:
             )
         return answer([shown_subscription(each, self._node) for each in found.items])
 
+    @Route(
+        method="GET",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}/mqueue_messages",
+        scope=Scope.READ,
+        summary="List the messages in the queue of a client, in the order in which it will get them",
+        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+        answers={200: Content(page(WAITING), "the page")},
+    )
     def queued(self, call: Call) -> Deferred[Answer]:
         """List queued messages."""
         return succeed(self._waiting(call, self._clients.queued))
 
+    @Route(
+        method="GET",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}/inflight_messages",
+        scope=Scope.READ,
+        summary="List the messages that a client has not acknowledged, with their Packet Identifiers",
+        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+        answers={200: Content(page(WAITING), "the page")},
+    )
     def inflight(self, call: Call) -> Deferred[Answer]:
         """List messages in flight."""
         return succeed(self._waiting(call, self._clients.inflight))
 
+    @Route(
+        method="GET",
+        path=SUBSCRIPTIONS_PREFIX,
+        scope=Scope.READ,
+        summary="List subscriptions, sorted by Client Identifier and Topic Filter",
+        parameters=(
+            _PAGE,
+            _LIMIT,
+            _CURSOR,
+            query("clientid", STRING, "subscriptions of this client"),
+            query("topic", TOPIC_FILTER, "subscriptions to this Topic Filter, shared or not"),
+            query(
+                "match_topic",
+                TOPIC_FILTER,
+                "subscriptions that match this topic, or whose topics all match this Topic Filter",
+            ),
+            query("share_group", STRING, "shared subscriptions with this ShareName"),
+            query("qos", whole(0, 2), "subscriptions with this maximum QoS"),
+        ),
+        answers={200: Content(page(SUBSCRIPTION), "the page; a short page need not be the last one")},
+    )
     @as_deferred
     async def list_subscriptions(self, call: Call) -> Answer:
         """List subscriptions."""
@@ -413,23 +405,21 @@ class TraceAPI:
     def __init__(self, traces: ITraces, cannot: type[Exception]) -> None:
         self._traces = traces
         self._cannot = cannot
-        self.routes = (
-            Route(
-                method="GET",
-                path=TRACE_PATH,
-                handler=self.trace,
-                scope=Scope.ADMIN,
-                summary="Follow the packets that one client sends and gets",
-                parameters=(
-                    query("clientid", {**STRING, "minLength": 1}, "the Client Identifier", required=True),
-                    query("seconds", whole(1, LONGEST_TRACE, USUAL_TRACE), "how long the trace runs"),
-                    query("payload_bytes", whole(0, MOST_PAYLOAD, USUAL_PAYLOAD), "how much of each payload is shown"),
-                ),
-                answers={200: Content(ANYTHING, "a JSON object a line; empty lines keep the connection", NDJSON)},
-                has_deadline=False,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=TRACE_PATH,
+        scope=Scope.ADMIN,
+        summary="Follow the packets that one client sends and gets",
+        parameters=(
+            query("clientid", {**STRING, "minLength": 1}, "the Client Identifier", required=True),
+            query("seconds", whole(1, LONGEST_TRACE, USUAL_TRACE), "how long the trace runs"),
+            query("payload_bytes", whole(0, MOST_PAYLOAD, USUAL_PAYLOAD), "how much of each payload is shown"),
+        ),
+        answers={200: Content(ANYTHING, "a JSON object a line; empty lines keep the connection", NDJSON)},
+        has_deadline=False,
+    )
     def trace(self, call: Call) -> Deferred[Answer]:
         """Answer with the lines of a trace. It ends after its time, or when the caller leaves."""
         client_id = call.arguments["clientid"]

@@ -22,8 +22,8 @@ from holdfast.admin.arguments import (
     record,
     request,
 )
-from holdfast.admin.call import Answer, Call, RefusedCall, Scope, Via, answer, bad_request
-from holdfast.admin.routing import Content, Route
+from holdfast.admin.call import Answer, Call, Refusals, RefusedCall, Scope, Via, answer, bad_request
+from holdfast.admin.routing import Content, Route, routes_of
 from holdfast.config.options import TakesEffect
 from holdfast.config.toml import ConfigProblem
 from holdfast.core.terminal import counted
@@ -61,8 +61,15 @@ class Outcome(Protocol):
         """Return it for the answer."""
 
 
+class NotWritable(Exception):
+    """The configuration cannot be written. The text says why."""
+
+
+_REFUSALS: Refusals = {NotWritable: lambda error: RefusedCall(http.CONFLICT, "NOT_WRITABLE", str(error))}
+
+
 class IConfigs(Protocol):
-    """The configuration of the broker. Raises a ``not_writable`` exception if the file cannot be written."""
+    """The configuration of the broker. Raises NotWritable if the file cannot be written."""
 
     @property
     def file(self) -> str | None:
@@ -86,46 +93,19 @@ class IConfigs(Protocol):
 
 
 class ConfigCalls:
-    """Shows and replaces the configuration. ``not_writable`` is the exception that says why the file cannot be."""
+    """Shows and replaces the configuration."""
 
-    def __init__(self, configs: IConfigs, not_writable: type[Exception]) -> None:
+    def __init__(self, configs: IConfigs) -> None:
         self._configs = configs
-        refusals: dict[type[Exception], Callable[[Any], RefusedCall]] = {not_writable: _not_writable}
-        self.routes = (
-            Route(
-                method="GET",
-                path=CONFIGS_PATH,
-                handler=self.show,
-                scope=Scope.READ,
-                summary="Show the value of each option, and that in the file if it differs; secrets are hidden",
-                answers={200: Content(_CONFIGS, "the values")},
-            ),
-            Route(
-                method="GET",
-                path=f"{CONFIGS_PATH}/toml",
-                handler=self.text,
-                scope=Scope.ADMIN,
-                summary="Show the text of the configuration file with its secrets",
-                answers={200: Content(record({"file": STRING, "toml": STRING}), "the text")},
-                refusals=refusals,
-            ),
-            Route(
-                method="PUT",
-                path=CONFIGS_PATH,
-                handler=self.put,
-                scope=Scope.ADMIN,
-                summary="Replace the configuration file and reload it; with dry_run, only list the differences",
-                body=Content(
-                    request({"toml": STRING, "dry_run": FLAG}, required=("toml",)),
-                    "the whole new text",
-                    most_bytes=4 * _MOST_BYTES,
-                ),
-                answers={200: Content(_OUTCOME, "what was changed, or would be")},
-                refusals=refusals,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=CONFIGS_PATH,
+        scope=Scope.READ,
+        summary="Show the value of each option, and that in the file if it differs; secrets are hidden",
+        answers={200: Content(_CONFIGS, "the values")},
+    )
     @as_deferred
     async def show(self, _call: Call) -> Answer:
         """Show all values."""
@@ -143,6 +123,14 @@ class ConfigCalls:
             }
         )
 
+    @Route(
+        method="GET",
+        path=f"{CONFIGS_PATH}/toml",
+        scope=Scope.ADMIN,
+        summary="Show the text of the configuration file with its secrets",
+        answers={200: Content(record({"file": STRING, "toml": STRING}), "the text")},
+        refusals=_REFUSALS,
+    )
     @as_deferred
     async def text(self, _call: Call) -> Answer:
         """Show the file."""
@@ -150,6 +138,20 @@ class ConfigCalls:
         text = await self._configs.text()
         return answer({"file": self._configs.file, "toml": text.decode(errors="replace")})
 
+    @Route(
+        method="PUT",
+        path=CONFIGS_PATH,
+        scope=Scope.ADMIN,
+        summary="Replace the configuration file and reload it; with dry_run, only list the differences",
+        body=Content(
+            request({"toml": STRING, "dry_run": FLAG}, required=("toml",)),
+            "the whole new text",
+            most_bytes=4 * _MOST_BYTES,
+        ),
+        answers={200: Content(_OUTCOME, "what was changed, or would be")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     @as_deferred
     async def put(self, call: Call) -> Answer:
         """Replace the file."""
@@ -207,10 +209,6 @@ def _shown(problems: Sequence[ConfigProblem]) -> list[dict[str, Any]]:
     return [{"file": each.file, "line": each.line, "key": each.key, "message": each.message} for each in problems]
 
 
-def _not_writable(error: Exception) -> RefusedCall:
-    return RefusedCall(http.CONFLICT, "NOT_WRITABLE", str(error))
-
-
 # The call that reloads the configuration: ``POST /api/v5/reload``.
 
 
@@ -232,18 +230,16 @@ class ReloadAPI:
 
     def __init__(self, reload: Callable[[str], Deferred[Any]]) -> None:
         self._reload = reload
-        self.routes = (
-            Route(
-                method="POST",
-                path=RELOAD_PATH,
-                handler=self.reload,
-                scope=Scope.ADMIN,
-                summary="Reload the configuration; if it has problems, change nothing",
-                answers={200: Content(_RELOAD_OUTCOME, "what was changed")},
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=RELOAD_PATH,
+        scope=Scope.ADMIN,
+        summary="Reload the configuration; if it has problems, change nothing",
+        answers={200: Content(_RELOAD_OUTCOME, "what was changed")},
+        finishes=True,
+    )
     def reload(self, call: Call) -> Deferred[Answer]:
         """Answer with the changes, or refuse with the problems if nothing was changed."""
         return self._reload(str(call.caller)).addCallbacks(_done, _failed)

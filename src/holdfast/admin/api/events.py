@@ -16,7 +16,7 @@ from twisted.web import http
 from holdfast.admin.api.happenings import Happenings
 from holdfast.admin.arguments import FLAG, STRING, TOPIC_FILTER, flag_of, optional_filter_of
 from holdfast.admin.call import Answer, Call, RefusedCall, Scope, bad_request
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.tickets import StorageFailure
 from holdfast.retained.changes.recent import Taken
 from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
@@ -242,32 +242,30 @@ class EventCalls:
         self._most_of_one = most_of_one
         self._most = most
         self._open: Counter[str] = Counter()
-        self.routes = (
-            Route(
-                method="GET",
-                path=EVENTS_PATH,
-                handler=self.events,
-                scope=Scope.READ,
-                summary="Follow changes in an endless stream of server-sent events",
-                parameters=(
-                    query("retained", TOPIC_FILTER, "changes of the retained messages that match this Topic Filter"),
-                    query("token", {**STRING, "maxLength": LENGTHS[-1]}, "all changes since meta.token of a list"),
-                    query("clients", FLAG, "clients that connect, disconnect and are refused"),
-                    query("replays", FLAG, "replays that begin, go on and end"),
-                    query("alarms", FLAG, "alarms that begin and end"),
-                    query("monitor", FLAG, "the newest figures, each second"),
-                ),
-                answers={200: Content(STRING, "the events", CONTENT_TYPE)},
-                refusals={NotStored: _not_stored},
-                has_deadline=False,
-            ),
-        )
+        self.routes = routes_of(self)
 
     @property
     def open(self) -> int:
         """The number of streams."""
         return self._open.total()
 
+    @Route(
+        method="GET",
+        path=EVENTS_PATH,
+        scope=Scope.READ,
+        summary="Follow changes in an endless stream of server-sent events",
+        parameters=(
+            query("retained", TOPIC_FILTER, "changes of the retained messages that match this Topic Filter"),
+            query("token", {**STRING, "maxLength": LENGTHS[-1]}, "all changes since meta.token of a list"),
+            query("clients", FLAG, "clients that connect, disconnect and are refused"),
+            query("replays", FLAG, "replays that begin, go on and end"),
+            query("alarms", FLAG, "alarms that begin and end"),
+            query("monitor", FLAG, "the newest figures, each second"),
+        ),
+        answers={200: Content(STRING, "the events", CONTENT_TYPE)},
+        refusals={NotStored: _not_stored},
+        has_deadline=False,
+    )
     @as_deferred
     async def events(self, call: Call) -> Answer:
         """Begin a stream."""

@@ -12,7 +12,7 @@ from holdfast.admin.api.lists import CONDITIONS, Lister, SearchLister, lister_of
 from holdfast.admin.api.parameters import AT, CURSOR, FILTER, REFUSALS
 from holdfast.admin.arguments import STRING, choice_of, cursor_of, filter_of, one_of
 from holdfast.admin.call import CSV, NDJSON, Answer, Call, Scope, bad_request
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.messages import RetainedMessage
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import records
@@ -48,25 +48,23 @@ class ExportCalls:
     def __init__(self, administration: Administration, history: RetainedHistory) -> None:
         self._administration = administration
         self._history = history
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/export",
-                handler=self.export,
-                scope=Scope.READ,
-                summary="Export the matching messages with their payloads, one on each line",
-                parameters=(
-                    FILTER,
-                    CURSOR,
-                    AT,
-                    query("format", one_of(*_FORMATS), "lines of JSON, or CSV for a spreadsheet"),
-                    *CONDITIONS,
-                ),
-                answers={200: Content(STRING, "the messages", NDJSON, also=(CSV,))},
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/export",
+        scope=Scope.READ,
+        summary="Export the matching messages with their payloads, one on each line",
+        parameters=(
+            FILTER,
+            CURSOR,
+            AT,
+            query("format", one_of(*_FORMATS), "lines of JSON, or CSV for a spreadsheet"),
+            *CONDITIONS,
+        ),
+        answers={200: Content(STRING, "the messages", NDJSON, also=(CSV,))},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def export(self, call: Call) -> Answer:
         """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""

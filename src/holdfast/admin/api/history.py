@@ -41,7 +41,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
 from holdfast.admin.jobs import Job, Jobs, accepted
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
@@ -99,59 +99,24 @@ class HistoryCalls:
         self._restorer = restorer
         self._now = now
         self._pause = pause
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/history",
-                handler=self.events,
-                scope=Scope.READ,
-                summary="List a page of changes of retained messages; an empty page is the last one",
-                parameters=(
-                    FILTER,
-                    query("since", MOMENT, "the time of the oldest change"),
-                    query("until", MOMENT, "the time of the newest change"),
-                    query("limit", whole(1, MOST_EVENTS, 100), "the most changes of a page"),
-                    CURSOR,
-                    query("first", one_of(*_ORDERS), "which changes come first"),
-                ),
-                answers={200: Content(page(_EVENT), "the page")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/history/archived",
-                handler=self.archived,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Confirm that an archive holds all changes up to one: only these may be pruned",
-                body=Content(request({"seq": STRING}, required=("seq",)), "the number of the change"),
-                answers={200: Content(record({"seq": STRING}), "the number that is recorded")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/restore",
-                handler=self.restore,
-                scope=Scope.RETAINED_WRITE,
-                stores=True,
-                summary="Restore the messages that were retained at a time, for the next topics after a cursor",
-                parameters=(
-                    query("topic", TOPIC_FILTER, "the Topic Filter", required=True),
-                    query("at", MOMENT, "the time as of which", required=True),
-                    query("dry_run", FLAG, "whether nothing is changed"),
-                    query("clear", FLAG, "whether topics that had no message then are cleared"),
-                    query("limit", whole(1, _MOST, _TOPICS), "the most topics of this call"),
-                    CURSOR,
-                    *PRESENT_CONDITIONS,
-                ),
-                answers={
-                    200: Content({"type": "object"}, "the numbers of topics"),
-                    202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
-                },
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/history",
+        scope=Scope.READ,
+        summary="List a page of changes of retained messages; an empty page is the last one",
+        parameters=(
+            FILTER,
+            query("since", MOMENT, "the time of the oldest change"),
+            query("until", MOMENT, "the time of the newest change"),
+            query("limit", whole(1, MOST_EVENTS, 100), "the most changes of a page"),
+            CURSOR,
+            query("first", one_of(*_ORDERS), "which changes come first"),
+        ),
+        answers={200: Content(page(_EVENT), "the page")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def events(self, call: Call) -> Answer:
         """List a page of changes, from a cursor on. A page may be empty without being the last one."""
@@ -172,12 +137,43 @@ class HistoryCalls:
                 await self._pause()
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/history/archived",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Confirm that an archive holds all changes up to one: only these may be pruned",
+        body=Content(request({"seq": STRING}, required=("seq",)), "the number of the change"),
+        answers={200: Content(record({"seq": STRING}), "the number that is recorded")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def archived(self, call: Call) -> Answer:
         """Record the last change that an archive has: later changes are not pruned."""
         recorded = await self._history.archived(_seq_in(call))
         return answer({"seq": str(recorded)})
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/restore",
+        scope=Scope.RETAINED_WRITE,
+        stores=True,
+        summary="Restore the messages that were retained at a time, for the next topics after a cursor",
+        parameters=(
+            query("topic", TOPIC_FILTER, "the Topic Filter", required=True),
+            query("at", MOMENT, "the time as of which", required=True),
+            query("dry_run", FLAG, "whether nothing is changed"),
+            query("clear", FLAG, "whether topics that had no message then are cleared"),
+            query("limit", whole(1, _MOST, _TOPICS), "the most topics of this call"),
+            CURSOR,
+            *PRESENT_CONDITIONS,
+        ),
+        answers={
+            200: Content({"type": "object"}, "the numbers of topics"),
+            202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
+        },
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def restore(self, call: Call) -> Answer:
         """Restore the retained messages of a moment, for the next topics after a cursor.

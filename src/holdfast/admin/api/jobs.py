@@ -9,7 +9,7 @@ from holdfast.admin.address import JOBS_PATH
 from holdfast.admin.arguments import INTEGER, NUMBER, STRING, TIME, array, nullable, record
 from holdfast.admin.call import DONE, Answer, Call, RefusedCall, Scope, answer, not_found
 from holdfast.admin.jobs import Job, Jobs, State
-from holdfast.admin.routing import NOTHING, Content, Route, in_path
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, routes_of
 
 #: what a call that begins a job answers with
 JOB = record(
@@ -34,43 +34,39 @@ class JobCalls:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self.routes = (
-            Route(
-                method="GET",
-                path=JOBS_PATH,
-                handler=self.list_jobs,
-                scope=Scope.READ,
-                summary="List the running jobs, and those that ended within the last hour",
-                answers={200: Content(record({"data": array(JOB)}), "the jobs, the oldest first")},
-            ),
-            Route(
-                method="GET",
-                path=f"{JOBS_PATH}/{{id}}",
-                handler=self.one,
-                scope=Scope.READ,
-                summary="Show a job: its progress, and its result after its end",
-                parameters=(_NUMBER,),
-                answers={200: Content(JOB, "the job")},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{JOBS_PATH}/{{id}}",
-                handler=self.cancel,
-                scope=Scope.RETAINED_WRITE,
-                summary="Cancel a running job, or forget an ended one: your own, or with the scope admin any",
-                parameters=(_NUMBER,),
-                answers={204: NOTHING},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=JOBS_PATH,
+        scope=Scope.READ,
+        summary="List the running jobs, and those that ended within the last hour",
+        answers={200: Content(record({"data": array(JOB)}), "the jobs, the oldest first")},
+    )
     def list_jobs(self, _call: Call) -> Deferred[Answer]:
         """List the jobs."""
         return succeed(answer({"data": [job.shown() for job in self._jobs.all()]}))
 
+    @Route(
+        method="GET",
+        path=f"{JOBS_PATH}/{{id}}",
+        scope=Scope.READ,
+        summary="Show a job: its progress, and its result after its end",
+        parameters=(_NUMBER,),
+        answers={200: Content(JOB, "the job")},
+    )
     def one(self, call: Call) -> Deferred[Answer]:
         """Show a job."""
         return succeed(answer(self._job(call).shown()))
 
+    @Route(
+        method="DELETE",
+        path=f"{JOBS_PATH}/{{id}}",
+        scope=Scope.RETAINED_WRITE,
+        summary="Cancel a running job, or forget an ended one: your own, or with the scope admin any",
+        parameters=(_NUMBER,),
+        answers={204: NOTHING},
+    )
     def cancel(self, call: Call) -> Deferred[Answer]:
         """Cancel a job. Without the scope admin, only a job that this caller has begun."""
         job, caller = self._job(call), call.caller

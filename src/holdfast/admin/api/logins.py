@@ -29,7 +29,7 @@ from holdfast.admin.call import (
     unavailable,
 )
 from holdfast.admin.callers import LIFETIME, DashboardSession, DashboardSessions, Links
-from holdfast.admin.routing import NOTHING, Content, Route
+from holdfast.admin.routing import NOTHING, Content, Route, routes_of
 from holdfast.core.units import second_of
 from holdfast.identity.addresses import Peer
 from holdfast.identity.hashes import Busy
@@ -64,6 +64,14 @@ class ILoginFailures(Protocol):
 VerifyUser = Callable[[str, bytes], Deferred[bool]]
 
 
+_CREDENTIALS = {
+    "oneOf": [
+        request({"token": STRING}, required=("token",)),
+        request({"username": STRING, "password": STRING}, required=("username", "password")),
+    ]
+}
+
+
 class LoginAPI:
     """Logs people in and out.
 
@@ -87,48 +95,7 @@ class LoginAPI:
         self._verify = verify
         self._url = url
         self._now = now
-        body = {
-            "oneOf": [
-                request({"token": STRING}, required=("token",)),
-                request({"username": STRING, "password": STRING}, required=("username", "password")),
-            ]
-        }
-        self.routes = (
-            Route(
-                method="POST",
-                path=LOGIN_PATH,
-                handler=self.log_in,
-                scope=Scope.OPEN,
-                summary="Log in with the token of a link, or with a user's password; the answer sets the cookie",
-                body=Content(body, "who logs in"),
-                answers={200: Content(_SESSION, "the session")},
-            ),
-            Route(
-                method="POST",
-                path=LOGOUT_PATH,
-                handler=self.log_out,
-                scope=Scope.OPEN,
-                summary="Log out: end the session of the cookie",
-                answers={204: NOTHING},
-            ),
-            Route(
-                method="GET",
-                path=SESSION_PATH,
-                handler=self.session,
-                scope=Scope.OPEN,
-                summary="Show the caller, its scopes, and the token that a caller with a cookie needs for changes",
-                answers={200: Content(_SESSION, "the caller")},
-            ),
-            Route(
-                method="POST",
-                path=LINK_PATH,
-                handler=self.link,
-                scope=Scope.ADMIN,
-                summary="Create a link that logs in once",
-                control_only=True,
-                answers={200: Content(record({"url": STRING, "expires_at": TIME}), "the link")},
-            ),
-        )
+        self.routes = routes_of(self)
 
     def new_link(self) -> str | None:
         """Return a link that logs in once; None if the dashboard is off."""
@@ -136,6 +103,14 @@ class LoginAPI:
         # Behind the #, the token is sent to no server and stands in no log.
         return None if url is None else f"{url}#token={self._links.new()}"
 
+    @Route(
+        method="POST",
+        path=LINK_PATH,
+        scope=Scope.ADMIN,
+        summary="Create a link that logs in once",
+        control_only=True,
+        answers={200: Content(record({"url": STRING, "expires_at": TIME}), "the link")},
+    )
     def link(self, _call: Call) -> Deferred[Answer]:
         """Answer with a link that logs in once."""
         url = self.new_link()
@@ -143,6 +118,14 @@ class LoginAPI:
             raise unavailable("the dashboard is off: set admin.endpoint, and see the broker's log")
         return succeed(answer({"url": url, "expires_at": second_of(self._now() + int(1000 * LIFETIME))}))
 
+    @Route(
+        method="POST",
+        path=LOGIN_PATH,
+        scope=Scope.OPEN,
+        summary="Log in with the token of a link, or with a user's password; the answer sets the cookie",
+        body=Content(_CREDENTIALS, "who logs in"),
+        answers={200: Content(_SESSION, "the session")},
+    )
     @as_deferred
     async def log_in(self, call: Call) -> Answer:
         """Begin a session."""
@@ -174,6 +157,13 @@ class LoginAPI:
         caller = Caller(f"user {username} via dashboard", None, via=Via.SESSION, scopes=_ALL)
         return self._begun(head, caller, username)
 
+    @Route(
+        method="POST",
+        path=LOGOUT_PATH,
+        scope=Scope.OPEN,
+        summary="Log out: end the session of the cookie",
+        answers={204: NOTHING},
+    )
     def log_out(self, call: Call) -> Deferred[Answer]:
         """End the session."""
         head = _head_of(call)
@@ -181,6 +171,13 @@ class LoginAPI:
             self._sessions.end(head.cookie)
         return succeed(Answer(http.NO_CONTENT, headers=(_cookie(head, "", 0),)))
 
+    @Route(
+        method="GET",
+        path=SESSION_PATH,
+        scope=Scope.OPEN,
+        summary="Show the caller, its scopes, and the token that a caller with a cookie needs for changes",
+        answers={200: Content(_SESSION, "the caller")},
+    )
     def session(self, call: Call) -> Deferred[Answer]:
         """Describe the caller."""
         if call.caller.via is Via.NOTHING:

@@ -24,7 +24,7 @@ from holdfast.admin.arguments import (
     whole,
 )
 from holdfast.admin.call import NDJSON, Answer, Call, Scope, answer, bad_request
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.strict_json import BadJSON, read_json
 from holdfast.core.terminal import safe_json
 from holdfast.core.tickets import StorageFailure
@@ -56,39 +56,25 @@ class MergeCalls:
 
     def __init__(self, merger: Merger) -> None:
         self._merger = merger
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/merge",
-                handler=self.merge,
-                scope=Scope.ADMIN,
-                stores=True,
-                has_deadline=False,
-                control_only=True,  # it names files of this machine
-                summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
-                parameters=(
-                    query("job", _JOB, "the name of the job", required=True),
-                    _RULE,
-                    query("rejected", whole(1, _MOST), "the rows that were rejected before"),
-                ),
-                body=Content(_STAGING, "the staging area", most_bytes=None),
-                answers={200: Content(STRING, "the progress", NDJSON)},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/import",
-                handler=self.import_lines,
-                scope=Scope.RETAINED_WRITE,
-                stores=True,
-                summary="Import the lines of an export",
-                parameters=(_RULE,),
-                body=Content(STRING, "the lines", NDJSON, required=False, most_bytes=None),
-                answers={200: Content(record({"rejects": array({"type": "object"})}), "the numbers of messages")},
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/merge",
+        scope=Scope.ADMIN,
+        stores=True,
+        has_deadline=False,
+        control_only=True,  # it names files of this machine
+        summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
+        parameters=(
+            query("job", _JOB, "the name of the job", required=True),
+            _RULE,
+            query("rejected", whole(1, _MOST), "the rows that were rejected before"),
+        ),
+        body=Content(_STAGING, "the staging area", most_bytes=None),
+        answers={200: Content(STRING, "the progress", NDJSON)},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def merge(self, call: Call) -> Answer:
         """Merge a staging area, and answer with a line for each chunk.
@@ -138,6 +124,17 @@ class MergeCalls:
 
         return Answer(content_type=NDJSON, more=more)
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/import",
+        scope=Scope.RETAINED_WRITE,
+        stores=True,
+        summary="Import the lines of an export",
+        parameters=(_RULE,),
+        body=Content(STRING, "the lines", NDJSON, required=False, most_bytes=None),
+        answers={200: Content(record({"rejects": array({"type": "object"})}), "the numbers of messages")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def import_lines(self, call: Call) -> Answer:
         """Import the lines of an export; answer with counts, and with the line number and reason of each reject."""

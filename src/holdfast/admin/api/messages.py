@@ -42,7 +42,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, not_found
 from holdfast.admin.jobs import Job, Jobs, accepted
-from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
 from holdfast.retained.changes.history import RetainedHistory
@@ -80,84 +80,27 @@ class MessageCalls:
         self._history = history
         self._tokens = tokens
         self._searches = SearchAnswers(administration.searches)
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/messages",
-                handler=self.messages,
-                scope=Scope.READ,
-                summary="List a page of retained messages, sorted by topic unless sort names another order",
-                parameters=(
-                    FILTER,
-                    query("page", whole(1, _MOST, 1), "the number of the page"),
-                    query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
-                    CURSOR,
-                    AT,
-                    PAYLOAD,
-                    BEGINNING,
-                    *SORTING,
-                    *CONDITIONS,
-                ),
-                answers={200: Content(page(SUMMARY), "the page")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/messages",
-                handler=self.retain,
-                scope=Scope.RETAINED_WRITE,
-                stores=True,
-                summary="Retain a message, and send it to present subscribers unless quiet is true",
-                parameters=(QUIET,),
-                body=Content(_REQUEST, "the message", most_bytes=None),
-                answers={204: NOTHING},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{API_PREFIX}/messages",
-                handler=self.clear,
-                scope=Scope.RETAINED_WRITE,
-                stores=True,
-                summary="Clear the matching messages, or all messages without a filter; with dry_run, only count them",
-                parameters=(
-                    FILTER,
-                    query("dry_run", FLAG, "whether nothing is changed"),
-                    query("limit", whole(1, _MOST), "the most messages of this call"),
-                    CURSOR,
-                    QUIET,
-                    *CONDITIONS,
-                ),
-                answers={
-                    200: Content(_CLEARED, "the number of messages"),
-                    202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
-                    204: NOTHING,
-                },
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/message/{{topic}}",
-                handler=self.message,
-                scope=Scope.READ,
-                summary="Show the message of a topic, or the first one that matches a filter, with its payload",
-                parameters=(_TOPIC, AT),
-                answers={200: Content(SUMMARY, "the message")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{API_PREFIX}/message/{{topic}}",
-                handler=self.clear_message,
-                scope=Scope.RETAINED_WRITE,
-                stores=True,
-                summary="Clear a topic, or all topics that match a filter",
-                parameters=(_TOPIC, QUIET),
-                answers={204: NOTHING},
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/messages",
+        scope=Scope.READ,
+        summary="List a page of retained messages, sorted by topic unless sort names another order",
+        parameters=(
+            FILTER,
+            query("page", whole(1, _MOST, 1), "the number of the page"),
+            query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
+            CURSOR,
+            AT,
+            PAYLOAD,
+            BEGINNING,
+            *SORTING,
+            *CONDITIONS,
+        ),
+        answers={200: Content(page(SUMMARY), "the page")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def messages(self, call: Call) -> Answer:
         """List messages: a page by its number, or the page after a cursor. Conditions and an order need a cursor."""
@@ -217,6 +160,17 @@ class MessageCalls:
             meta["count"] = statistics.count
         return answer({"data": rows, "meta": meta})
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/messages",
+        scope=Scope.RETAINED_WRITE,
+        stores=True,
+        summary="Retain a message, and send it to present subscribers unless quiet is true",
+        parameters=(QUIET,),
+        body=Content(_REQUEST, "the message", most_bytes=None),
+        answers={204: NOTHING},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def retain(self, call: Call) -> Answer:
         """Retain a message. Present subscribers get it, unless the request is quiet."""
@@ -226,6 +180,27 @@ class MessageCalls:
         await self._administration.set(message, request.quiet or quiet)
         return DONE
 
+    @Route(
+        method="DELETE",
+        path=f"{API_PREFIX}/messages",
+        scope=Scope.RETAINED_WRITE,
+        stores=True,
+        summary="Clear the matching messages, or all messages without a filter; with dry_run, only count them",
+        parameters=(
+            FILTER,
+            query("dry_run", FLAG, "whether nothing is changed"),
+            query("limit", whole(1, _MOST), "the most messages of this call"),
+            CURSOR,
+            QUIET,
+            *CONDITIONS,
+        ),
+        answers={
+            200: Content(_CLEARED, "the number of messages"),
+            202: Content(JOB, "the job, if the header is Prefer: respond-async, without dry_run and limit"),
+            204: NOTHING,
+        },
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def clear(self, call: Call) -> Answer:
         """Clear the matching messages, or count them. Without a filter, clear all messages, and answer like EMQX.
@@ -283,6 +258,15 @@ class MessageCalls:
         result: dict[str, Any] = job.result
         return result
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/message/{{topic}}",
+        scope=Scope.READ,
+        summary="Show the message of a topic, or the first one that matches a filter, with its payload",
+        parameters=(_TOPIC, AT),
+        answers={200: Content(SUMMARY, "the message")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def message(self, call: Call) -> Answer:
         """Show the message of a topic, or the first message that matches a filter."""
@@ -293,6 +277,16 @@ class MessageCalls:
             raise not_found("Viewed message doesn't exist")
         return answer(detail_of(listed))
 
+    @Route(
+        method="DELETE",
+        path=f"{API_PREFIX}/message/{{topic}}",
+        scope=Scope.RETAINED_WRITE,
+        stores=True,
+        summary="Clear a topic, or all topics that match a filter",
+        parameters=(_TOPIC, QUIET),
+        answers={204: NOTHING},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def clear_message(self, call: Call) -> Answer:
         """Clear a topic, or all topics that match a filter."""

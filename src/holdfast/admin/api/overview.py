@@ -10,7 +10,7 @@ from twisted.web import http
 
 from holdfast.admin.arguments import ANYTHING, BOOLEAN, FLAG, INTEGER, NUMBER, STRING, array, flag_of, one_of, record
 from holdfast.admin.call import Answer, Call, Scope, answer, not_found
-from holdfast.admin.routing import Content, Route, in_path, query
+from holdfast.admin.routing import Content, Route, in_path, query, routes_of
 from holdfast.watch.scrape import Metrics, Run, Scrape, scrape
 
 _LISTENER = record(
@@ -59,51 +59,38 @@ class OverviewCalls:
 
     def __init__(self, overview: IOverview) -> None:
         self._overview = overview
-        self.routes = (
-            Route(
-                method="GET",
-                path="/api/v5/listeners",
-                handler=self.listeners,
-                scope=Scope.READ,
-                summary="List the listeners with their connections",
-                answers={200: Content(array(_LISTENER), "the listeners")},
-            ),
-            Route(
-                method="GET",
-                path="/api/v5/nodes",
-                handler=self.nodes,
-                scope=Scope.READ,
-                summary="List the nodes: only this broker",
-                answers={200: Content(array(_NODE), "this node")},
-            ),
-            Route(
-                method="GET",
-                path="/api/v5/nodes/{node}",
-                handler=self.node,
-                scope=Scope.READ,
-                summary="Show this broker",
-                parameters=(in_path("node", STRING, "node.id of the broker"),),
-                answers={200: Content(_NODE, "this node")},
-            ),
-            Route(
-                method="GET",
-                path="/api/v5/stats",
-                handler=self.stats,
-                scope=Scope.READ,
-                summary="Show the counts of clients, Sessions, subscriptions and messages",
-                parameters=(query("aggregate", FLAG, "one object, instead of a list with an object for each node"),),
-                answers={200: Content(ANYTHING, "the counts")},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path="/api/v5/listeners",
+        scope=Scope.READ,
+        summary="List the listeners with their connections",
+        answers={200: Content(array(_LISTENER), "the listeners")},
+    )
     def listeners(self, _call: Call) -> Deferred[Answer]:
         """Show the listeners."""
         return succeed(answer(self._overview.listeners()))
 
+    @Route(
+        method="GET",
+        path="/api/v5/nodes",
+        scope=Scope.READ,
+        summary="List the nodes: only this broker",
+        answers={200: Content(array(_NODE), "this node")},
+    )
     def nodes(self, _call: Call) -> Deferred[Answer]:
         """Show this node in a list."""
         return succeed(answer([self._overview.node()]))
 
+    @Route(
+        method="GET",
+        path="/api/v5/nodes/{node}",
+        scope=Scope.READ,
+        summary="Show this broker",
+        parameters=(in_path("node", STRING, "node.id of the broker"),),
+        answers={200: Content(_NODE, "this node")},
+    )
     def node(self, call: Call) -> Deferred[Answer]:
         """Show this node."""
         node = self._overview.node()
@@ -111,6 +98,14 @@ class OverviewCalls:
             raise not_found(f"there is no such node; this is {node['node']}")
         return succeed(answer(node))
 
+    @Route(
+        method="GET",
+        path="/api/v5/stats",
+        scope=Scope.READ,
+        summary="Show the counts of clients, Sessions, subscriptions and messages",
+        parameters=(query("aggregate", FLAG, "one object, instead of a list with an object for each node"),),
+        answers={200: Content(ANYTHING, "the counts")},
+    )
     def stats(self, call: Call) -> Deferred[Answer]:
         """Show the counts."""
         stats = self._overview.stats()
@@ -158,15 +153,6 @@ class HealthAPI:
         self._checks = checks
         self._node = node
         self.routes = (
-            Route(
-                method="GET", path=HEALTH_PATH, handler=self.alive, scope=Scope.OPEN,
-                summary="Tell whether the process is alive: its reactor runs", answers=_ANSWERS,
-            ),
-            Route(
-                method="GET", path=READY_PATH, handler=self.ready, scope=Scope.OPEN,
-                summary="Tell whether the broker can serve clients: check database, listeners and disk,"
-                " and whether it is stopping", answers=_ANSWERS,
-            ),
             *(
                 Route(
                     method="GET", path=path, handler=self.status, scope=Scope.OPEN,
@@ -178,12 +164,28 @@ class HealthAPI:
                 )
                 for path in STATUS_PATHS
             ),
+            *routes_of(self),
         )  # fmt: skip
 
+    @Route(
+        method="GET",
+        path=HEALTH_PATH,
+        scope=Scope.OPEN,
+        summary="Tell whether the process is alive: its reactor runs",
+        answers=_ANSWERS,
+    )
     def alive(self, _call: Call) -> Deferred[Answer]:
         """Tell whether the process lives."""
         return succeed(_health_answer(self._checks.alive()))
 
+    @Route(
+        method="GET",
+        path=READY_PATH,
+        scope=Scope.OPEN,
+        summary="Tell whether the broker can serve clients: check database, listeners and disk,"
+        " and whether it is stopping",
+        answers=_ANSWERS,
+    )
     def ready(self, _call: Call) -> Deferred[Answer]:
         """Tell whether clients can be served."""
         return succeed(_health_answer(self._checks.ready()))
@@ -212,18 +214,16 @@ class MetricsAPI:
     def __init__(self, metrics: Metrics, run: Run) -> None:
         self._metrics = metrics
         self._run = run
-        self.routes = (
-            Route(
-                method="GET",
-                path=METRICS_PATH,
-                handler=self.scrape,
-                scope=Scope.READ,
-                open_on_loopback=True,
-                summary="Show all metrics in the format of Prometheus, or of OpenMetrics if Accept asks for it",
-                answers={200: Content(STRING, "the metrics", "text/plain")},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=METRICS_PATH,
+        scope=Scope.READ,
+        open_on_loopback=True,
+        summary="Show all metrics in the format of Prometheus, or of OpenMetrics if Accept asks for it",
+        answers={200: Content(STRING, "the metrics", "text/plain")},
+    )
     def scrape(self, call: Call) -> Deferred[Answer]:
         """Answer with the metrics, piece by piece."""
         return scrape(self._metrics, call.accept, self._run).addCallback(_metrics_answer)

@@ -12,7 +12,7 @@ from holdfast.admin.api.settings import Settings
 from holdfast.admin.api.settings_view import shown
 from holdfast.admin.arguments import ANYTHING, BOOLEAN, INTEGER, STRING, TOPIC, array, nullable, record
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request
-from holdfast.admin.routing import NOTHING, Content, Route, query
+from holdfast.admin.routing import NOTHING, Content, Route, query, routes_of
 from holdfast.config.sections.retainer import INHERIT, PolicyConfig
 from holdfast.core.tickets import CommitTicket
 from holdfast.core.topics import MOST_LEVELS, InvalidTopicName, TopicTree, check_topic_name
@@ -46,32 +46,29 @@ class PolicyCalls:
         """Answer them; ``flushed`` returns a ticket that is settled when all changes accepted before are stored."""
         self._settings = settings
         self._flushed = flushed
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/policy",
-                handler=self.explain,
-                scope=Scope.READ,
-                summary="Show the policy of a topic, the options that follow from it, and the quotas that count for it",
-                parameters=(query("topic", {**TOPIC, "minLength": 1}, "the Topic Name", required=True),),
-                answers={200: Content(_EXPLAINED, "the policy")},
-            ),
-            Route(
-                method="POST",
-                path=f"{API_PREFIX}/flush",
-                handler=self.flush,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Write all messages that wait for the write_interval of their policy",
-                answers={204: NOTHING},
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=f"{API_PREFIX}/flush",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Write all messages that wait for the write_interval of their policy",
+        answers={204: NOTHING},
+        finishes=True,
+    )
     def flush(self, _call: Call) -> Deferred[Answer]:
         """Write what waits."""
         return durable(self._flushed()).addCallback(lambda _: DONE)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/policy",
+        scope=Scope.READ,
+        summary="Show the policy of a topic, the options that follow from it, and the quotas that count for it",
+        parameters=(query("topic", {**TOPIC, "minLength": 1}, "the Topic Name", required=True),),
+        answers={200: Content(_EXPLAINED, "the policy")},
+    )
     def explain(self, call: Call) -> Deferred[Answer]:
         """Explain what applies to a topic."""
         topic = call.arguments["topic"]

@@ -33,7 +33,7 @@ from holdfast.admin.call import (
     bad_request,
     database_away,
 )
-from holdfast.admin.routing import Content, Route
+from holdfast.admin.routing import Content, Route, routes_of
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import CommitTicket, TicketsTogether
 from holdfast.core.topics import SHARED_PREFIX, level_count
@@ -115,37 +115,21 @@ class PublishCalls:
         self._limits = limits
         self._now = now
         self._pause = pause
-        self.routes = (
-            Route(
-                method="POST",
-                path=PUBLISH_PATH,
-                handler=self.publish,
-                scope=Scope.PUBLISH,
-                summary="Publish a message; the answer comes when the message is stored",
-                body=Content(_MESSAGE, "the message", most_bytes=None),
-                answers={
-                    200: Content(_PUBLISHED, "it had subscribers"),
-                    202: Content(_UNMATCHED, "nobody subscribes to its topic"),
-                },
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="POST",
-                path=f"{PUBLISH_PATH}/bulk",
-                handler=self.publish_bulk,
-                scope=Scope.PUBLISH,
-                summary="Publish up to 1000 messages in their order; if one of them is invalid, none is published",
-                body=Content({**array(_MESSAGE), "maxItems": MOST_MESSAGES}, "the messages", most_bytes=MOST_BYTES),
-                answers={
-                    200: Content(array(_PUBLISHED), "all had subscribers"),
-                    202: Content(array(ANYTHING), "some had no subscribers, or could not be retained"),
-                },
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=PUBLISH_PATH,
+        scope=Scope.PUBLISH,
+        summary="Publish a message; the answer comes when the message is stored",
+        body=Content(_MESSAGE, "the message", most_bytes=None),
+        answers={
+            200: Content(_PUBLISHED, "it had subscribers"),
+            202: Content(_UNMATCHED, "nobody subscribes to its topic"),
+        },
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     @as_deferred
     async def publish(self, call: Call) -> Answer:
         """Publish a message."""
@@ -156,6 +140,19 @@ class PublishCalls:
         note = {"topic": message.topic, "retain": message.retain, "id": result["id"]}
         return answer(result, http.OK if matched else http.ACCEPTED, note=note)
 
+    @Route(
+        method="POST",
+        path=f"{PUBLISH_PATH}/bulk",
+        scope=Scope.PUBLISH,
+        summary="Publish up to 1000 messages in their order; if one of them is invalid, none is published",
+        body=Content({**array(_MESSAGE), "maxItems": MOST_MESSAGES}, "the messages", most_bytes=MOST_BYTES),
+        answers={
+            200: Content(array(_PUBLISHED), "all had subscribers"),
+            202: Content(array(ANYTHING), "some had no subscribers, or could not be retained"),
+        },
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     @as_deferred
     async def publish_bulk(self, call: Call) -> Answer:
         """Publish messages, one after the other."""

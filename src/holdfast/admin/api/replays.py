@@ -10,7 +10,7 @@ from holdfast.admin.address import API_PREFIX
 from holdfast.admin.api.settings import Settings
 from holdfast.admin.arguments import BOOLEAN, INTEGER, NUMBER, STRING, array, digits_of, nullable, record
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, not_found
-from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.retained.replay.interfaces import ReplayState, ReplayStatus
 from holdfast.retained.service import RetainedMessages
 
@@ -38,65 +38,59 @@ class ReplayCalls:
     def __init__(self, retained: RetainedMessages, settings: Settings) -> None:
         self._retained = retained
         self._settings = settings
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=API_PREFIX,
-                handler=self.config,
-                scope=Scope.READ,
-                summary="Show the retainer's configuration, and the keys that differ from the file",
-                answers={200: Content(_SETTINGS, "the configuration")},
-            ),
-            Route(
-                method="PUT",
-                path=API_PREFIX,
-                handler=self.configure,
-                scope=Scope.ADMIN,
-                summary="Change the configuration until the broker ends",
-                body=Content({"type": "object"}, "the keys that change"),
-                answers={200: Content(_SETTINGS, "the configuration")},
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/replays",
-                handler=self.replays,
-                scope=Scope.READ,
-                summary="List the running replays, the oldest first",
-                answers={200: Content(record({"data": array(_REPLAY)}), "the replays")},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{API_PREFIX}/replay",
-                handler=self.cancel,
-                scope=Scope.ADMIN,
-                summary="End a replay and its Network Connection",
-                parameters=(query("id", STRING, "the number of the replay", required=True),),
-                answers={204: NOTHING},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{API_PREFIX}/replay/{{id}}",
-                handler=self.cancel,
-                scope=Scope.ADMIN,
-                summary="End a replay and its Network Connection",
-                parameters=(in_path("id", STRING, "the number of the replay", rest=True),),
-                answers={204: NOTHING},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=API_PREFIX,
+        scope=Scope.READ,
+        summary="Show the retainer's configuration, and the keys that differ from the file",
+        answers={200: Content(_SETTINGS, "the configuration")},
+    )
     def config(self, _call: Call) -> Deferred[Answer]:
         """Show the configuration."""
         return succeed(answer(self._settings.shown()))
 
+    @Route(
+        method="PUT",
+        path=API_PREFIX,
+        scope=Scope.ADMIN,
+        summary="Change the configuration until the broker ends",
+        body=Content({"type": "object"}, "the keys that change"),
+        answers={200: Content(_SETTINGS, "the configuration")},
+    )
     def configure(self, call: Call) -> Deferred[Answer]:
         """Change the configuration, until the broker ends, and show it."""
         return succeed(answer(self._settings.change(call.body)))
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/replays",
+        scope=Scope.READ,
+        summary="List the running replays, the oldest first",
+        answers={200: Content(record({"data": array(_REPLAY)}), "the replays")},
+    )
     def replays(self, _call: Call) -> Deferred[Answer]:
         """List the running replays, the oldest first."""
         count = self._retained.statistics().count
         return succeed(answer({"data": [_record_of(status, count) for status in self._retained.replays.statuses()]}))
 
+    @Route(
+        method="DELETE",
+        path=f"{API_PREFIX}/replay",
+        scope=Scope.ADMIN,
+        summary="End a replay and its Network Connection",
+        parameters=(query("id", STRING, "the number of the replay", required=True),),
+        answers={204: NOTHING},
+    )
+    @Route(
+        method="DELETE",
+        path=f"{API_PREFIX}/replay/{{id}}",
+        scope=Scope.ADMIN,
+        summary="End a replay and its Network Connection",
+        parameters=(in_path("id", STRING, "the number of the replay", rest=True),),
+        answers={204: NOTHING},
+    )
     def cancel(self, call: Call) -> Deferred[Answer]:
         """End a replay, and the Network Connection with it."""
         number = digits_of(call.arguments.get("id", ""))

@@ -20,7 +20,7 @@ from holdfast.admin.api.tree import TreeCalls
 from holdfast.admin.arguments import BOOLEAN, INTEGER, STRING, record
 from holdfast.admin.call import Answer, Call, Scope, answer
 from holdfast.admin.jobs import Jobs
-from holdfast.admin.routing import Content, Route
+from holdfast.admin.routing import Content, Route, routes_of
 from holdfast.retained.administration import Administration
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.watch import ChangeWatch
@@ -70,26 +70,26 @@ class RetainerAPI:
         self._store = store
         self._health = health
         tokens = Tokens(changes)
-        self.routes: tuple[Route, ...] = (
+        self.routes = (
             *ReplayCalls(retained, settings).routes,
             *PolicyCalls(settings, retained.store.flushed).routes,
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/info",
-                handler=self.info,
-                scope=Scope.READ,
-                summary="Show number and size of retained messages, the database, and the changes made through the API",
-                answers={200: Content(_INFO, "the numbers")},
-                refusals=REFUSALS,
-            ),
             *MessageCalls(administration, history, tokens, jobs).routes,
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
             *RevisionCalls(history, administration.now, administration.pause).routes,
             *HistoryCalls(history, restorer, administration.now, administration.pause, jobs).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
+            *routes_of(self),
         )
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/info",
+        scope=Scope.READ,
+        summary="Show number and size of retained messages, the database, and the changes made through the API",
+        answers={200: Content(_INFO, "the numbers")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def info(self, _call: Call) -> Answer:
         """Answer with the number and size of retained messages, and the changes made through the API."""

@@ -28,7 +28,7 @@ from holdfast.admin.arguments import (
     whole,
 )
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
@@ -65,33 +65,17 @@ class RevisionCalls:
         self._history = history
         self._now = now
         self._pause = pause
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/history/topics",
-                handler=self.topics,
-                scope=Scope.READ,
-                summary="List a page of the topics in the history, with their latest changes",
-                parameters=(FILTER, query("limit", whole(1, MOST_TOPICS, 100), "the most topics of a page"), CURSOR),
-                answers={200: Content(page(_KNOWN), "the page")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/diff",
-                handler=self.diff,
-                scope=Scope.READ,
-                summary="Compare two revisions of a topic: by default, the latest one and the one before",
-                parameters=(
-                    query("topic", {**TOPIC, "minLength": 1}, "the topic", required=True),
-                    query("from", _REVISION, "the revision before"),
-                    query("to", _REVISION, "the revision after"),
-                ),
-                answers={200: Content(_DIFFERENCES, "the differences")},
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/history/topics",
+        scope=Scope.READ,
+        summary="List a page of the topics in the history, with their latest changes",
+        parameters=(FILTER, query("limit", whole(1, MOST_TOPICS, 100), "the most topics of a page"), CURSOR),
+        answers={200: Content(page(_KNOWN), "the page")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def topics(self, call: Call) -> Answer:
         """List the topics that the history knows, also those without a message now, with their latest change."""
@@ -117,6 +101,19 @@ class RevisionCalls:
         ]  # fmt: skip
         return answer({"data": data, "meta": {"limit": limit, "hasnext": more, "cursor": cursor}})
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/diff",
+        scope=Scope.READ,
+        summary="Compare two revisions of a topic: by default, the latest one and the one before",
+        parameters=(
+            query("topic", {**TOPIC, "minLength": 1}, "the topic", required=True),
+            query("from", _REVISION, "the revision before"),
+            query("to", _REVISION, "the revision after"),
+        ),
+        answers={200: Content(_DIFFERENCES, "the differences")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def diff(self, call: Call) -> Answer:
         """Compare two revisions of a topic: by default the latest one with the one before it."""

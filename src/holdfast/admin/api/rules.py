@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.admin.arguments import INTEGER, digits_of, number_of, object_of, page, record, whole
 from holdfast.admin.call import DONE, Answer, Call, Refusals, Scope, answer, bad_request, not_found, unavailable
-from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.identity.accounts import BadValue, Contended, Unknown
 from holdfast.identity.database_rules import Rules, StoredRule
 
@@ -28,80 +28,77 @@ _REFUSALS: Refusals = {
 }
 
 
+_NUMBER = in_path("number", whole(1, _HIGHEST), "the number of the rule")
+_BEFORE = query("before", whole(1, _HIGHEST), "the number of the rule that follows; without it, the last place")
+
+
 class RuleAPI:
     """Lists, adds, moves and removes rules."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        numbered = in_path("number", whole(1, _HIGHEST), "the number of the rule")
-        before = query("before", whole(1, _HIGHEST), "the number of the rule that follows; without it, the last place")
-        self.routes = (
-            Route(
-                method="GET",
-                path=RULES_PREFIX,
-                handler=self.list_rules,
-                scope=Scope.READ,
-                summary="List a page of the rules in the database, in their order",
-                parameters=(
-                    query("limit", whole(1, _MOST, _PAGE), "the most rules of a page"),
-                    query("cursor", whole(1, _HIGHEST), "where to go on: meta.cursor of the answer before"),
-                ),
-                answers={200: Content(page(_RULE), "the page")},
-                refusals=_REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=RULES_PREFIX,
-                handler=self.add,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Add a rule, with the keys of a table [[rule]] in a rule file",
-                parameters=(before,),
-                body=Content({"type": "object"}, "the rule", most_bytes=_MOST_BYTES),
-                answers={200: Content(_RULE, "the rule")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="PUT",
-                path=f"{RULES_PREFIX}/{{number}}",
-                handler=self.move,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Move a rule",
-                parameters=(numbered, before),
-                answers={200: Content(_RULE, "the rule")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{RULES_PREFIX}/{{number}}",
-                handler=self.remove,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Remove a rule",
-                parameters=(numbered,),
-                answers={204: NOTHING},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="POST",
+        path=RULES_PREFIX,
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Add a rule, with the keys of a table [[rule]] in a rule file",
+        parameters=(_BEFORE,),
+        body=Content({"type": "object"}, "the rule", most_bytes=_MOST_BYTES),
+        answers={200: Content(_RULE, "the rule")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def add(self, call: Call) -> Deferred[Answer]:
         """Add a rule."""
         fields = object_of(call, _EXAMPLE)
         return self._rules.add(fields, _before(call)).addCallback(_answered)
 
+    @Route(
+        method="PUT",
+        path=f"{RULES_PREFIX}/{{number}}",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Move a rule",
+        parameters=(_NUMBER, _BEFORE),
+        answers={200: Content(_RULE, "the rule")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def move(self, call: Call) -> Deferred[Answer]:
         """Move a rule."""
         return self._rules.move(_number(call), _before(call)).addCallback(_answered)
 
+    @Route(
+        method="DELETE",
+        path=f"{RULES_PREFIX}/{{number}}",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Remove a rule",
+        parameters=(_NUMBER,),
+        answers={204: NOTHING},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def remove(self, call: Call) -> Deferred[Answer]:
         """Remove a rule."""
         removed = self._rules.remove(_number(call))
         return removed.addCallback(lambda rule: Answer(DONE.status, note=_note(rule)))
 
+    @Route(
+        method="GET",
+        path=RULES_PREFIX,
+        scope=Scope.READ,
+        summary="List a page of the rules in the database, in their order",
+        parameters=(
+            query("limit", whole(1, _MOST, _PAGE), "the most rules of a page"),
+            query("cursor", whole(1, _HIGHEST), "where to go on: meta.cursor of the answer before"),
+        ),
+        answers={200: Content(page(_RULE), "the page")},
+        refusals=_REFUSALS,
+    )
     def list_rules(self, call: Call) -> Deferred[Answer]:
         """List a page of rules in their order."""
         most = number_of(call.arguments, "limit", _PAGE, _MOST)

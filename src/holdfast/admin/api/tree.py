@@ -22,7 +22,7 @@ from holdfast.admin.arguments import (
     whole,
 )
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import Administration
 from holdfast.retained.tree import base_of
@@ -52,33 +52,21 @@ class TreeCalls:
     def __init__(self, administration: Administration, tokens: Tokens) -> None:
         self._administration = administration
         self._tokens = tokens
-        self.routes: tuple[Route, ...] = (
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/tree",
-                handler=self.level,
-                scope=Scope.READ,
-                summary="List a page of the next level of the topic tree, with the messages at and below each node",
-                parameters=(
-                    query("topic", TOPIC, "the topic whose next level; without it, the first level"),
-                    query("limit", whole(1, MOST_NODES, 100), "the most nodes of a page"),
-                    CURSOR,
-                ),
-                answers={200: Content(page(_NODE), "the page")},
-                refusals=REFUSALS,
-            ),
-            Route(
-                method="GET",
-                path=f"{API_PREFIX}/count",
-                handler=self.count,
-                scope=Scope.READ,
-                summary="Count the matching messages and their bytes; if exact is false, there may be more",
-                parameters=(FILTER, query("exact", FLAG, "whether all messages are counted"), *CONDITIONS),
-                answers={200: Content(_COUNT, "the number")},
-                refusals=REFUSALS,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/tree",
+        scope=Scope.READ,
+        summary="List a page of the next level of the topic tree, with the messages at and below each node",
+        parameters=(
+            query("topic", TOPIC, "the topic whose next level; without it, the first level"),
+            query("limit", whole(1, MOST_NODES, 100), "the most nodes of a page"),
+            CURSOR,
+        ),
+        answers={200: Content(page(_NODE), "the page")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def level(self, call: Call) -> Answer:
         """List the next level below a topic, without one the first level. An empty topic is an empty first level."""
@@ -100,6 +88,15 @@ class TreeCalls:
             meta["token"] = token
         return answer({"data": [node.record for node in found.nodes], "meta": meta})
 
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/count",
+        scope=Scope.READ,
+        summary="Count the matching messages and their bytes; if exact is false, there may be more",
+        parameters=(FILTER, query("exact", FLAG, "whether all messages are counted"), *CONDITIONS),
+        answers={200: Content(_COUNT, "the number")},
+        refusals=REFUSALS,
+    )
     @as_deferred
     async def count(self, call: Call) -> Answer:
         """Count matching messages: exactly if they are few or if asked for, else as far as one call looks."""

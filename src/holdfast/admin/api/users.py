@@ -34,7 +34,7 @@ from holdfast.admin.call import (
     not_found,
     unavailable,
 )
-from holdfast.admin.routing import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.core.units import second_of
 from holdfast.identity.accounts import AlreadyThere, Unknown
 from holdfast.identity.chain import name_problem
@@ -59,77 +59,30 @@ _REFUSALS: Refusals = {
 }
 
 
+_USER_ID = in_path("user_id", STRING, "the user's name")
+
+
 class UserAPI:
     """Lists, adds, changes and removes users."""
 
     def __init__(self, users: Users, hash_password: HashPassword) -> None:
         self._users = users
         self._hash_password = hash_password
-        named = in_path("user_id", STRING, "the user's name")
-        self.routes = (
-            Route(
-                method="GET",
-                path=USERS_PREFIX,
-                handler=self.list_users,
-                scope=Scope.READ,
-                summary="List a page of the users in the database, sorted by name, or the user named by user_id",
-                parameters=(
-                    query("limit", whole(1, _MOST, _PAGE), "the most users of a page"),
-                    query("cursor", CURSOR, "where to go on: meta.cursor of the answer before"),
-                    query("user_id", STRING, "the name of the one user that is asked for"),
-                ),
-                answers={200: Content(page(_USER), "the page")},
-                refusals=_REFUSALS,
-            ),
-            Route(
-                method="POST",
-                path=USERS_PREFIX,
-                handler=self.add,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Add a user",
-                body=Content(request({"user_id": STRING, **_CHANGES}, ("user_id", "password")), "the user"),
-                answers={200: Content(_USER, "the user")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="GET",
-                path=f"{USERS_PREFIX}/{{user_id}}",
-                handler=self.one,
-                scope=Scope.READ,
-                summary="Show a user",
-                parameters=(named,),
-                answers={200: Content(_USER, "the user")},
-                refusals=_REFUSALS,
-            ),
-            Route(
-                method="PUT",
-                path=f"{USERS_PREFIX}/{{user_id}}",
-                handler=self.change,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Change a user's password, groups or both",
-                parameters=(named,),
-                body=Content(request(_CHANGES), "what changes"),
-                answers={200: Content(_USER, "the user")},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-            Route(
-                method="DELETE",
-                path=f"{USERS_PREFIX}/{{user_id}}",
-                handler=self.remove,
-                scope=Scope.ADMIN,
-                stores=True,
-                summary="Remove a user, and disconnect this user's clients",
-                parameters=(named,),
-                answers={204: NOTHING},
-                refusals=_REFUSALS,
-                finishes=True,
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=USERS_PREFIX,
+        scope=Scope.READ,
+        summary="List a page of the users in the database, sorted by name, or the user named by user_id",
+        parameters=(
+            query("limit", whole(1, _MOST, _PAGE), "the most users of a page"),
+            query("cursor", CURSOR, "where to go on: meta.cursor of the answer before"),
+            query("user_id", STRING, "the name of the one user that is asked for"),
+        ),
+        answers={200: Content(page(_USER), "the page")},
+        refusals=_REFUSALS,
+    )
     def list_users(self, call: Call) -> Deferred[Answer]:
         """List a page of users by name, or the one that is asked for."""
         most = number_of(call.arguments, "limit", _PAGE, _MOST)
@@ -157,11 +110,31 @@ class UserAPI:
         found = self._users.one(username).addCallback(lambda user: [_shown(username, user)]).addErrback(none)
         return found.addCallback(lambda data: answer({"data": data, "meta": {}}))
 
+    @Route(
+        method="GET",
+        path=f"{USERS_PREFIX}/{{user_id}}",
+        scope=Scope.READ,
+        summary="Show a user",
+        parameters=(_USER_ID,),
+        answers={200: Content(_USER, "the user")},
+        refusals=_REFUSALS,
+    )
     def one(self, call: Call) -> Deferred[Answer]:
         """Show a user."""
         username = _name_in_path(call)
         return self._users.one(username).addCallback(lambda user: answer(_shown(username, user)))
 
+    @Route(
+        method="POST",
+        path=USERS_PREFIX,
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Add a user",
+        body=Content(request({"user_id": STRING, **_CHANGES}, ("user_id", "password")), "the user"),
+        answers={200: Content(_USER, "the user")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def add(self, call: Call) -> Deferred[Answer]:
         """Add a user."""
         fields = object_of(call, _EXAMPLE)
@@ -175,6 +148,18 @@ class UserAPI:
 
         return hashed.addCallback(add).addCallback(lambda user: _answered(username, user))
 
+    @Route(
+        method="PUT",
+        path=f"{USERS_PREFIX}/{{user_id}}",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Change a user's password, groups or both",
+        parameters=(_USER_ID,),
+        body=Content(request(_CHANGES), "what changes"),
+        answers={200: Content(_USER, "the user")},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def change(self, call: Call) -> Deferred[Answer]:
         """Change a user's password, groups or both."""
         username, fields = _name_in_path(call), object_of(call, '{"password": "...", "groups": []}')
@@ -194,6 +179,17 @@ class UserAPI:
 
         return hashed.addCallback(change).addCallback(lambda user: _answered(username, user))
 
+    @Route(
+        method="DELETE",
+        path=f"{USERS_PREFIX}/{{user_id}}",
+        scope=Scope.ADMIN,
+        stores=True,
+        summary="Remove a user, and disconnect this user's clients",
+        parameters=(_USER_ID,),
+        answers={204: NOTHING},
+        refusals=_REFUSALS,
+        finishes=True,
+    )
     def remove(self, call: Call) -> Deferred[Answer]:
         """Remove a user."""
         username = _name_in_path(call)

@@ -23,7 +23,7 @@ from holdfast.admin.arguments import (
     whole,
 )
 from holdfast.admin.call import Answer, Call, Scope, answer
-from holdfast.admin.routing import Content, Route, query
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.units import date_of
 from holdfast.watch.alarms import Alarm, Alarms
 from holdfast.watch.ring import Number, Ring
@@ -60,29 +60,19 @@ class AlarmAPI:
         self._alarms = alarms
         self._now = now
         self._node = node
-        self.routes = (
-            Route(
-                method="GET",
-                path=ALARMS_PATH,
-                handler=self.list_alarms,
-                scope=Scope.READ,
-                summary="List the active alarms, the oldest first, or the past alarms, the newest first",
-                parameters=(
-                    query("activated", one_of(*_ACTIVATED), "true: the active alarms; false: the past ones"),
-                    query("limit", whole(1, _MOST, _LIMIT), "the most alarms in the answer"),
-                ),
-                answers={200: Content(record({"data": array(_ALARM), "meta": _META}), "the alarms")},
-            ),
-            Route(
-                method="DELETE",
-                path=ALARMS_PATH,
-                handler=self.clear,
-                scope=Scope.ADMIN,
-                summary="Forget the past alarms",
-                answers={200: Content(record({"count": INTEGER}), "how many there were")},
-            ),
-        )
+        self.routes = routes_of(self)
 
+    @Route(
+        method="GET",
+        path=ALARMS_PATH,
+        scope=Scope.READ,
+        summary="List the active alarms, the oldest first, or the past alarms, the newest first",
+        parameters=(
+            query("activated", one_of(*_ACTIVATED), "true: the active alarms; false: the past ones"),
+            query("limit", whole(1, _MOST, _LIMIT), "the most alarms in the answer"),
+        ),
+        answers={200: Content(record({"data": array(_ALARM), "meta": _META}), "the alarms")},
+    )
     def list_alarms(self, call: Call) -> Deferred[Answer]:
         """List the alarms."""
         active = choice_of(call.arguments, "activated", _ACTIVATED)
@@ -91,6 +81,13 @@ class AlarmAPI:
         meta = {"limit": limit, "count": len(found), "hasnext": len(found) > limit}
         return succeed(answer({"data": [self._shown(alarm) for alarm in found[:limit]], "meta": meta}))
 
+    @Route(
+        method="DELETE",
+        path=ALARMS_PATH,
+        scope=Scope.ADMIN,
+        summary="Forget the past alarms",
+        answers={200: Content(record({"count": INTEGER}), "how many there were")},
+    )
     def clear(self, _call: Call) -> Deferred[Answer]:
         """Forget the past alarms."""
         count = self._alarms.clear_past()
