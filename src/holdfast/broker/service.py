@@ -241,7 +241,6 @@ class BrokerService(Service):
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")
 
-    @as_deferred
     async def _stop_parts(self) -> None:
         if self._monitoring is not None:
             self._monitoring.stopService()

@@ -318,7 +318,6 @@ class Rules:
             self.known = None  # another node was first
         raise Contended("other nodes changed the rules meanwhile, again and again; try it again")
 
-    @as_deferred
     async def _decide_by(self, known: AllRules) -> None:
         """Compile these rules with the present sources, and decide by them."""
         while True:

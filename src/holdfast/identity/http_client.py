@@ -100,7 +100,6 @@ class HTTPClient:
             else:
                 self._under_way -= 1
 
-    @as_deferred
     async def _send(self, method: bytes, headers: Mapping[str, str], body: bytes | None, again: bool) -> Answer:
         sent = Headers({name: [value] for name, value in headers.items()})
         producer = None if body is None else _Body(body)

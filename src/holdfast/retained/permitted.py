@@ -147,7 +147,6 @@ class PermittedMessages:
             await self.pause()
         return Counted(tally, None if done else Place(after), scanned)
 
-    @as_deferred
     async def _count_each(self, asker: IAsker, topic_filter: str, after: str, most_rows: int) -> Counted:
         """Count by asking about each message."""
         tally = NO_TALLY
@@ -270,7 +269,6 @@ class PermittedTree:
         level.place = None
         return level
 
-    @as_deferred
     async def _shown(
         self, asker: IAsker, node: Node, base_length: int, most_nodes: int, level: PermittedLevel
     ) -> TreeNode | None:
@@ -298,7 +296,6 @@ class PermittedTree:
             return None
         return TreeNode(node.topic[base_length:], node.topic, own.plus(below), exact, own.count > 0, below.count > 0)
 
-    @as_deferred
     async def _own(self, asker: IAsker, grant: Grant, topic: str) -> Tally:
         """Return the tally of a node's own message, if the Client may receive it."""
         listed = await self._scans.listed(Search(topic, self._messages.now()), (topic,))

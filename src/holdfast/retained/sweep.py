@@ -172,7 +172,6 @@ class Sweep:
             return False
         return removed == _ROWS
 
-    @as_deferred
     async def _expire(self, limit: int) -> int:
         """Remove expired messages, and begin to give notice of them. Returns how many they were."""
         notices, announces = self.notices, self._announces

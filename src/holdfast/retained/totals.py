@@ -77,7 +77,6 @@ class TotalsReader:
                 answer.callback(self.latest)
         self._running = False
 
-    @as_deferred
     async def _count(self) -> RetainedStatistics:
         after: ExpiredPosition | None = None
         count = size = 0

@@ -329,7 +329,6 @@ class KnownTallies:
         finally:
             self._running = False
 
-    @as_deferred
     async def _count(self, topic: str) -> None:
         began = self._now()
         search = Search(f"{topic}/+/#", began)

@@ -80,14 +80,12 @@ class Questions:
             leave()
         return found
 
-    @as_deferred
     async def _page(self, question: Question, asker: IAsker, after: str, most: int) -> bytes:
         messages = Messages(question.fields, most)
         payloads = "payload" in question.fields
         place = await self._messages.page(asker, question.topic_filter, after, question.limit, payloads, messages.take)
         return messages.finish(place, lambda place: self._cursors.shown(place, question))
 
-    @as_deferred
     async def _level(self, question: Question, asker: IAsker, after: str, most: int) -> bytes:
         level = await self._tree.level(asker, question.parent, after or None, question.limit)
         nodes = Entries("nodes", most)

@@ -93,7 +93,6 @@ class ExportCalls:
         headers = (("Content-Disposition", f'attachment; filename="{form.filename}"'),)
         return Answer(content_type=form.content_type, headers=headers, more=more)
 
-    @as_deferred
     async def _lister(self, call: Call, topic_filter: str) -> Lister:
         search = search_of(call.arguments, topic_filter, self._administration.now())
         if search.plain:

@@ -409,7 +409,6 @@ class RetainedHistory(Service):
             await self.turn()
         await self._prune()
 
-    @as_deferred
     async def _change_period(self, change: tuple[bool, Rules]) -> None:
         enable, rules = change
         absent = await self._parts.writer.run(partial(self._enter, enable, rules))
@@ -429,7 +428,6 @@ class RetainedHistory(Service):
     def _baseline_part(self, connection: Connection) -> bool:
         return write_part(connection.cursor(), self.now(), _BASELINE_ROWS, _BYTES)
 
-    @as_deferred
     async def _prune(self) -> None:
         limits = self.limits
         now, keep = self.now(), None if limits.keep is None else round(limits.keep * 1000)
