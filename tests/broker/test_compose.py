@@ -43,8 +43,8 @@ def test_replays_judge_publishers_by_the_rules(tmp_path: Path, check: str, judge
     broker = compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
     sources = broker._retained.sources
     assert sources is not None
-    assert [sources._guests for _ in range(sources._enabled)] == judged
-    assert broker._registry._authorizer is sources._rule
+    assert [sources.rule.guests for _ in range(sources.rule.enabled)] == judged
+    assert broker._registry._authorizer is sources.rule.authorizer
 
 
 def test_failed_logins_to_the_api_count_as_those_of_clients(tmp_path: Path) -> None:

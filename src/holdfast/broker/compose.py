@@ -103,8 +103,9 @@ from holdfast.retained.importing import Merger
 from holdfast.retained.leases import DurableLeaseRows
 from holdfast.retained.limits import PayerLimits, flow_of
 from holdfast.retained.restoring import Restorer
+from holdfast.retained.rules import KeepRule
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.source_check import KeepRule, SourceCheck
+from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.verdicts import HOLD
 from holdfast.scheduling.deadlines import BrokerClock

@@ -32,6 +32,11 @@ class ApplicationMessage:
     operator: str | None = None
 
 
+def has_expired(expires_at: int | None, now: int) -> bool:
+    """Tell whether a message that expires at a time (milliseconds; None or 0 for never) is gone [MQTT5-3.3.2-5]."""
+    return expires_at is not None and 0 < expires_at <= now
+
+
 def seconds_left(expires_at: int, now: int) -> int:
     """Return the rest of a Message Expiry Interval, in seconds, from 1 to the most of its field [MQTT5-3.3.2-6].
 

@@ -163,7 +163,7 @@ class PermittedMessages:
         """Tell whether the Client may see a message of a Topic Filter with this grant."""
         message = entry.message
         sources = self._sources
-        if sources is not None and not sources.may_stay(message.username, message.client_id, message.topic):
+        if sources is not None and not sources.rule.may_stay(message.username, message.client_id, message.topic):
             return False
         if grant is Grant.GRANTED:
             return True

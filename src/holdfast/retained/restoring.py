@@ -23,7 +23,7 @@ from functools import partial
 
 from attrs import define, frozen
 
-from holdfast.core.messages import ApplicationMessage, ChangeOrigin
+from holdfast.core.messages import ApplicationMessage, ChangeOrigin, has_expired
 from holdfast.core.tickets import CommitTicket
 from holdfast.retained.administration import IPublisher
 from holdfast.retained.changes.entries import HistoryEvent, retained_by
@@ -207,7 +207,7 @@ class Restorer:
         then = step.then
         if step.same:
             counts.unchanged += 1
-        elif then is not None and (then.expires_at is None or then.expires_at > self._now()):
+        elif then is not None and not has_expired(then.expires_at, self._now()):
             message = ApplicationMessage(
                 then.topic, then.payload, then.qos, True, then.client_id, then.username, then.properties,
                 then.expires_at, operator=operator,

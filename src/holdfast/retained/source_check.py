@@ -1,9 +1,7 @@
 """The check of sources: replays withhold a retained message whose publisher may no longer retain it, or is banned.
 
-A message was judged when it was published. Rules change, users are removed, and a database may be older than its rules.
-An operator may have banned a user. (A ban of a Client Identifier or an address withholds nothing: it proves no origin.)
-So the publisher of each stored message is judged again: by a survey in the background, once for each state of the
-rules, and until it is done, by the replays that deliver the message.
+The publisher of each stored message is judged again (:class:`holdfast.retained.rules.PublisherRule`): by a survey in
+the background, once for each state of the rules, and until it is done, by the replays that deliver the message.
 
 If a survey withholds nothing, the database keeps that with a fingerprint of the rules. The next start by the same rules
 surveys nothing after a clean stop. After a crash it surveys only what was stored since the survey began: whatever the
@@ -14,9 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from time import monotonic
-from typing import Protocol
 
 from attrs import evolve, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -25,6 +21,7 @@ from twisted.python.failure import Failure
 
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import behind_time
+from holdfast.retained.rules import KeepRule, NoBans, PublisherRule, UserBans
 from holdfast.retained.store import values
 from holdfast.retained.store.bounded_read import SliceSize
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -93,52 +90,8 @@ class Stretches:
         return len(self._last)
 
 
-class KeepRule(Protocol):
-    """The authorizer, as this check sees it."""
-
-    @property
-    def epoch(self) -> object:
-        """A value that changes whenever any answer may change. None if each call may have another answer."""
-
-    def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
-        """Tell whether the publisher of a retained message may still retain a message of this topic."""
-
-    @property
-    def keeping(self) -> str | None:
-        """What stands for all that :meth:`may_keep` depends on, also in the next process; None if nothing does."""
-
-    @property
-    def keeps_the_published(self) -> bool:
-        """Whether each message that was allowed to be retained may be kept, as long as the epoch stays the same."""
-
-
-class UserBans(Protocol):
-    """The bans of users, as this check sees them."""
-
-    @property
-    def users(self) -> frozenset[str]:
-        """The banned users. After a change, this is another object."""
-
-    def has_user(self, username: str | None) -> bool:
-        """Tell whether this user is banned."""
-
-
-class NoBans:
-    """Nobody is banned."""
-
-    users: frozenset[str] = frozenset()
-
-    def has_user(self, username: str | None) -> bool:
-        """Return False."""
-        return False
-
-
 class SourceCheck:
-    """Judges the publishers of retained messages by a rule, and by the bans of users.
-
-    By the rule, messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too.
-    While the rule is not ``enabled``, all pass it.
-    """
+    """Surveys the publishers of the stored messages, and tells replays which messages are withheld."""
 
     _log = Logger()
 
@@ -152,17 +105,13 @@ class SourceCheck:
         enabled: bool = True,
         bans: UserBans | None = None,
     ) -> None:
-        self._enabled = enabled
+        self.rule = PublisherRule(rule, enabled, guests, NoBans() if bans is None else bans)
         #: how many messages replays have withheld since the start
         self.withheld = 0
         #: how many stored messages the last whole survey has found that are withheld; None before the first one
         self.stored_withheld: int | None = None
         self._store = store
-        self._rule = rule
-        self._bans = NoBans() if bans is None else bans
-        self._guests = guests
         self._clock = clock
-        self._failure = LastingFailure("judging the publisher of a retained message", "so it is withheld")
         self._epoch: object = None
         self._survey: Survey | None = None
         self._running = False
@@ -171,9 +120,10 @@ class SourceCheck:
 
     def change(self, *, enabled: bool, guests: bool) -> None:
         """Judge from now on or not, with or without guests. Stored messages are surveyed anew if that is a change."""
-        if (enabled, guests) == (self._enabled, self._guests):
+        rule = self.rule
+        if (enabled, guests) == (rule.enabled, rule.guests):
             return
-        self._enabled, self._guests = enabled, guests
+        rule.enabled, rule.guests = enabled, guests
         self._give_up_survey()
         self.follow_rules()
 
@@ -186,7 +136,7 @@ class SourceCheck:
 
     def stop(self) -> None:
         """Survey nothing more. No message is stored any more: the next start may trust all that are."""
-        if self._is_all_clear() and self._rule.keeps_the_published:
+        if self._is_all_clear() and self.rule.authorizer.keeps_the_published:
             self._keep(None)
         self._running = False
         if self._survey is not None:
@@ -196,7 +146,7 @@ class SourceCheck:
     def stretch(self, low: str) -> Stretch:
         """Return the stretch of the topics from ``low`` on: whether replays have to look at each publisher there."""
         self.follow_rules()
-        if not self._judges:
+        if not self.rule.judges:
             return CLEAR
         # Without an epoch, each call may have another answer: nothing is known in advance.
         return LOOKED if self._survey is None else self._survey.stretches.at(low)
@@ -204,25 +154,16 @@ class SourceCheck:
     @property
     def unsurveyed(self) -> Stretch:
         """The stretch of messages that no survey looks at, such as those of the past."""
-        return LOOKED if self._judges else CLEAR
-
-    @property
-    def epoch(self) -> object:
-        """A value that changes whenever any verdict may change, unless the rule has no epoch."""
-        return self._rule.epoch, self._bans.users
-
-    @property
-    def _judges(self) -> bool:
-        return self._enabled or bool(self._bans.users)
+        return LOOKED if self.rule.judges else CLEAR
 
     def added(self, username: str | None) -> None:
         """Note that messages of this publisher (None: of none with a User Name) were stored without being judged."""
-        if username is not None or self._guests:
+        if username is not None or self.rule.guests:
             self.renew()
 
     def left(self, username: str | None) -> None:
         """Note that a message was stored for a user that is gone, perhaps because the user is banned."""
-        if self._bans.has_user(username):
+        if self.rule.bans.has_user(username):
             self.renew()
 
     def renew(self) -> None:
@@ -252,37 +193,23 @@ class SourceCheck:
         return {
             number
             for number, (topic, publisher) in enumerate(zip(topics, messages.publishers, strict=True))
-            if publisher is not None and not self.may_stay(*publisher, behind_time(topic))
+            if publisher is not None and not self.rule.may_stay(*publisher, behind_time(topic))
         }
 
     @property
     def all_stay(self) -> bool:
         """Whether no stored message is withheld now, so that nobody has to be judged."""
         self.follow_rules()
-        return not self._judges or self._is_all_clear()
-
-    def may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
-        """Tell whether a message of this publisher is not withheld."""
-        if self._bans.has_user(username):
-            return False
-        if not self._enabled or (username is None and not self._guests):
-            return True
-        try:
-            may_keep = self._rule.may_keep(username, client_id, topic)
-        except Exception:  # noqa: BLE001 - whatever fails, a message that nobody has judged is not sent
-            self._failure.failed(Failure())
-            return False
-        self._failure.succeeded()
-        return may_keep
+        return not self.rule.judges or self._is_all_clear()
 
     def follow_rules(self) -> None:
         """Survey anew if the rules or the bans have changed. Replays look at that too; others need not wait for one."""
         if not self._running:
             return
-        if not self._judges:
+        if not self.rule.judges:
             self._give_up_survey()
             return
-        epoch, has_epoch = self.epoch, self._rule.epoch is not None
+        epoch, has_epoch = self.rule.epoch, self.rule.authorizer.epoch is not None
         if has_epoch and self._survey is not None and epoch == self._epoch:
             return
         self._epoch = epoch
@@ -295,21 +222,21 @@ class SourceCheck:
         if self._survey is not None:
             self._survey.stop()
             self._survey = None
-        if not self._judges:
+        if not self.rule.judges:
             self.stored_withheld = None
 
     def _begin(self) -> None:
         if self._survey is not None:
             self._survey.stop()
-        self._fingerprint = self._fingerprint_now()
+        self._fingerprint = self.rule.fingerprint
         earlier = self._earlier
         if earlier is not None and earlier.fingerprint != self._fingerprint:
             earlier = None
         newer_than = 0 if earlier is None else earlier.newer_than
         survey = self._survey = Survey(
             self._store,
-            self.may_stay,
-            guests=self._guests and self._enabled,
+            self.rule.may_stay,
+            guests=self.rule.guests and self.rule.enabled,
             clock=self._clock,
             done=self._surveyed,
             newer_than=newer_than or 0,
@@ -321,13 +248,6 @@ class SourceCheck:
         else:
             survey.start()
 
-    def _fingerprint_now(self) -> str | None:
-        keeping, banned = self._rule.keeping, self._bans.users
-        if keeping is None:
-            return None
-        judged = "none" if not self._enabled else "all" if self._guests else "users"
-        return f"{judged} {keeping}" + (f" {blake2b(repr(sorted(banned)).encode()).hexdigest()}" if banned else "")
-
     def _is_all_clear(self) -> bool:
         """Tell whether the present rules withhold no stored message."""
         survey = self._survey
@@ -335,8 +255,8 @@ class SourceCheck:
             survey is not None
             and survey.stretches.surveyed is None
             and not survey.withheld
-            and self.epoch == self._epoch
-            and self._fingerprint_now() == self._fingerprint
+            and self.rule.epoch == self._epoch
+            and self.rule.fingerprint == self._fingerprint
         )
 
     def _keep(self, judged: int | None) -> None:
@@ -353,7 +273,7 @@ class SourceCheck:
     def _surveyed(self) -> None:
         survey = self._survey
         assert survey is not None
-        if self.epoch != self._epoch:  # some messages were judged by older rules
+        if self.rule.epoch != self._epoch:  # some messages were judged by older rules
             self.follow_rules()
             return
         newer = " newer" if survey.newer_than else ""  # than those that an earlier process has judged

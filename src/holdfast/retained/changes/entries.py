@@ -12,7 +12,7 @@ from attrs import frozen
 
 from holdfast.core.messages import STORED_ENTRY, ChangeKind, ChangeOrigin, RetainedMessage
 from holdfast.core.topics import EVERY_TOPIC, TopicTree, covers, overlap
-from holdfast.retained.store.rows import Row
+from holdfast.retained.store.rows import Row, unexpired
 from holdfast.storage.revisions import time_of
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties
@@ -179,7 +179,7 @@ def retained_sql(at: str) -> str:
 
     The entry must be the newest of its topic at that time.
     """
-    return f"(op = '{ChangeKind.SET.value}' AND (expires_at IS NULL OR expires_at > {at}))"
+    return f"(op = '{ChangeKind.SET.value}' AND {unexpired(at)})"
 
 
 #: The bytes that ``retainer.history.max_bytes`` counts for an entry beside its payload, topic and properties.

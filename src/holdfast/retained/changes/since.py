@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.core.extensions import BadRequest, moment_in
+from holdfast.core.messages import has_expired
 from holdfast.core.tickets import CommitTicket, StorageFailure
 from holdfast.core.topics import EVERY_TOPIC, matches
 from holdfast.retained.changes.log import (
@@ -499,7 +500,7 @@ class _Reading:
 
 def _is_over(row: _Present, selection: Selection) -> bool:
     """Tell whether nothing is retained any more: the subscriber gets an empty message."""
-    return bool(row.tombstone) or (row.expires_at is not None and row.expires_at <= selection.now)
+    return bool(row.tombstone) or has_expired(row.expires_at, selection.now)
 
 
 def _is_visible(row: _Present, selection: Selection) -> bool:

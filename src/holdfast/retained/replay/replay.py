@@ -39,13 +39,9 @@ holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
 
 The invariant: for every topic, the messages that leave for the client have rising revisions.
 
-**Permissions** are looked up for each read: which topics the subscriber may receive, and whether each publisher has to
-be judged (:mod:`holdfast.retained.source_check`). When the rules change, held messages are given up and read
-again, so the rest of a replay follows the new rules.
-
-**Expiry** is checked three times: by the statement that reads (``retained/store/statements.py``), here before
-a slice is delivered (``_has_expired``), and for each message when its packet is rewritten
-(``sessions/delivery/replay_delivery.py``).
+**Expired and forbidden messages** are left out by the rules of :mod:`holdfast.retained.rules`. Which topics the
+subscriber may receive, and whether each publisher has to be judged, is looked up for each read. When the answers may
+change, held messages are given up and read again, so the rest of a replay follows the new rules.
 
 Tried and left out: messages in the order of publication (one more index over all rows, and positions that move);
 reading in a thread for SQLite (slower by an order of magnitude); waking replays by polling.
@@ -60,6 +56,7 @@ from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from holdfast.core.messages import has_expired
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import overlap
 from holdfast.retained.changes.feed import Change, ChangeFeed
@@ -283,7 +280,7 @@ class Replay:
 
     def _has_expired(self, now: int) -> bool:
         """Tell whether a message of the first slice has expired since it was read: the client had no room for it."""
-        return bool(self.held.slices) and 0 < self.held.slices[0].soonest_expiry <= now
+        return bool(self.held.slices) and has_expired(self.held.slices[0].soonest_expiry, now)
 
     def _rest(self) -> bool:
         """Do nothing until there is room. A replay at rest holds no tokens and no place in a queue."""
@@ -385,7 +382,7 @@ class Replay:
         reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(read,), errbackArgs=(read,))
 
     def _present_epoch(self) -> object:
-        return self._delivery.epoch, None if self._sources is None else self._sources.epoch
+        return self._delivery.epoch, None if self._sources is None else self._sources.rule.epoch
 
     def _stretch(self, form: ReplayForm, after: str) -> Stretch:
         """Return how far the next read may go, and whether it has to look at the publishers."""

@@ -8,7 +8,7 @@ from hashlib import sha256
 from attrs import define, field, frozen
 
 from holdfast.core.extensions import Conditions
-from holdfast.core.messages import RetainedChange
+from holdfast.core.messages import RetainedChange, has_expired
 from holdfast.retained.store.rows import Row, row_of
 from holdfast.wire.properties import Properties
 from holdfast.wire.property_codec import encode_properties
@@ -101,7 +101,7 @@ def decide(change: ConditionalChange, present: Present | None) -> Outcome:
     A repetition whose change is the present one has succeeded before: its condition does not hold any more.
     """
     message = present
-    if present is not None and (present.tombstone or _has_expired(present, change.change.changed_at)):
+    if present is not None and (present.tombstone or has_expired(present.expires_at, change.change.changed_at)):
         message = None
     revision = 0 if message is None else message.revision
     if present is not None and (present.revision in change.stamps or (change.repeated and _is_same(change, present))):
@@ -119,10 +119,6 @@ def decide(change: ConditionalChange, present: Present | None) -> Outcome:
     if present is not None and present.revision >= change.row.revision:
         return Outcome(Verdict.OUTRUN, present.revision)
     return Outcome(Verdict.STORED, change.row.revision)
-
-
-def _has_expired(present: Present, now: int) -> bool:
-    return present.expires_at is not None and present.expires_at <= now
 
 
 def _is_same(change: ConditionalChange, present: Present) -> bool:

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
 from holdfast.core.clients import payers_of
-from holdfast.core.messages import RetainedChange, RetainedChanges, RetainedMessage
+from holdfast.core.messages import RetainedChange, RetainedChanges, RetainedMessage, has_expired
 from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, TicketsTogether
 from holdfast.core.topics import EVERY_TOPIC, matches
 from holdfast.retained.delayed_writes import NO_DELAYED_CHANGES, IDelayedChanges
@@ -273,7 +273,9 @@ class MemoryRetainedStore:
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired messages into tombstones, the earliest expiry first."""
         self.delayed.write()
-        expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
+        expired = sorted(
+            (row.expires_at, topic) for topic, row in self._rows.items() if has_expired(row.expires_at, now)
+        )
         topics = [topic for _, topic in expired[:limit]]
         revision = self.next_revision()
         for topic in topics:
@@ -306,7 +308,7 @@ class MemoryRetainedStore:
         expired = sorted(
             (row.expires_at, topic, stored_row_size(row))
             for topic, row in self._rows.items()
-            if row.expires_at is not None and row.expires_at <= now
+            if row.expires_at is not None and has_expired(row.expires_at, now)
         )
         part = [one for one in expired if after is None or one[:2] > after][:limit]
         counted = RetainedStatistics(len(part), sum(size for _, _, size in part))
@@ -343,18 +345,13 @@ def _usage(rows: Iterable[Row]) -> Usage:
     return Usage(len(sizes), sum(sizes))
 
 
-def _has_expired(row: Row, now: int) -> bool:
-    expires_at = row.expires_at
-    return expires_at is not None and expires_at <= now
-
-
 def _is_selected(row: Row, selection: Selection, ranges: Ranges) -> bool:
     topic = row.topic
     if not any(one.low <= topic and (one.high is None or topic < one.high) for one in ranges):
         return False
     if selection.topic_filter != EVERY_TOPIC and not matches(selection.topic_filter, topic):
         return False
-    if _has_expired(row, selection.now):
+    if has_expired(row.expires_at, selection.now):
         return False
     if row.revision > selection.not_after and row.revision & 255 == selection.node:
         return False
@@ -492,12 +489,12 @@ def _tally(rows: Sequence[Row]) -> Tally:
 
 
 def _stop(row: Row, now: int) -> Stop:
-    alive = row.expires_at is None or row.expires_at > now
+    alive = not has_expired(row.expires_at, now)
     return Stop(row.topic, alive, stored_row_size(row), row.stored_at)
 
 
 def _is_wanted(row: Row, search: Search) -> bool:
-    expired = row.expires_at is not None and row.expires_at <= search.now
+    expired = has_expired(row.expires_at, search.now)
     return (
         (search.topic_filter == EVERY_TOPIC or matches(search.topic_filter, row.topic))
         and expired is search.expired

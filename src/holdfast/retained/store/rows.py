@@ -61,6 +61,12 @@ MESSAGE_COLUMNS = (
     "topic", "payload", "qos", "properties5", "client_id", "username", "stored_at", "expires_at", "revision",
 )  # fmt: skip
 
+
+def unexpired(now: str) -> str:
+    """Return the SQL that tells whether the message of a row has not expired at a time, which is SQL too."""
+    return f"(expires_at IS NULL OR expires_at > {now})"
+
+
 _PUBLISH_RETAINED = b"\x31"  # PUBLISH, DUP 0, QoS 0, RETAIN 1
 _LONGEST_TOPIC = 65_535
 _PROPERTY_NAMES = tuple(attribute.name for attribute in fields(Properties))

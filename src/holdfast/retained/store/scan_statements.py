@@ -22,7 +22,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from holdfast.retained.store.rows import MESSAGE_COLUMNS
+from holdfast.retained.store.rows import MESSAGE_COLUMNS, unexpired
 from holdfast.retained.store.statements import Fragments, below, stored_size
 from holdfast.retained.store.values import Order, Search, Sorting
 from holdfast.retained.store.wildcards import AFTER_SEPARATOR
@@ -30,7 +30,7 @@ from holdfast.retained.store.wildcards import AFTER_SEPARATOR
 # Built from constants and names of columns alone: values are always bound.
 # ruff: noqa: S608
 
-_ALIVE = "(tombstone = 0 AND (expires_at IS NULL OR expires_at > :now))"
+_ALIVE = f"(tombstone = 0 AND {unexpired(':now')})"
 _EXPIRED = "(tombstone = 0 AND expires_at <= :now)"
 #: For each condition of a Search: the column and its comparison.
 _COMPARISONS = {

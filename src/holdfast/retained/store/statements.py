@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from attrs import define, frozen
 
 from holdfast.core.messages import STORED_ENTRY
-from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row, with_facts
+from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row, unexpired, with_facts
 from holdfast.retained.store.values import (
     Census,
     EarlierSurvey,
@@ -164,7 +164,7 @@ def conditions_text(
     parts = [
         f"topic >= :low{below(bounded)}{check}",
         "tombstone = 0",
-        "(expires_at IS NULL OR expires_at > :now)",
+        unexpired(":now"),
         "(revision <= :not_after OR revision & 255 <> :node)",
     ]
     if queued:

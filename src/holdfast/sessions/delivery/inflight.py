@@ -37,7 +37,7 @@ from enum import Enum
 import attrs
 from attrs import define
 
-from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER, seconds_left
+from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER, has_expired, seconds_left
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
 from holdfast.sessions.delivery.outgoing import Expired, OutgoingMessage
 from holdfast.wire import PacketParser, Properties, encode
@@ -314,7 +314,7 @@ class Inflight:
         """Return the PUBLISH for the first attempt, after a wait. None: the message has expired meanwhile."""
         if not self.expires_at and protocol_version == self.protocol_version:
             return self.packet
-        if self.expires_at and self.expires_at <= now:
+        if has_expired(self.expires_at, now):
             return None
         return self._at(protocol_version, now, False)
 

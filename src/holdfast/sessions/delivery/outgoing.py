@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 
-from holdfast.core.messages import ApplicationMessage, held_size, seconds_left
+from holdfast.core.messages import ApplicationMessage, has_expired, held_size, seconds_left
 from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.hot_values import hot_frozen
 from holdfast.sessions.state import ISessionStates, KeptMessage
@@ -153,7 +153,7 @@ class OutgoingMessage:
 
     def _remaining(self, now: int) -> int:
         assert self.message.expires_at is not None
-        if self.message.expires_at <= now:
+        if has_expired(self.message.expires_at, now):
             raise Expired
         return seconds_left(self.message.expires_at, now)
 

@@ -16,9 +16,9 @@ packets get QoS 1 and nothing else, and the Session keeps no packets; packet by 
 subscription needs any other change of QoS, a Subscription Identifier or an expiry interval; or message by message,
 if the authorizer answers later.
 
-Permissions. The authorizer says once for each epoch whether the subscriber may receive all messages that match, none,
-or some. Of "some", it may tell Topic Filters: only these are read. Then it is asked about each message, before the
-slice is sent without the others. So a message that is not allowed costs the replay's own turns, like one that is.
+Permissions (:mod:`holdfast.retained.rules`). If the subscriber may receive some of the matching messages, the
+authorizer may name Topic Filters: only these are read. Then it is asked about each message, before the slice is sent
+without the others. So a message that is not allowed costs the replay's own turns, like one that is.
 
 The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
 changes its form from the next slice on.
@@ -32,15 +32,16 @@ from itertools import islice, repeat, takewhile
 from struct import pack
 from typing import Protocol
 
-from attrs import evolve, frozen
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.extensions import PUBLISHER_FACT, Facts
-from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER, ApplicationMessage, seconds_left
-from holdfast.core.topics import CHANGES_PREFIX, PUBLISHERS, behind_time, is_of_past, matches
-from holdfast.identity.interfaces import Grant, IAuthorizer, Principal
+from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER, ApplicationMessage, has_expired, seconds_left
+from holdfast.core.topics import CHANGES_PREFIX, matches
+from holdfast.identity.interfaces import Grant, IAuthorizer
 from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
+from holdfast.retained.rules import NOTHING, Permission, Subscriber
 from holdfast.retained.store.slices import only
 from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.client_link import IClientLink
@@ -51,7 +52,6 @@ from holdfast.sessions.delivery.markers import send_marker, send_retained, send_
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.replay_positions import ReplayPosition
 from holdfast.sessions.delivery.session import Session
-from holdfast.sessions.limits import Limits
 from holdfast.sessions.state import NO_HISTORY, NOT_AUTHORIZED, TOO_LARGE, Subscription
 from holdfast.wire import PacketParser, ReasonCode, encode_variable_byte_integer
 from holdfast.wire.datatypes import read_variable_byte_integer
@@ -84,18 +84,6 @@ class IReplays(Protocol):
 
     def finished(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything."""
-
-
-@frozen
-class _Permission:
-    """What the subscriber may receive, the Topic Filters of it, and what it is told (see :class:`ReplayForm`)."""
-
-    grant: Grant
-    within: tuple[str, ...] | None
-    facts: Facts = ()
-
-
-_NOTHING = _Permission(Grant.REFUSED, ())
 
 
 @implementer(IDelivery)
@@ -131,7 +119,7 @@ class ReplayDelivery:
         self._cursor = cursor
         self._was_queued = False  # whether messages may wait that come before the marker
         self._concludes = False  # whether all messages of the replay have been delivered once
-        self._permission = _NOTHING
+        self._permission = NOTHING
         self._judged_at: object = None  # the epoch of this permission, and the facts asked for
         self._not_before = session.queue.enqueued  # so many messages must have left the queue
         self._held_until = session.hurry_held()  # the number of the last held message that must have left
@@ -158,16 +146,19 @@ class ReplayDelivery:
             permission.facts,
         )
 
-    def _present_permission(self) -> _Permission:
+    @property
+    def _subscriber(self) -> Subscriber:
+        return Subscriber(self._authorizer, self._session.principal)
+
+    def _present_permission(self) -> Permission:
         """Ask the authorizer if its epoch has changed since the last time."""
-        authorizer = self._authorizer
-        epoch = authorizer.epoch
+        epoch = self._authorizer.epoch
         asked = epoch, self._position.facts
         if epoch is None or asked != self._judged_at:
             self._judged_at = asked
-            self._permission = _NOTHING
+            self._permission = NOTHING
             with self._link.guard:
-                self._permission = _permission(authorizer, self._session.principal, behind_time(self._topic_filter))
+                self._permission = self._subscriber.permission(self._topic_filter)
                 if self._position.facts:
                     self._permission = evolve(self._permission, facts=self._facts())
             if self._permission.grant is not Grant.GRANTED:
@@ -179,9 +170,7 @@ class ReplayDelivery:
         link = self._link
         if not link.participant:  # also a Client of MQTT 3 that has taken over the Session
             return ()
-        permitted = tells_publishers(
-            self._authorizer, self._session.principal, link.limits, behind_time(self._topic_filter)
-        )
+        permitted = link.limits.tell_publishers and self._subscriber.may_know_publishers(self._topic_filter)
         return tuple(fact for fact in self._position.facts if fact != PUBLISHER_FACT or permitted)
 
     def room(self) -> int:
@@ -389,7 +378,7 @@ class ReplayDelivery:
             packets_of(joined), messages.qos, messages.expires_at, cursors, strict=True
         ):
             # The slice was read a moment ago, and a message may have expired since.
-            if expires_at and expires_at <= now:
+            if has_expired(expires_at, now):
                 self._counters.messages_dropped_expired += 1
                 continue
             qos = subscription.qos
@@ -427,7 +416,8 @@ class ReplayDelivery:
         """Ask the authorizer about each message, and send the allowed ones in their order."""
         # With an epoch, answers depend on the topic only, as for live messages: decoding the rest would cost more.
         subjects = self._decoded(messages) if self._authorizer.epoch is None else self._named(messages)
-        answers = [self._may_receive(message) for message in subjects]
+        subscriber = self._subscriber
+        answers = [subscriber.may_receive(message) for message in subjects]
         if any(isinstance(answer, Deferred) for answer in answers):
             self._send_when_allowed(list(zip(self._decoded(messages), answers, strict=True)))
             return
@@ -456,12 +446,6 @@ class ReplayDelivery:
                 expires_at=expires_at or None,
             )
 
-    def _may_receive(self, message: ApplicationMessage) -> bool | Deferred[bool]:
-        if is_of_past(self._topic_filter):
-            message = evolve(message, topic=behind_time(message.topic))
-        answer: bool | Deferred[bool] = self._authorizer.may_receive(self._session.principal, message)
-        return answer
-
     def _send_when_allowed(self, asked: Sequence[tuple[ApplicationMessage, bool | Deferred[bool]]]) -> None:
         """Deliver the messages like live ones: the queue bounds them, since the authorizer may take long."""
         session = self._session
@@ -489,16 +473,6 @@ class ReplayDelivery:
     def _note_withheld(self, count: int) -> None:
         self._counters.deliveries_not_authorized += count
         self._counters.replayed_not_authorized += count
-
-
-def _permission(authorizer: IAuthorizer, principal: Principal, topic_filter: str) -> _Permission:
-    grant: Grant = authorizer.receivable(principal, topic_filter)
-    if grant is Grant.REFUSED:
-        return _NOTHING
-    if authorizer.epoch is None and authorizer.checks_delivery:
-        grant = Grant.FILTERED  # the next answer may be another one
-    within = authorizer.receivable_filters(principal, topic_filter) if grant is Grant.FILTERED else None
-    return _Permission(grant, within)
 
 
 # Rewrites the PUBLISH packets of a replay for one subscription, without decoding and encoding them.
@@ -600,14 +574,3 @@ def numbered(joined: bytes, packets: int, first: int) -> bytes:
         pieces += (header, joined[topic:rest], identifiers[number : number + 2], joined[rest:start])
         number += 2
     return b"".join(pieces)
-
-
-# Who is told the publishers of retained messages.
-
-
-def tells_publishers(authorizer: IAuthorizer, principal: Principal, limits: Limits, topic_filter: str) -> bool:
-    """Tell whether a Principal may know the publishers of all messages that a Topic Filter matches."""
-    if not limits.tell_publishers:
-        return False
-    grant: Grant = authorizer.receivable(principal, PUBLISHERS + topic_filter)
-    return grant is Grant.GRANTED

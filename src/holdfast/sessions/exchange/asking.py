@@ -28,6 +28,7 @@ from holdfast.core.topics import (
     matching,
 )
 from holdfast.identity.interfaces import Grant, in_time
+from holdfast.retained.rules import Subscriber
 from holdfast.scheduling.fair_line import LineFull
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.scheduling.waiting import as_deferred
@@ -210,14 +211,11 @@ class Asking:
         """Tell which of the messages that match a Topic Filter the Client may receive now: none if it has left."""
         if self._link.is_closed:
             return Grant.REFUSED
-        answer: Grant = self._parts.authorizer.receivable(self._session.principal, topic_filter)
-        return answer
+        return Subscriber(self._parts.authorizer, self._session.principal).grant(topic_filter)
 
     def may_receive(self, topic: str) -> bool | Deferred[bool]:
         """Tell whether the Client may receive messages of a topic now. No answer in time means False."""
-        answer: bool | Deferred[bool] = self._parts.authorizer.may_receive(
-            self._session.principal, ApplicationMessage(topic, b"")
-        )
+        answer = Subscriber(self._parts.authorizer, self._session.principal).may_receive(ApplicationMessage(topic, b""))
         if isinstance(answer, Deferred):
             in_time(answer, self._parts.clock).addErrback(self._denied_by_error)
         return answer

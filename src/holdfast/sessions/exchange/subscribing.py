@@ -55,10 +55,10 @@ from holdfast.core.topics import (
 from holdfast.identity.interfaces import Grant
 from holdfast.retained.changes.moments import HistoryUnavailable
 from holdfast.retained.changes.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
+from holdfast.retained.rules import Subscriber
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.connection.acknowledgements import explain_refusals, failure_reason
 from holdfast.sessions.connection.client_link import IClientLink
-from holdfast.sessions.delivery.replay_delivery import tells_publishers
 from holdfast.sessions.delivery.replays import Replays
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -476,7 +476,8 @@ class Subscribing:
         """Note for the Reason String if the publishers of a Topic Filter are not told, in a step of long work."""
         authorizer = self._parts.authorizer
         effort = authorizer.effort
-        if not tells_publishers(authorizer, self._session.principal, self._limits, topic_filter):
+        subscriber = Subscriber(authorizer, self._session.principal)
+        if not (self._limits.tell_publishers and subscriber.may_know_publishers(topic_filter)):
             asked.note(_NOT_TOLD)
         yield 1 + authorizer.effort - effort
 
