@@ -26,7 +26,6 @@ from holdfast.retained.limits import FlowSettings, RetainerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.client_link import Pressure
 from holdfast.sessions.connection.link import INetworkConnection
@@ -38,6 +37,7 @@ from holdfast.storage.revisions import RevisionClock
 from holdfast.watch.audit import IAudit
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
+from tests.retained.store.memory import MemoryRetainedStore
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from holdfast.core.extensions import past_filter
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.changes.moments import HistoryUnavailable
 from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.storage.revisions import RevisionClock
+from tests.retained.store.memory import MemoryRetainedStore
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000_000

@@ -14,11 +14,11 @@ from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import searches
 from holdfast.retained.searches import Searches, scan_places
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Order, Search, Sorting
 from holdfast.scheduling.fair_line import LineFull, Places
 from holdfast.storage.revisions import RevisionClock
 from tests.retained.store.contract import NOW, clear, few, put
+from tests.retained.store.memory import MemoryRetainedStore
 from tests.retained.store.scan_contract import CONDITIONS, fields, fill, is_wanted
 from tests.retained.strategies import topic_filters, topics
 from tests.storage.doubles import Wall, result_of

@@ -18,12 +18,12 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained import tree
 from holdfast.retained import tree as known_tallies
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Tally
 from holdfast.retained.tree import TopicTree, TreeNode, TreePage
 from holdfast.storage.revisions import RevisionClock
 from tests.retained.store.contract import NOW, clear, few, put
+from tests.retained.store.memory import MemoryRetainedStore
 from tests.retained.store.scan_contract import fields, fill
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of
 

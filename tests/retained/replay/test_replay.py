@@ -16,7 +16,6 @@ from holdfast.core.topics import matches
 from holdfast.core.units import Rate
 from holdfast.retained.changes.feed import Change
 from holdfast.retained.limits import FlowSettings
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock, after
@@ -24,6 +23,7 @@ from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.store.delayed_store import DelayedStore
+from tests.retained.store.memory import MemoryRetainedStore
 
 SMALL = FlowSettings(batch_read_number=4, batch_deliver_number=2)
 

@@ -9,10 +9,10 @@ from twisted.logger import LogEvent
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.limits import FlowSettings
 from holdfast.retained.replay.pace import PATIENCE, StalledReplays
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Selection
 from holdfast.storage.revisions import RevisionClock
 from tests.doubles import Client, MemoryBroker
+from tests.retained.store.memory import MemoryRetainedStore
 
 
 class Holding:

@@ -12,9 +12,9 @@ from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.store.conditional import ConditionalChange
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch, Selection, UsageSnapshot
 from holdfast.storage.revisions import RevisionClock
+from tests.retained.store.memory import MemoryRetainedStore
 
 
 @implementer(IRetainedStore)

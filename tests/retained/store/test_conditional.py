@@ -18,7 +18,6 @@ from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.storage.postgres_values import PostgresBulk
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.sqlite import SQLiteBulk
@@ -26,6 +25,7 @@ from holdfast.wire import NO_PROPERTIES, Properties
 from tests.retained.store import test_postgres as on_postgres
 from tests.retained.store import test_sql as on_sqlite
 from tests.retained.store.contract import NOW, clear, message, put, statistics_of
+from tests.retained.store.memory import MemoryRetainedStore
 from tests.storage.doubles import Faults, FaultyConnection, Wall, result_of
 
 ABSENT = Conditions(absent=True)

@@ -9,10 +9,10 @@ from zope.interface.verify import verifyObject
 
 from holdfast.core.tickets import COMMITTED
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.usage import USERS
 from holdfast.storage.revisions import RevisionClock
 from tests.retained.store.contract import StoreContract, UsageContract, batches, put, selection
+from tests.retained.store.memory import MemoryRetainedStore
 from tests.retained.store.scan_contract import ScanContract
 from tests.storage.doubles import Wall
 

@@ -1,4 +1,4 @@
-"""Retained messages in memory: the plain form of the SQL store, for tests and for brokers without a database."""
+"""Retained messages in memory: the plain form of the SQL store, which tests compare it with."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def _slice(rows: Sequence[Row], selection: Selection, detailed: bool, left_out: 
     )
 
 
-# Scans of messages in memory: the plain form, for tests and for brokers without a database.
+# Scans of messages in memory: the plain form.
 
 
 @implementer(IRetainedScans)
