@@ -78,7 +78,7 @@ def test_a_change_takes_effect_at_once_until_the_restart() -> None:
     assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
     for number in range(3):
         desk.retain(f"t/{number}")
-    assert desk.broker.retained.refusals[Limit.PUBLISH_RATE] == 1
+    assert desk.broker.retained.admission.refusals[Limit.PUBLISH_RATE] == 1
     assert desk.ask("PUT", "", {"delivery_rate": "infinity"})["until_restart"] == [
         "max_publish_rate",
         "flow_control.client_rate",

@@ -81,7 +81,7 @@ def test_the_override_applies_to_messages_stored_before(tmp_path: Path, allow_ne
     assert retained(broker) == {"long": 50, "never": never}
     broker.advance(120)
     assert retained(broker) == ({"never": None} if allow_never_expire else {})
-    assert broker.retained.statistics().count == (1 if allow_never_expire else 0)
+    assert broker.retained.totals.refreshed().count == (1 if allow_never_expire else 0)
 
 
 def test_an_expired_message_is_replaced_like_any_other() -> None:
@@ -92,4 +92,4 @@ def test_an_expired_message_is_replaced_like_any_other() -> None:
         broker.advance(wait)
         client.publish("t", b"x", 1, True)
         assert retained(broker) == {"t": 5}
-    assert broker.retained.statistics().count == 1
+    assert broker.retained.totals.refreshed().count == 1

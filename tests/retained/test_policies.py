@@ -109,4 +109,4 @@ def test_force_retain_begins_with_a_reload_also_for_topics_in_runs() -> None:
 def test_topics_with_a_policy_are_in_no_retained_run() -> None:
     """Others still are."""
     broker = broker_with(Policy(1, "a/#"))
-    assert [broker.retained.is_plain(topic) for topic in ("a/b", "b")] == [False, True]
+    assert [broker.retained.admission.is_plain(topic) for topic in ("a/b", "b")] == [False, True]

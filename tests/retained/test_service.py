@@ -83,7 +83,7 @@ def test_a_full_store_still_takes_updates_and_clears() -> None:
     client.publish("a", b"", retain=True)
     client.publish("b", b"1", qos=1, retain=True)
     assert topics(broker) == ["b"]
-    assert broker.retained.statistics().count == 1
+    assert broker.retained.totals.refreshed().count == 1
 
 
 def test_a_disabled_retainer_routes_and_acknowledges() -> None:
@@ -130,10 +130,10 @@ def test_messages_expire_by_default_or_by_their_own_interval() -> None:
     broker.advance(6)
     assert topics(broker) == ["default", "long"]
     broker.advance(10)
-    assert broker.retained.statistics().count == 2
+    assert broker.retained.totals.refreshed().count == 2
     for _ in range(3):
         broker.advance(10)
-    assert broker.retained.statistics().count == 1
+    assert broker.retained.totals.refreshed().count == 1
     assert topics(broker) == ["long"]
 
 

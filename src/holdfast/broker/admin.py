@@ -355,7 +355,7 @@ class Overview:
     def stats(self) -> Mapping[str, int]:
         """Return the present numbers."""
         registry, holdings = self._sessions.registry, self._sessions.counters.holdings
-        retained = self._retained.statistics()
+        retained = self._retained.totals.refreshed()
         return {
             "connections.count": registry.session_count,
             "live_connections.count": registry.connection_count,

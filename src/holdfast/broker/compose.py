@@ -186,7 +186,7 @@ def compose_retainer(
     if changes is not None:
         retained.since = ChangesSince(
             store, epochs, changes, clock=clock, now=now,
-            keep=lambda: round(1000 * retained.limits.tombstone_ttl),
+            keep=lambda: round(1000 * retained.admission.limits.tombstone_ttl),
         )  # fmt: skip
     retained.past = PastMessages(history, store)
     return RetainerParts(store=store, retained=retained, history=history)
@@ -388,7 +388,7 @@ def compose_broker(
             reactor=reactor, now=now,
         ),
     ]  # fmt: skip
-    longest = longest_body(parts.retained.limits.max_payload_size)
+    longest = longest_body(parts.retained.admission.limits.max_payload_size)
     table = RoutingTable(
         [*routes, OpenAPI(routes, version(), longest).route],
         witness_of(audit),
@@ -445,7 +445,7 @@ def compose_broker(
         dashboard_link=callers.logins.new_link,
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
-            f"{durability.loss_window(config.storage.flush_interval)}{parts.retained.policies.loss_window}"
+            f"{durability.loss_window(config.storage.flush_interval)}{parts.retained.admission.policies.loss_window}"
         ),
         announce=announce,
         service_manager=service_manager,

@@ -159,7 +159,7 @@ class SurroundingsWatch(Service):
 
         While the database is away, its numbers are given up in time for the next look at the disk.
         """
-        self._retained.statistics()  # begins a read; the metrics show its answer
+        self._retained.totals.refreshed()  # begins a read; the metrics show its answer
         found: dict[str, int | None] = await self._run(self._files)
         self.latest = evolve(self.latest, history_prunings=self._history.prunings, **found)
         if self._durable.parts is not None and self.running:
@@ -247,8 +247,8 @@ def fields_of(parts: Recorded) -> list[Field]:
         Present("queued_bytes", lambda: holdings.queued_bytes),
         Present("inflight_bytes", lambda: parts.walked().inflight_bytes),
         Present("slow_clients", lambda: parts.walked().slow_clients),
-        Present("retained_msg_count", lambda: retained.latest_statistics.count),
-        Present("retained_bytes", lambda: retained.latest_statistics.bytes),
+        Present("retained_msg_count", lambda: retained.totals.latest.count),
+        Present("retained_bytes", lambda: retained.totals.latest.bytes),
         Rate("retained_set_rate", lambda: sum(retained.changes.values())),
         Present("replays", lambda: len(retained.replays)),
         Rate("replayed_msg_rate", lambda: retained.replays.delivered),

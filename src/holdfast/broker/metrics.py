@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TypeVar
 
 from holdfast.broker.figures import Surroundings
+from holdfast.retained.limits import Limit
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.memory_guard import MemoryGuard
@@ -79,11 +80,11 @@ def retained_metrics(
     return [
         gauge(
             "holdfast_retained_messages", "Retained messages of all nodes, without expired ones.",
-            lambda: retained.latest_statistics.count, "retained messages/count",
+            lambda: retained.totals.latest.count, "retained messages/count",
         ),
         gauge(
             "holdfast_retained_bytes", "Bytes of all retained messages.",
-            lambda: retained.latest_statistics.bytes, "holdfast/retained/bytes",
+            lambda: retained.totals.latest.bytes, "holdfast/retained/bytes",
         ),
         Metric(
             name="holdfast_retained_changes_total", kind=Kind.COUNTER, labels=("kind",),
@@ -94,8 +95,8 @@ def retained_metrics(
         Metric(
             name="holdfast_retained_refused_total", kind=Kind.COUNTER, labels=("cause",),
             help="Messages that a limit of the retainer refuses, by limit.",
-            read=lambda: {(limit.value,): count for limit, count in retained.refusals.items()},
-            topics={(limit.value,): f"holdfast/counters/retained_over_{limit.value}" for limit in retained.refusals},
+            read=lambda: {(limit.value,): count for limit, count in retained.admission.refusals.items()},
+            topics={(limit.value,): f"holdfast/counters/retained_over_{limit.value}" for limit in Limit},
         ),
         Metric(
             name="holdfast_retained_refused_outcomes_total", kind=Kind.COUNTER, labels=("outcome",),

@@ -205,7 +205,7 @@ class _Changes:
             self._parts.durable.change_patience(read_patience(config))
             limits = retainer_limits_of(config.retainer, config.max_packet_size)
             self._parts.retained.change_limits(limits, config.retainer.announce_expiry)
-            self._parts.retained.change_payers(payer_limits_of(config))
+            self._parts.retained.admission.change_payers(payer_limits_of(config))
             self._parts.history.change_limits(history_limits_of(config.retainer))
             sources = self._parts.retained.sources
             if sources is not None:

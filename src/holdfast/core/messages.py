@@ -87,6 +87,10 @@ class ChangeOrigin(Enum):
     BASELINE = "baseline"  #: present when the history began; the real origin is unknown
 
 
+#: origins of changes that operators make
+BY_OPERATORS = frozenset((ChangeOrigin.API, ChangeOrigin.RESTORE))
+
+
 @hot_frozen
 class RetainedChange:
     """One accepted change, to be stored. ``message`` is None for a clear, which leaves a tombstone."""

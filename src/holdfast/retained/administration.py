@@ -130,7 +130,7 @@ class Administration:
 
     def statistics(self) -> Deferred[RetainedStatistics]:
         """Read the number of messages and their bytes, of all nodes, without expired messages."""
-        return self._retained.read_statistics()
+        return self._retained.totals.read()
 
     def listing(self, topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List at most ``rows`` messages of ``max_bytes`` together, in topic order after a topic."""
@@ -157,9 +157,9 @@ class Administration:
 
         Fails with :class:`NotRetained`, :class:`BadRecord` or :class:`StorageFailure`.
         """
-        if not self._retained.enabled:
+        if not self._retained.admission.enabled:
             raise NotRetained("retainer.enable is false")
-        refusal = name_refusal(self._retained.limits, message.topic, message.properties)
+        refusal = name_refusal(self._retained.admission.limits, message.topic, message.properties)
         if refusal is not None:
             raise BadRecord(refusal, "topic")
         publisher = self._silent if quiet else self._publisher
@@ -231,7 +231,7 @@ class Administration:
 
     async def _decided(self, message: ApplicationMessage) -> None:
         """Wait until the totals of the message's quotas are known."""
-        waiting = self._retained.undecided(message)
+        waiting = self._retained.admission.undecided(message)
         if waiting is not None:
             await waiting
 

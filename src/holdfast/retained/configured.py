@@ -143,7 +143,7 @@ def apply_settings(retained: RetainedMessages, history: RetainedHistory, retaine
     retained.change_policies(policies_of(retainer))
     history.change_rules(history_rules_of(retainer))
     retained.replays.flow.change(flow_of(retainer))
-    retained.change_publish_rate(retainer.max_publish_rate)
+    retained.admission.change_publish_rate(retainer.max_publish_rate)
 
 
 def _client_quota(retainer: RetainerConfig) -> Quota | None:

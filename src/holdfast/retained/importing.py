@@ -101,7 +101,7 @@ class Merger:
         Fails with NotRetained, NotStaged, OtherJob or :class:`StorageFailure`. A chunk that has begun is finished and
         announced, even if the caller stops waiting.
         """
-        if not self._retained.enabled:
+        if not self._retained.admission.enabled:
             raise NotRetained("retainer.enable is false")
         while await self._retained.make_room():  # an import must not be refused because of expired messages
             await self.pause()
@@ -127,7 +127,7 @@ class Merger:
     def _begin(self, request: ImportJob) -> MergedChunk:
         stamps = self._store.next_revisions(self._chunk_size.rows)
         chunk = MergedChunk(
-            request, self._retained.limits, stamps, self.now(), tell=self._announce, seconds=self._seconds
+            request, self._retained.admission.limits, stamps, self.now(), tell=self._announce, seconds=self._seconds
         )
         self._retained.merging(stamps[-1])
         self._store.merge(chunk)

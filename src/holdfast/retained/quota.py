@@ -16,7 +16,15 @@ from holdfast.core.messages import ApplicationMessage, stored_size
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.topics import matches
 from holdfast.hot_values import hot_frozen
-from holdfast.retained.limits import UNLIMITED, Limit, PayerLimits, PayerQuotas, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.limits import (
+    UNLIMITED,
+    Limit,
+    PayerLimits,
+    PayerQuotas,
+    Quota,
+    RetainerLimits,
+    RetainRefused,
+)
 from holdfast.retained.policies import NO_POLICIES, Policies
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, stored_row_size

@@ -117,7 +117,7 @@ class Restorer:
         Fails with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a
         failure stay restored, and the restore may be repeated.
         """
-        if not self._retained.enabled:
+        if not self._retained.admission.enabled:
             raise NotRetained("retainer.enable is false")
         moment = await self._history.moment(at, topic_filter)
         counts = Restored(after=after)
@@ -224,7 +224,7 @@ class Restorer:
         room = None if dry_run else self._publisher.room(message.topic)
         if room is not None:
             await room
-        waiting = None if dry_run else self._retained.undecided(message)
+        waiting = None if dry_run else self._retained.admission.undecided(message)
         if waiting is not None:
             await waiting
         if step.topic in meanwhile:

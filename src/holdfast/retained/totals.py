@@ -54,6 +54,11 @@ class TotalsReader:
         statistics: RetainedStatistics = self._store.statistics() if self._latest is None else self._latest
         return statistics
 
+    def refreshed(self) -> RetainedStatistics:
+        """Return the totals as of the last commit (SQLite) or the last read, and begin to read them again."""
+        self.read()
+        return self.latest
+
     def read(self) -> Deferred[RetainedStatistics]:
         """Read the totals. If the database does not answer in time, the answer is the totals as they were read last."""
         answer: Deferred[RetainedStatistics] = Deferred()

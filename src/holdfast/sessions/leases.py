@@ -30,7 +30,7 @@ from holdfast.core.extensions import RETAIN_WHILE, Conditions, LeaseTerm
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.compare_and_set import Decision
 from holdfast.retained.leases import Lease, LeaseBook, Wanted
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.counters import Counters
@@ -61,7 +61,7 @@ class Leases:
         clock: IReactorTime,
         work: LongWork,
         router: Router,
-        retained: IRetainedMessages,
+        retained: RetainedMessages,
         counters: Counters,
         log: ClientLog,
         grace: float = 30,
@@ -136,7 +136,7 @@ class Leases:
 
     def load(self) -> Sequence[Lease]:
         """Read the leases of the last process. Raises StoreUnusable."""
-        return self._book.load() if self._retained.enabled else ()
+        return self._book.load() if self._retained.admission.enabled else ()
 
     def restore(self, leases: Sequence[Lease], session_of: Callable[[str], Session | None]) -> None:
         """Take over these leases. ``session_of`` returns the stored Session of a client."""

@@ -29,7 +29,7 @@ from zope.interface import implementer
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import CommitTicket
 from holdfast.retained.administration import IPublisher
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sweep import INoticePublisher, Patience
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.connection.client_link import IClientLink
@@ -148,7 +148,7 @@ class OperatorPublisher:
 class OperatorMessages:
     """Publishes any message of an operator, when there is room for it."""
 
-    def __init__(self, publisher: OperatorPublisher, retained: IRetainedMessages) -> None:
+    def __init__(self, publisher: OperatorPublisher, retained: RetainedMessages) -> None:
         self._publisher = publisher
         self._retained = retained
 
@@ -162,7 +162,7 @@ class OperatorMessages:
         if waiting is not None:
             await waiting
         if message.retain:
-            undecided = self._retained.undecided(message)
+            undecided = self._retained.admission.undecided(message)
             if undecided is not None:
                 await undecided
         return self._publisher.send(message)

@@ -11,7 +11,7 @@ from holdfast.core.tickets import COMMITTED, CommitTicket, both
 from holdfast.identity.interfaces import IAuthorizer
 from holdfast.retained.leases import Wanted
 from holdfast.retained.limits import Limit, RetainRefused
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import CommonIdentifiers
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -45,7 +45,7 @@ class Router:
 
     def __init__(
         self,
-        retained: IRetainedMessages,
+        retained: RetainedMessages,
         authorizer: IAuthorizer,
         counters: Counters,
         rejecting: bool = False,
@@ -85,7 +85,7 @@ class Router:
                 retained = self._retained.retain(message, origin, True, lease)
                 if silent_clear and not message.payload:
                     return retained, True
-            elif (forces := self._retained.forces) is not None and forces(message.topic):
+            elif (forces := self._retained.admission.forces) is not None and forces(message.topic):
                 retained = self._retain_forced(message, origin)
         ticket, matched = self.route(message, after, replaces)
         return ticket if retained is COMMITTED else both(retained, ticket), matched
@@ -140,7 +140,7 @@ class Router:
         """
         if may_reject and self.rejecting and message.qos:
             return None
-        if (forces := self._retained.forces) is not None and forces(message.topic):
+        if (forces := self._retained.admission.forces) is not None and forces(message.topic):
             return None
         route = self.table.find(message.topic)
         if route.groups or route.judged or any(match.session.client_id == message.client_id for match in route.matches):
@@ -292,7 +292,7 @@ def not_retained(
     message: ApplicationMessage,
     refusal: RetainRefused,
     origin: ChangeOrigin,
-    retained: IRetainedMessages,
+    retained: RetainedMessages,
     counters: Counters,
     may_clear: bool = True,
 ) -> CommitTicket | None:
@@ -304,16 +304,16 @@ def not_retained(
     """
     if refusal.limit is Limit.PUBLISH_RATE:
         counters.retained_delayed += 1
-        retained.refused(message, refusal, "so it is delivered, and stored later")
+        retained.admission.refused(message, refusal, "so it is delivered, and stored later")
         return retained.retain_later(message, origin)
     if not may_clear:
         counters.retained_not_delivered += 1
-        retained.refused(message, refusal, "nor clear the older message, so nobody gets it")
+        retained.admission.refused(message, refusal, "nor clear the older message, so nobody gets it")
         return None
 
     def dropped() -> None:
         counters.retained_dropped_old += 1
 
     counters.retained_not_stored += 1
-    retained.refused(message, refusal, "so it is delivered only, and an older message is cleared")
+    retained.admission.refused(message, refusal, "so it is delivered only, and an older message is cleared")
     return retained.drop(message, dropped)

@@ -275,7 +275,7 @@ class Figures:
         """Return the numbers of subscriptions and stored messages."""
         present = self._counters.holdings
         shared, waiting = present.shared_subscriptions, present.queued_messages
-        retained = self._retained.statistics()
+        retained = self._retained.totals.refreshed()
         return {
             "subscriptions/count": present.subscriptions - shared,
             "shared_subscriptions/count": shared,
@@ -299,7 +299,7 @@ class Figures:
     def _counts(self) -> dict[str, object]:
         """Return the broker's own counters."""
         figures: dict[str, object] = {f"holdfast/counters/{name}": getattr(self._counters, name) for name in _COUNTERS}
-        for limit, refused in self._retained.refusals.items():
+        for limit, refused in self._retained.admission.refusals.items():
             figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
         for kind, count in self._retained.changes.items():
             figures[f"holdfast/retained/{kind.value}"] = count

@@ -46,7 +46,7 @@ from holdfast.identity.interfaces import (
     tell_nobody,
 )
 from holdfast.retained.limits import Limit, RetainRefused
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
@@ -92,7 +92,7 @@ class Wills:
         authorizer: IAuthorizer,
         states: ISessionStates,
         counters: Counters,
-        retained: IRetainedMessages,
+        retained: RetainedMessages,
         work: LongWork,
         log: ClientLog,
         restart_grace: float = 60,
@@ -341,7 +341,7 @@ class Wills:
             None if expiry is None else self._now() + 1000 * expiry,
             principal.listener,
         )
-        undecided = self._retained.undecided(message) if message.retain else None
+        undecided = self._retained.admission.undecided(message) if message.retain else None
         if undecided is not None:
             routed = undecided.addCallback(lambda _: self._route(message, will, principal) or succeed(None))
             return routed.addErrback(self._failed, principal)

@@ -56,7 +56,7 @@ def test_present_and_new_subscribers_get_a_restored_message(broker: RecordedBrok
     new = broker.client("new")
     new.subscribe("#")
     broker.settle()
-    assert broker.retained.statistics().count == 2
+    assert broker.retained.totals.refreshed().count == 2
     assert {message.topic for message in result_of(broker.history.events("#")).events[-3:]} == {
         "lamp/1", "lamp/2", "lamp/3",
     }  # fmt: skip

@@ -21,7 +21,15 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.core.units import Rate
 from holdfast.identity.interfaces import IAuthorizer, Principal, UnrestrictedAuthorizer
 from holdfast.retained.delayed_writes import MOST_OF_PUBLISHER
-from holdfast.retained.limits import Limit, OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.limits import (
+    Limit,
+    OnLimit,
+    PayerLimits,
+    PayerQuotas,
+    Quota,
+    RetainerLimits,
+    RetainRefused,
+)
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.quota import size_of
 from holdfast.sessions.limits import Limits, RetainMode
@@ -134,7 +142,7 @@ def test_no_older_value_is_replayed_after_a_newer_one_was_seen(
     treatment = TREATMENTS[on_limit][0 if told else 1]
     answer = without_text(scene.publish(topic, payload, qos))
     live, counters = scene.watcher.messages(), scene.broker.counters
-    assert scene.broker.retained.refusals == {**dict.fromkeys(Limit, 0), limit: 1}
+    assert scene.broker.retained.admission.refusals == {**dict.fromkeys(Limit, 0), limit: 1}
     outcomes = [counters.retained_refused, counters.retained_not_stored + counters.retained_delayed]
     if treatment == "delivered":
         assert live == [(topic, payload, qos, False)]
@@ -276,7 +284,7 @@ def test_clears_and_smaller_values_are_always_allowed(
     if limit not in (Limit.PUBLISH_RATE, Limit.PAYLOAD_SIZE, Limit.TOPIC_LENGTH) and len(payload) < 7:
         assert scene.publish(topic, payload, 0) == []
         assert scene.retained == {topic: payload}
-    assert not any(scene.broker.retained.refusals.values())
+    assert not any(scene.broker.retained.admission.refusals.values())
 
 
 @pytest.mark.parametrize("on_limit", OnLimit)
@@ -293,7 +301,7 @@ def test_a_will_over_a_limit_is_delivered(
     assert scene.retained == ({"old": payload} if waits else {} if topic == "old" else {"old": b"old"})
     counters = scene.broker.counters
     assert (counters.retained_delayed, counters.retained_not_stored) == (waits, not waits)
-    assert scene.broker.retained.refusals[limit] == 1
+    assert scene.broker.retained.admission.refusals[limit] == 1
 
 
 # --- pending messages count
@@ -414,7 +422,7 @@ def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list
     """
     broker = MemoryBroker(store=DelayedStore, retainer=limits)
     broker.store.names_proven = limits.payers is None or limits.payers.names_proven
-    refused = broker.retained.refused
+    refused = broker.retained.admission.refused
 
     def justly(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
         accepted = {topic: change.message for topic, change in broker.store._changes.items()}
@@ -423,7 +431,7 @@ def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list
         assert not within_limits([one for one in accepted.values() if one is not None], limits)
         refused(message, refusal, outcome)
 
-    broker.retained.refused = justly  # type: ignore[method-assign]
+    broker.retained.admission.refused = justly  # type: ignore[method-assign]
     clients = [broker.client(f"c{number}", 5, username=user) for number, user in enumerate(("a", "a", None, None))]
     sent: dict[tuple[int, int], tuple[str, bytes]] = {}
     for step in [*steps, "commit", "commit", "commit", "commit"]:
@@ -502,9 +510,9 @@ def test_only_retained_messages_count_as_retained(
     """Not refused, cleared or expired messages, nor the broker's own topics."""
     scene = Scene(limits, on_limit, 5)
     scene.publish(topic, payload, 1)
-    assert scene.broker.retained.refusals[limit] == 1
+    assert scene.broker.retained.admission.refusals[limit] == 1
     kept = scene.retained
-    statistics = scene.broker.retained.statistics()
+    statistics = scene.broker.retained.totals.refreshed()
     assert (statistics.count, statistics.bytes) == (
         len(kept),
         sum(stored_size(name, NO_PROPERTIES, len(value)) for name, value in kept.items()),
@@ -579,7 +587,7 @@ def test_a_caller_that_does_not_wait_is_refused_unless_the_message_certainly_fit
     message = ApplicationMessage("t", b"x", 0, True)
     with pytest.raises(RetainRefused, match="cannot be read now"):
         broker.retained.retain(message, ChangeOrigin.API)
-    asked = broker.retained.undecided(message)
+    asked = broker.retained.admission.undecided(message)
     assert asked is not None
     asked.addCallback(lambda _: broker.retained.retain(message, ChangeOrigin.API))
     broker.settle()
@@ -613,10 +621,10 @@ def test_the_publish_rate_allows_a_burst_of_one_second() -> None:
     client = broker.client("c")
 
     def burst() -> int:
-        before = broker.retained.refusals[Limit.PUBLISH_RATE]
+        before = broker.retained.admission.refusals[Limit.PUBLISH_RATE]
         for number in range(10):
             client.publish(f"t{number}", b"x", 1, True)
-        return 10 - (broker.retained.refusals[Limit.PUBLISH_RATE] - before)
+        return 10 - (broker.retained.admission.refusals[Limit.PUBLISH_RATE] - before)
 
     assert burst() == 3
     for number in range(10):
@@ -768,11 +776,11 @@ def test_nothing_waits_any_more_without_a_rate_or_after_a_stop() -> None:
     broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(1, 60)))
     client = broker.client("c", 4)
     client.send(*[p.Publish(f"{number}", b"x", 0, True) for number in range(500)])
-    broker.retained.change_publish_rate(None)
+    broker.retained.admission.change_publish_rate(None)
     broker.settle()
     broker.advance(1)
     assert len(stored(broker)) == 500
-    broker.retained.change_publish_rate(Rate(1, 60))
+    broker.retained.admission.change_publish_rate(Rate(1, 60))
     client.publish("first", b"x", 0, True)
     client.publish("last", b"x", 0, True)
     broker.retained.delayed.stop()

@@ -115,7 +115,7 @@ def test_a_message_of_another_user_takes_its_place_and_frees_that_of_the_earlier
     assert said(bob, "t") == ReasonCode.QUOTA_EXCEEDED
     assert said(bob, "t", b"") == ReasonCode.NO_MATCHING_SUBSCRIBERS  # anybody who may clear frees alice's place
     assert said(alice, "v") == ReasonCode.NO_MATCHING_SUBSCRIBERS
-    assert broker.retained.refusals[Limit.USER_QUOTA] == 1
+    assert broker.retained.admission.refusals[Limit.USER_QUOTA] == 1
 
 
 def test_a_refusal_names_the_option_and_the_user() -> None:
@@ -133,7 +133,7 @@ def test_a_stranger_with_many_client_identifiers_reaches_the_total_of_guests() -
     broker.store.names_proven = False
     answers = [said(broker.client(f"c{number}", 5, username=f"u{number}"), f"t/{number}") for number in range(3)]
     assert answers == [ReasonCode.NO_MATCHING_SUBSCRIBERS] * 2 + [ReasonCode.QUOTA_EXCEEDED]
-    assert broker.retained.refusals[Limit.GUESTS_QUOTA] == 1
+    assert broker.retained.admission.refusals[Limit.GUESTS_QUOTA] == 1
 
 
 def test_a_zone_without_quotas_charges_but_does_not_refuse() -> None:
@@ -143,7 +143,7 @@ def test_a_zone_without_quotas_charges_but_does_not_refuse() -> None:
     alice = broker.client("c", 5, username="alice")
     assert [said(alice, topic) for topic in "abc"] == [ReasonCode.NO_MATCHING_SUBSCRIBERS] * 3
     outside = ApplicationMessage("d", b"x", 1, True, "c", "alice", listener="another")
-    undecided = broker.retained.undecided(outside)
+    undecided = broker.retained.admission.undecided(outside)
     assert undecided is not None
     broker.settle()
     with pytest.raises(Exception, match=r"limits\.max_retained_messages = 2"):
@@ -155,9 +155,9 @@ def test_a_reload_can_give_a_listener_other_quotas_and_keeps_the_counts() -> Non
     broker = MemoryBroker(retainer=RetainerLimits(payers=payers))
     alice = broker.client("c", 5, username="alice")
     assert said(alice, "a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
-    broker.retained.change_payers(PayerLimits(False, {"test": PayerQuotas(Quota("limits.", 1))}))
+    broker.retained.admission.change_payers(PayerLimits(False, {"test": PayerQuotas(Quota("limits.", 1))}))
     assert said(alice, "b") == ReasonCode.QUOTA_EXCEEDED
-    broker.retained.change_payers(PayerLimits(True, {"test": PayerQuotas(Quota("limits.", 2))}))
+    broker.retained.admission.change_payers(PayerLimits(True, {"test": PayerQuotas(Quota("limits.", 2))}))
     assert said(alice, "b") == ReasonCode.NO_MATCHING_SUBSCRIBERS
 
 
@@ -167,7 +167,7 @@ def test_a_will_is_charged_to_its_user() -> None:
     alice.publish("t", b"x", 1, True)
     alice.drop()
     assert result_of(broker.store.get("will")) is None
-    assert broker.retained.refusals[Limit.USER_QUOTA] == 1
+    assert broker.retained.admission.refusals[Limit.USER_QUOTA] == 1
 
 
 def test_budgets_of_payers_are_released_by_the_replacing_message() -> None:

@@ -105,16 +105,16 @@ def test_a_reload_changes_the_quotas_of_clients_and_topic_filters_and_counts_wha
 
 def test_a_first_quota_during_an_import_costs_no_reads_when_the_import_has_ended() -> None:
     broker = MemoryBroker()
-    broker.retained.merging(broker.retained.next_revision())
+    broker.retained.merging(broker.retained.store.next_revision())
     broker.retained.change_limits(RetainerLimits(topic_quotas=(("#", Quota("q.", 9)),)), False)
     client = broker.client("c", 5)
     message = ApplicationMessage("t/2", b"x", 1, True, "c")
     assert refused(client, "t/1") == []
-    assert broker.retained.undecided(message) is not None  # during the import no budget is known
+    assert broker.retained.admission.undecided(message) is not None  # during the import no budget is known
     broker.settle()
     broker.retained.merged([], 0)
     assert refused(client, "t/1") == []
-    assert broker.retained.undecided(message) is None
+    assert broker.retained.admission.undecided(message) is None
 
 
 @pytest.mark.parametrize("quota", ["policy", "client", "filter"])
@@ -124,7 +124,7 @@ def test_a_reload_during_a_look_decides_by_the_new_quota(quota: str) -> None:
     broker = MemoryBroker(store=DelayedStore, retainer=before)
     message = ApplicationMessage("a/1", b"x", 1, True, "c")
     broker.retained.retain(evolve(message, payload=b""), ChangeOrigin.PUBLISH)  # the read waits for its commit
-    waiting = broker.retained.undecided(message)
+    waiting = broker.retained.admission.undecided(message)
     assert waiting is not None
     waiting.addCallback(lambda _: broker.retained.retain(message, ChangeOrigin.PUBLISH))
     broker.settle()
@@ -146,7 +146,7 @@ def test_topics_without_a_policy_stay_in_retained_runs() -> None:
     """A quota of a policy costs them nothing."""
     broker = MemoryBroker(retainer=RetainerLimits(policies=policies(("a/#", 1))))
     assert broker.retained.retains_together
-    assert [broker.retained.is_plain(topic) for topic in ("a/1", "b")] == [False, True]
+    assert [broker.retained.admission.is_plain(topic) for topic in ("a/1", "b")] == [False, True]
     assert not MemoryBroker(retainer=RetainerLimits(max_retained_messages=9)).retained.retains_together
 
 

@@ -30,7 +30,7 @@ OTHERS = pytest.mark.parametrize(
 
 def dropped(broker: MemoryBroker) -> int:
     """Expect that nothing was stored or refused; return the number of states."""
-    assert broker.retained.statistics().count == 0
+    assert broker.retained.totals.refreshed().count == 0
     assert broker.counters.messages_dropped_not_authorized == 0
     assert broker.counters.connections_refused == 0
     return broker.counters.messages_dropped_bridge_state

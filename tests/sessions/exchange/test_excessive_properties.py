@@ -42,11 +42,11 @@ def test_a_publish_is_refused_in_its_acknowledgement(
     assert (answer.packet_identifier, answer.reason_code) == (1, QUOTA)
     assert answer.properties.reason_string
     assert broker.counters.messages_rejected_properties == 1
-    assert broker.retained.statistics().count == 0
+    assert broker.retained.totals.refreshed().count == 0
     client.publish("a", b"2", qos, True, within, identifier=1)
     assert client.packets() == [p.Puback(1) if qos == 1 else p.Pubrec(1)]
     assert [payload for _, payload, _, _ in reader.messages()] == [b"2"]
-    assert broker.retained.statistics().count == 1
+    assert broker.retained.totals.refreshed().count == 1
 
 
 @both

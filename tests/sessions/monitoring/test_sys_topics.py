@@ -301,7 +301,7 @@ def test_no_value_is_queued_for_an_offline_session() -> None:
     client.subscribe("$SYS/#")
     client.drop()
     broker.advance(5 * INTERVAL)
-    assert broker.retained.statistics().count == 0
+    assert broker.retained.totals.refreshed().count == 0
     client = broker.client("c", 5, clean=False, properties=properties)
     assert client.backlog == []
     broker.advance(INTERVAL)
@@ -377,7 +377,7 @@ def test_clients_may_not_publish_there(broker: MemoryBroker, topic: str, qos: in
     expected: list[list[p.Packet]] = [[], [p.Puback(1, code)], [p.Pubrec(1, code)]]
     assert client.packets() == expected[qos]
     assert watcher.messages() == []
-    assert broker.retained.statistics().count == 0
+    assert broker.retained.totals.refreshed().count == 0
     assert broker.counters.messages_dropped_not_authorized == 1
 
 

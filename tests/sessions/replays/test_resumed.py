@@ -204,7 +204,7 @@ def test_in_a_database_a_queued_message_does_not_come_again(database: Path | str
     scene.publish("t/9")
     scene.publish("t/8", qos=0)
     retained = scene.broker.retained
-    revision = retained.next_revision() & ~255 | 7
+    revision = retained.store.next_revision() & ~255 | 7
     foreign = RetainedMessage("t/7", b"theirs", 1, NO_PROPERTIES, None, None, scene.broker.now(), None, revision)
     scene.broker.store.put(RetainedChange("t/7", revision, scene.broker.now(), foreign))
     scene.broker.settle()

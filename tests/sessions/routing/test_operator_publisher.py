@@ -325,6 +325,6 @@ def test_a_clear_replaces_what_any_member_of_a_group_has_queued() -> None:
 def test_clears_work_where_the_retainer_is_disabled() -> None:
     """The messages of the time before it was disabled can be removed."""
     desk = filled(2)
-    desk.broker.retained._limits = RetainerLimits(enable=False)
+    desk.broker.retained.admission.limits = RetainerLimits(enable=False)
     desk.ask("DELETE", "/messages", topic="#")
     assert desk.topics() == []

@@ -72,7 +72,7 @@ class ReplayCalls:
     )
     def replays(self, _call: Call) -> Deferred[Answer]:
         """List the running replays, the oldest first."""
-        count = self._retained.statistics().count
+        count = self._retained.totals.refreshed().count
         return succeed(answer({"data": [_record_of(status, count) for status in self._retained.replays.statuses()]}))
 
     @Route(

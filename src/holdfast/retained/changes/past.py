@@ -39,7 +39,7 @@ from holdfast.wire.packets import Publish
 
 
 class PastMessages:
-    """The past that a history has. It provides :class:`holdfast.retained.replay.interfaces.IPast`."""
+    """The past that a history has: where replays read it, and whether it has what a Client asks for."""
 
     def __init__(self, history: RetainedHistory, store: IRetainedStore) -> None:
         self._history = history

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from holdfast.core.extensions import Facts, PastFilter
-from holdfast.retained.store.interfaces import IReplaySource
+from holdfast.core.extensions import Facts
 from holdfast.retained.store.values import Slice
 
 One = TypeVar("One")
@@ -80,25 +78,6 @@ class IDelivery(Interface):
 
     def cancelled() -> None:
         """Take note that an operator ended the replay: it is over and incomplete."""
-
-
-class IPast(Protocol):
-    """The past of the retained messages, as Sessions see it."""
-
-    def check(self, client_id: str, wanted: PastFilter) -> Deferred[None]:
-        """Look whether the history has what a Client asks for.
-
-        Fails with an exception that says what is missing, or with :class:`holdfast.core.tickets.StorageFailure`.
-        """
-
-    def source(
-        self, client_id: str, wanted: PastFilter, lost: Callable[[], None], lacks_topics: Callable[[], None]
-    ) -> IReplaySource:
-        """Return the source of a replay.
-
-        ``lost`` is called if the history does not have the time any more, ``lacks_topics`` if it does not know some of
-        the topics then.
-        """
 
 
 class IReplayRegistry(Protocol[One]):

@@ -13,7 +13,7 @@ from holdfast.identity.interfaces import IAuthorizer
 from holdfast.retained.changes.since import SinceSource
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.values import QueuedRows
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.link import ErrorGuard
@@ -46,7 +46,7 @@ class Replays:
         *,
         link: IClientLink,
         session: Session,
-        retained: IRetainedMessages,
+        retained: RetainedMessages,
         authorizer: IAuthorizer,
         counters: Counters,
         clock: IReactorTime,
@@ -64,7 +64,7 @@ class Replays:
 
     def new_position(self) -> ReplayPosition:
         """Return the position of a replay that is asked for now."""
-        return ReplayPosition(self._retained.next_revision(), self._session.attendance.connections)
+        return ReplayPosition(self._retained.store.next_revision(), self._session.attendance.connections)
 
     def begin(self, topic_filter: str, position: ReplayPosition) -> None:
         """Begin the replay of a new or renewed subscription, or let it wait for its place."""
@@ -128,7 +128,7 @@ class Replays:
     def resume(self) -> None:
         """Continue the replays that a disconnect has interrupted, each after its last topic."""
         if self._session.replay_positions.waiting:
-            self._resumed_at = self._retained.next_revision()
+            self._resumed_at = self._retained.store.next_revision()
             self._start_waiting()
             self.share_window()
 
@@ -143,7 +143,7 @@ class Replays:
         for running in self._running.values():
             running.replay.stop()
         self._running.clear()
-        self._retained.count_waiting(-self._waiting)
+        self._retained.replays.waiting_in_sessions -= self._waiting
         self._waiting = 0
         self.share_window()
 
@@ -197,12 +197,12 @@ class Replays:
     def _start_waiting(self) -> None:
         """Begin the replays that wait, in their order, while there are places."""
         positions = self._session.replay_positions
-        while len(self._running) < self._retained.max_replays_per_client:
+        while len(self._running) < self._retained.replays.flow.settings.max_replays_per_client:
             found = positions.next()
             if found is None:
                 break
             self._start(*found)
-        self._retained.count_waiting(len(positions.waiting) - self._waiting)
+        self._retained.replays.waiting_in_sessions += len(positions.waiting) - self._waiting
         self._waiting = len(positions.waiting)
 
     def _start(self, topic_filter: str, position: ReplayPosition) -> None:
@@ -226,12 +226,12 @@ class Replays:
             start, queued = self._rows_of(topic_filter, position)
             source = None
             if position.since is not None:
-                source = self._changes_since(position, delivery)
-            replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued, source)
+                source = self._changes_since(position, position.since, delivery)
+            replay = self._retained.replays.start(topic_filter, delivery, position.cursor, start, queued, source)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
 
-    def _changes_since(self, position: ReplayPosition, delivery: ReplayDelivery) -> SinceSource | None:
+    def _changes_since(self, position: ReplayPosition, turn: int, delivery: ReplayDelivery) -> SinceSource | None:
         """Return the source of a replay of changes; None if they are void or not stored: everything is replayed."""
         since = self._retained.since
         if since is None or (position.connection == RESTORED and since.follows_kill):
@@ -239,8 +239,7 @@ class Replays:
             if position.marker is not None:
                 position.marker.since = FULL
             return None
-        source: SinceSource = since.source(position.since, partial(delivery.lost, NOT_KEPT))
-        return source
+        return since.source(turn, partial(delivery.lost, NOT_KEPT))
 
     def _replay_of_past(
         self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery
@@ -252,19 +251,19 @@ class Replays:
             return Unreplayed(delivery, self._clock, self._link.guard)
         wanted = past_filter(topic_filter, time_of(position.cut))
         source = past.source(self._session.client_id, wanted, delivery.lost, delivery.lacks_topics)
-        return self._retained.replay(topic_filter, delivery, position.cursor, position.cut, None, source)
+        return self._retained.replays.start(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
         """Return the revision up to which the replay reads, and the rows above its cut that it leaves out."""
         session = self._session
         positions = session.replay_positions
-        unsent = self._retained.unsent_revision
+        unsent = self._retained.replays.unsent_revision
         if position.connection == session.attendance.connections:
             # It has only waited for a place, and later changes were sent live, except those of operators.
             if unsent > position.cut:
-                positions.recut(position, self._retained.next_revision())
+                positions.recut(position, self._retained.store.next_revision())
             return position.cut, None
-        start = self._resumed_at if unsent <= self._resumed_at else self._retained.next_revision()
+        start = self._resumed_at if unsent <= self._resumed_at else self._retained.store.next_revision()
         least_qos = self._least_queued_qos(topic_filter)
         # After a restart it is unknown whether the authorizer had answered about each message.
         is_known = position.connection != RESTORED or not self._authorizer.checks_delivery

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.identity.bans import IBans
 from holdfast.identity.failed_logins import IFailures
 from holdfast.identity.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, OnDenied, tell_nobody
-from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import Pressure
 from holdfast.sessions.counters import Counters
@@ -38,7 +38,7 @@ class BrokerParts:
     now: Callable[[], int]
     registry: SessionRegistry
     router: Router
-    retained: IRetainedMessages
+    retained: RetainedMessages
     authenticator: IAuthenticator
     authorizer: IAuthorizer
     pressure: Pressure

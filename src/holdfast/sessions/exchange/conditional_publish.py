@@ -84,7 +84,7 @@ def tell_again(link: IClientLink, session: Session, parts: BrokerParts, publish:
             ticket = session.received.note_again(identifier)
             link.acknowledgements.send_when_committed(ticket, packet, link.close_after_failure)
 
-    link.wait_for(parts.retained.present(topic), None, found)
+    link.wait_for(parts.retained.store.get(topic), None, found)
 
 
 class ConditionalPublish:
@@ -127,7 +127,7 @@ class ConditionalPublish:
             self._refuse(ReasonCode.QUOTA_EXCEEDED, str(full))
             return
         self._link.hold(pings=True)
-        undecided = parts.retained.undecided(self._message)
+        undecided = parts.retained.admission.undecided(self._message)
         asked = succeed(None) if undecided is None else undecided
         asked.addCallback(self._may_receive).addCallback(self._ask).addErrback(self._failed).addErrback(
             self._link.close_after_error
@@ -173,13 +173,13 @@ class ConditionalPublish:
     def _over_limit(self, refusal: RetainRefused) -> None:
         """Refuse a message that a limit forbids to retain: one with a condition is never delivered only."""
         counters, retained = self._parts.counters, self._parts.retained
-        if retained.on_limit.told is Treatment.DISCONNECT:
+        if retained.admission.on_limit.told is Treatment.DISCONNECT:
             counters.retained_disconnected += 1
-            retained.refused(self._message, refusal, "and is disconnected")
+            retained.admission.refused(self._message, refusal, "and is disconnected")
             self._link.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))
             return
         counters.retained_refused += 1
-        retained.refused(self._message, refusal, "and is told so")
+        retained.admission.refused(self._message, refusal, "and is told so")
         self._refuse(ReasonCode.QUOTA_EXCEEDED, str(refusal))
 
     def _decided(self, decision: Decision) -> None:
@@ -249,9 +249,9 @@ def requests_of(packet: Publish, link: IClientLink, parts: BrokerParts, answer: 
             return NO_PUBLISH_REQUESTS
         requests = publish_requests(properties)
         if requests.lease is not None:
-            _check_lease(packet, link, parts.retained.enabled)
+            _check_lease(packet, link, parts.retained.admission.enabled)
         if requests.conditions is not None:
-            unmet = why_not_conditional(packet, link, parts.retained.enabled)
+            unmet = why_not_conditional(packet, link, parts.retained.admission.enabled)
     except BadCondition as bad:
         unmet = str(bad)
     except BadRequest as bad:

@@ -128,7 +128,7 @@ class Publishing:
         if depth >= _DEEP and parts.authorizer.effort != effort:
             self._link.charge(PACKETS_OF_A_STEP * (parts.authorizer.effort - effort))
         if answer is True:
-            if retain or qos == 2 or ((forces := parts.retained.forces) is not None and forces(topic)):
+            if retain or qos == 2 or ((forces := parts.retained.admission.forces) is not None and forces(topic)):
                 self._accept(message, packet, requests)
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
@@ -339,9 +339,9 @@ class Publishing:
                     self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
                 return
         if self._retain_mode is RetainMode.ENABLED and (
-            message.retain or ((forces := self._parts.retained.forces) is not None and forces(message.topic))
+            message.retain or ((forces := self._parts.retained.admission.forces) is not None and forces(message.topic))
         ):
-            undecided = self._parts.retained.undecided(message)
+            undecided = self._parts.retained.admission.undecided(message)
             if undecided is not None:
                 self._wait_to_retain(undecided, message, identifier, lease)
                 return
@@ -432,19 +432,19 @@ class Publishing:
     ) -> None:
         """Treat a message that a limit forbids to retain as ``retainer.on_limit`` says."""
         counters, retained = self._parts.counters, self._parts.retained
-        policy = retained.on_limit
+        policy = retained.admission.on_limit
         told = self._v5 and message.qos > 0
         treatment = policy.told if told else policy.untold
         if treatment is Treatment.DISCONNECT:
             counters.retained_disconnected += 1
-            retained.refused(message, refusal, "and is disconnected")
+            retained.admission.refused(message, refusal, "and is disconnected")
             if message.qos == 2:
                 self._session.received.forget(identifier)
             self._link.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))
             return
         if treatment is Treatment.REFUSE:
             counters.retained_refused += 1
-            retained.refused(message, refusal, "and is told so")
+            retained.admission.refused(message, refusal, "and is told so")
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(refusal))
         elif refusal.limit is not Limit.PUBLISH_RATE:
             principal = self._session.principal
@@ -457,12 +457,12 @@ class Publishing:
                 self._not_retained(message, identifier, refusal, after, answer)
         elif lease is None:
             self._not_retained(message, identifier, refusal, after, False)
-            room = retained.room_to_wait(message.client_id or "")
+            room = retained.delayed.room(message.client_id or "")
             if room is not None:
                 self._wait_for_rate(room)
         else:  # nothing would clear the message before it is stored
             counters.retained_not_delivered += 1
-            retained.refused(message, refusal, "and a lease does not wait, so nobody gets it")
+            retained.admission.refused(message, refusal, "and a lease does not wait, so nobody gets it")
             self._drop_over_limit(message, identifier, refusal)
 
     def _not_retained(

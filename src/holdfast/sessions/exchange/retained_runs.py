@@ -82,7 +82,7 @@ class RetainedRuns:
         return (
             not (route.matches or route.groups or route.withheld)
             and topic.count("/") < self._levels
-            and self._parts.retained.is_plain(topic)
+            and self._parts.retained.admission.is_plain(topic)
             and self._authorizer.may_publish(self._session.principal, topic, qos, True) is True
         )
 

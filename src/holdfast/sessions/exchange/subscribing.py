@@ -357,8 +357,9 @@ class Subscribing:
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             asked.note(failure.getErrorMessage())
 
-        found: Deferred[None] = self._parts.retained.past.check(self._session.client_id, wanted)
-        return found.addErrback(failed)
+        past = self._parts.retained.past
+        assert past is not None  # else the Topic Filter was refused
+        return past.check(self._session.client_id, wanted).addErrback(failed)
 
     def _denied_by_error(self, failure: Failure) -> Grant:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
@@ -508,7 +509,9 @@ class Subscribing:
         """
         if request.topic_filter.startswith(SHARED_PREFIX):
             return False
-        if not (self._parts.retained.enabled or is_sys(request.topic_filter) or is_of_past(request.topic_filter)):
+        if not (
+            self._parts.retained.admission.enabled or is_sys(request.topic_filter) or is_of_past(request.topic_filter)
+        ):
             return False
         is_new = request.topic_filter not in self._session.subscriptions
         if is_granted_to_all(request.topic_filter):  # nothing is retained there
