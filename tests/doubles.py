@@ -27,8 +27,8 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.sessions.accounts import Accounts
-from holdfast.sessions.connection.client_link import Pressure
 from holdfast.sessions.connection.link import INetworkConnection
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.registry import Ownership, names_ignored
 from holdfast.sessions.revocation import OnRevoke

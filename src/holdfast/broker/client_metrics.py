@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.core.connection_limits import ProcessConnections, Refusal
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import Pressure
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.watch.metrics import Kind, Metric, Reading, counter, gauge

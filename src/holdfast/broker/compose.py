@@ -109,7 +109,7 @@ from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.verdicts import HOLD
 from holdfast.scheduling.deadlines import BrokerClock
-from holdfast.sessions.connection.client_link import Pressure
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.operator_publisher import OperatorPublisher
 from holdfast.sessions.registry import SessionRegistry

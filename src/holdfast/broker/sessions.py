@@ -23,10 +23,10 @@ from holdfast.identity.interfaces import (
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
-from holdfast.sessions.connection.client_link import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.outbox import FlushSchedule
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.exchange.admission import admit, operator_admission
 from holdfast.sessions.exchange.broker_parts import BrokerParts

@@ -43,7 +43,7 @@ from holdfast.identity.interfaces import OnDenied, Principal
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import BrokerClock, ClockNotices, ClockWatch, clock_notices
-from holdfast.sessions.connection.client_link import Pressure
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.memory_guard import MemoryUnknown, available_bytes, resident_bytes
 from holdfast.storage.store import DurableStore
 from holdfast.transports.configured import ComposedTLS

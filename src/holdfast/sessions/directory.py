@@ -31,7 +31,7 @@ from holdfast.core.clients import (
 from holdfast.core.tickets import CommitTicket
 from holdfast.core.topics import covering, has_wildcard, matching
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, LongWork, Meter, weight_of_comparison
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.inflight import Inflight, InflightState
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.queue import Queued
@@ -183,7 +183,7 @@ class Directory:
         return [only] if only > after and self._registry.session_of(only) is not None else []
 
 
-def _client_matches(search: ClientSearch, session: Session, link: IClientLink | None) -> bool:
+def _client_matches(search: ClientSearch, session: Session, link: Connection | None) -> bool:
     username = session.principal.username
     return (
         (search.state is None or (search.state is ConnState.CONNECTED) is (link is not None))
@@ -217,7 +217,7 @@ def _wanted_by(search: SubscriptionSearch) -> Callable[[Session, str], bool]:
 # Makes the views of one Session and its subscriptions.
 
 
-def client_view(session: Session, link: IClientLink | None) -> ClientView:
+def client_view(session: Session, link: Connection | None) -> ClientView:
     """Return the view of a Session; ``link`` is the connection of its Client, None if it is away."""
     principal, limits, queue = session.principal, session.limits, session.queue
     return ClientView(
@@ -244,7 +244,7 @@ def client_view(session: Session, link: IClientLink | None) -> ClientView:
     )
 
 
-def address_of(session: Session, link: IClientLink | None) -> str | None:
+def address_of(session: Session, link: Connection | None) -> str | None:
     """Return the IP address of a Client, or the last one that it had. None for a UNIX domain socket."""
     if link is not None:
         return None if link.peer.ip is None else str(link.peer.ip)
@@ -252,7 +252,7 @@ def address_of(session: Session, link: IClientLink | None) -> str | None:
     return address if address and address != "unix" else None
 
 
-def _connection_view(link: IClientLink) -> ConnectionView:
+def _connection_view(link: Connection) -> ConnectionView:
     client = link.client
     return ConnectionView(
         port=None if link.peer.ip is None else link.peer.port,

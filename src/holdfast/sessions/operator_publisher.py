@@ -32,7 +32,7 @@ from holdfast.retained.administration import IPublisher
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sweep import INoticePublisher, Patience
 from holdfast.scheduling.waiting import as_deferred
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.router import Router
 
@@ -48,7 +48,7 @@ _AGAIN = 0.05
 class _Watch:
     """A subscriber that is behind: how far it was when it last made progress, and when that was."""
 
-    link: IClientLink
+    link: Connection
     dequeued: int
     unsent: int
     since: float

@@ -23,7 +23,7 @@ from holdfast.identity.interfaces import IAuthorizer, OnDenied, Principal, tell_
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.session import Session
@@ -164,7 +164,7 @@ class SessionRegistry:
         self._sessions: dict[str, Session] = {}
         #: the Client Identifiers of all Sessions, in their order
         self.names = ClientNames()
-        self._links: dict[str, IClientLink] = {}
+        self._links: dict[str, Connection] = {}
         self._expiries = Deadlines("the expiry of Sessions", clock, work, self._expired)
         self._endings = Endings(router, work, counters, clock.seconds)
         #: ends the connections of Clients whose identity has ended
@@ -206,7 +206,7 @@ class SessionRegistry:
         """Return the Client Identifiers of the connected Clients."""
         return list(self._links)
 
-    def link_of(self, client_id: str) -> IClientLink | None:
+    def link_of(self, client_id: str) -> Connection | None:
         """Return the Network Connection of a Client, None if it is away."""
         return self._links.get(client_id)
 
@@ -341,7 +341,7 @@ class SessionRegistry:
 
     def connect(
         self,
-        link: IClientLink,
+        link: Connection,
         principal: Principal,
         *,
         clean_start: bool,
@@ -407,7 +407,7 @@ class SessionRegistry:
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval, untold)
         return session, resumed, both(both(ended, ticket), kept)
 
-    def disconnect(self, link: IClientLink, session: Session, will: Will | None) -> None:
+    def disconnect(self, link: Connection, session: Session, will: Will | None) -> None:
         """Note that a Network Connection is gone. ``will`` is published; it is None after a normal end.
 
         While the broker stops, Wills and Sessions stay stored for the next process.

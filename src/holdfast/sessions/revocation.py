@@ -19,7 +19,7 @@ from holdfast.core.topics import behind_time, is_granted_to_all, split_shared
 from holdfast.identity.interfaces import Grant, IAuthorizer, OnDenied, Principal, in_time
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.permissions import RESTORED, STALE
 from holdfast.sessions.delivery.session import Session
@@ -270,7 +270,7 @@ class Dismissals:
         clock: IReactorTime,
         now: Callable[[], int],
         work: LongWork,
-        links: Mapping[str, IClientLink],
+        links: Mapping[str, Connection],
         sessions: Mapping[str, Session],
     ) -> None:
         self._now = now

@@ -23,7 +23,7 @@ from holdfast.core.topics import SYS_PREFIX, has_wildcard, matches
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.long_work import LongWork, Meter
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.session import Session
@@ -88,7 +88,7 @@ class SysTopics(Service):
         if interval and self.running:
             self._publishing.start(interval)
 
-    def tell(self, session: Session, link: IClientLink, keys: Iterable[str]) -> Iterator[int]:
+    def tell(self, session: Session, link: Connection, keys: Iterable[str]) -> Iterator[int]:
         """Send new subscriptions the present values that they match, in steps, as long as the connection lasts.
 
         The values have RETAIN 1, as retained messages have.

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.core.units import date_of
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.wire import PacketParser, WireError
 from holdfast.wire.packets import Connect, Packet, Pubacks
 from holdfast.wire.reasons import ReasonCode
@@ -253,7 +253,7 @@ class Traces:
     """Begins and ends traces. ``link_of`` returns the Network Connection of a Client, None if it has none."""
 
     def __init__(
-        self, clock: IReactorTime, now: Callable[[], int], link_of: Callable[[str], IClientLink | None]
+        self, clock: IReactorTime, now: Callable[[], int], link_of: Callable[[str], Connection | None]
     ) -> None:
         self._clock = clock
         self._now = now
@@ -289,7 +289,7 @@ class Traces:
             link.observe(None)
         trace.end()
 
-    def connecting(self, link: IClientLink, packet: Connect) -> None:
+    def connecting(self, link: Connection, packet: Connect) -> None:
         """Note a CONNECT: if its Client is traced, its Network Connection is observed from now on."""
         if packet.client_id not in self._traces:
             return

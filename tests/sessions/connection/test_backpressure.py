@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent
 
-from holdfast.sessions.connection.client_link import RELEASED_IN_A_TURN
+from holdfast.sessions.connection.pressure import RELEASED_IN_A_TURN
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -15,7 +15,7 @@ The actions change with the phase (:class:`Phase`):
 
 Every end goes through ``_end``, once: the Client, the Server, the transport or a timer may begin it. The Will is
 published unless the caller of ``finish`` says otherwise. The connection knows its Client only as
-:class:`IAdmittedClient`, and the packages above know the connection only as :class:`IClientLink`.
+:class:`IAdmittedClient`, and the packages above know the connection only as :class:`Connection`.
 """
 
 from __future__ import annotations
@@ -39,18 +39,21 @@ from holdfast.sessions.connection.acknowledgements import (
     failure_reason,
 )
 from holdfast.sessions.connection.aliases import OutgoingAliases
-from holdfast.sessions.connection.client_link import (
+from holdfast.sessions.connection.link import (
+    NO_ACTIONS,
+    Actions,
+    ConnectionLog,
+    ErrorGuard,
     IAdmittedClient,
-    IClientLink,
+    INetworkConnection,
     IObserver,
     IRetainedRuns,
     ObservedActions,
     ObservedNetwork,
-    Pressure,
 )
-from holdfast.sessions.connection.link import NO_ACTIONS, Actions, ConnectionLog, ErrorGuard, INetworkConnection
 from holdfast.sessions.connection.outbox import UNLIMITED, FlushSchedule, Outbox
 from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PacketOrder, UnreadAnswers
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.connection.timeouts import Timeouts
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
@@ -60,9 +63,6 @@ from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
-
-#: judges a CONNECT, now or later
-Admit = Callable[[IClientLink, p.Connect], None]
 
 
 class Phase(Enum):
@@ -75,7 +75,13 @@ class Phase(Enum):
 
 
 class Connection:
-    """The Server's side of one Network Connection."""
+    """The Server's side of one Network Connection.
+
+    Lines about the Client are logged through ``client_log``. ``bridge`` tells that the Client announced itself as a
+    bridge, ``participant`` that it takes part in what the broker offers beyond MQTT. Answers that promise durable
+    changes go through ``acknowledgements``. Timers and other late calls that act for the Client enter the ``guard``: an
+    unexpected error then ends this connection.
+    """
 
     #: sees all that comes and goes; most connections have none
     _observer: IObserver | None = None
@@ -235,7 +241,11 @@ class Connection:
         self._order.charge(packets)
 
     def hold(self, reads: bool = True, pings: bool = False) -> None:
-        """Act on no further packet until :meth:`release` has been called as often."""
+        """Act on no further packet until :meth:`release` has been called as often.
+
+        Without ``reads`` the transport is not read meanwhile: then the end of the connection is noticed only after all
+        packets that came before it. With ``pings``, PINGREQ packets that come next are acted on.
+        """
         self._order.hold(reads, pings)
 
     def release(self) -> None:
@@ -513,3 +523,7 @@ class Connection:
         """Close: the Keep Alive has passed without a packet [MQTT5-3.1.2-22]."""
         self.client_log.info("was silent", f"for {seconds:.0f} s")
         self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
+
+
+#: judges a CONNECT, now or later
+Admit = Callable[[Connection, p.Connect], None]

@@ -29,8 +29,7 @@ from enum import Enum
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.client_link import IRetainedRuns
-from holdfast.sessions.connection.link import NO_ACTIONS, Actions, ErrorGuard, INetworkConnection
+from holdfast.sessions.connection.link import NO_ACTIONS, Actions, ErrorGuard, INetworkConnection, IRetainedRuns
 from holdfast.sessions.connection.outbox import FlushSchedule, Outbox
 from holdfast.sessions.counters import Counters
 from holdfast.wire import (

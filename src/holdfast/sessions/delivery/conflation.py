@@ -40,7 +40,7 @@ from twisted.python.failure import Failure
 from holdfast.core.topics import matches
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
@@ -436,7 +436,7 @@ class Conflation:
 class IConflated(Protocol):
     """The Session."""
 
-    link: IClientLink | None
+    link: Connection | None
     limits: Limits
     principal: Principal
     queue: SessionQueue
@@ -455,7 +455,7 @@ class IConflated(Protocol):
 
     def send(
         self,
-        link: IClientLink,
+        link: Connection,
         outgoing: OutgoingMessage,
         qos: int,
         retain: bool,
@@ -464,7 +464,7 @@ class IConflated(Protocol):
     ) -> None:
         """Send a message now, unless it has expired or is too large."""
 
-    def rest(self, link: IClientLink) -> None:
+    def rest(self, link: Connection) -> None:
         """Send no more until the connection has room."""
 
     def note_loss(self) -> None:
@@ -498,7 +498,7 @@ def pass_on(session: IConflated, queued: Queued, unasked: bool) -> bool:
     return entered
 
 
-def _takes_now(session: IConflated, link: IClientLink, queued: Queued) -> bool:
+def _takes_now(session: IConflated, link: Connection, queued: Queued) -> bool:
     if not queued.qos:
         return not session.queue.at_most_once and link.unsent < LOW_WATER
     return not (session.queue or session.inflight.to_resend) and session.takes(queued)

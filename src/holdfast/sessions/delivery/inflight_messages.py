@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
@@ -85,7 +85,7 @@ class InflightMessages(InflightTable):
         on_lost: Callable[[], None],
     ) -> None:
         super().__init__(window, deliveries)
-        self._link: IClientLink | None = None
+        self._link: Connection | None = None
         self._counters = counters
         self._now = now
         self._on_room = on_room
@@ -98,7 +98,7 @@ class InflightMessages(InflightTable):
 
     # --- sending
 
-    def send(self, link: IClientLink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
+    def send(self, link: Connection, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Send a PUBLISH: with QoS 1 at once, with QoS 2 once its delivery and ``after`` are durable."""
         self.entries[packet_identifier] = entry
         size = entry.size = window_size(entry)
@@ -121,7 +121,7 @@ class InflightMessages(InflightTable):
             entry.packet = b""
 
     def _await_commit(
-        self, link: IClientLink, packet_identifier: int, entry: Inflight, ticket: CommitTicket, first: bool
+        self, link: Connection, packet_identifier: int, entry: Inflight, ticket: CommitTicket, first: bool
     ) -> None:
         """Send a PUBLISH once this ticket is settled. ``first`` tells that it was not stored before."""
         self._note_awaiting(packet_identifier, entry)
@@ -155,17 +155,17 @@ class InflightMessages(InflightTable):
 
         ticket.when_settled(settled)
 
-    def send_block(self, link: IClientLink, packet: bytes, packet_identifier: int) -> None:
+    def send_block(self, link: Connection, packet: bytes, packet_identifier: int) -> None:
         """Send a QoS 1 PUBLISH of a Session whose messages are in blocks."""
         self.add_block(packet_identifier, 1, len(packet), False)
         link.send_message(packet)
 
-    def send_replayed_block(self, link: IClientLink, packets: bytes, first: int, count: int) -> None:
+    def send_replayed_block(self, link: Connection, packets: bytes, first: int, count: int) -> None:
         """Send QoS 1 PUBLISH packets of a replay, joined. Their Packet Identifiers follow each other."""
         self.add_block(first, count, len(packets), True)
         link.send_messages(packets, count)
 
-    def send_replayed(self, link: IClientLink, packet_identifier: int, entry: Inflight, topic: str) -> None:
+    def send_replayed(self, link: Connection, packet_identifier: int, entry: Inflight, topic: str) -> None:
         """Send a PUBLISH of a replay."""
         self._window.replayed += 1
         self._window.replayed_bytes += window_size(entry)
@@ -173,7 +173,7 @@ class InflightMessages(InflightTable):
         if entry.state is AWAITS_COMMIT:
             self._unsent_topics[packet_identifier] = topic
 
-    def _send_late(self, link: IClientLink, packet_identifier: int, entry: Inflight) -> None:
+    def _send_late(self, link: Connection, packet_identifier: int, entry: Inflight) -> None:
         """Send a PUBLISH whose commit was awaited."""
         allowed = self.may_send(entry)
         if allowed is None:
@@ -317,7 +317,7 @@ class InflightMessages(InflightTable):
 
     # --- disconnect and reconnect
 
-    def resume(self, link: IClientLink) -> None:
+    def resume(self, link: Connection) -> None:
         """Let :meth:`send_again` repeat the messages in flight, in their original order [MQTT5-4.4.0-1].
 
         If the Client comes back with a lower Receive Maximum, no more PUBLISH packets are sent at a time
@@ -350,7 +350,7 @@ class InflightMessages(InflightTable):
         for entry in self.entries.values():
             entry.unasked = entry.state is not RELEASED
 
-    def send_again(self, link: IClientLink, most: int) -> int:
+    def send_again(self, link: Connection, most: int) -> int:
         """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0.
 
         PUBREL packets are repeated in any case. Does ``most`` steps, and rests while enough bytes wait to be sent.
@@ -406,7 +406,7 @@ class InflightMessages(InflightTable):
             self._to_release.popleft()
         return most
 
-    def _send_first(self, link: IClientLink, packet_identifier: int, entry: Inflight, packet: bytes) -> None:
+    def _send_first(self, link: Connection, packet_identifier: int, entry: Inflight, packet: bytes) -> None:
         """Send a PUBLISH that an earlier connection did not send, under the Packet Identifier that it has."""
         self._free(packet_identifier, entry)
         entry.packet, entry.protocol_version, entry.state = packet, link.protocol_version, SENT
@@ -416,7 +416,7 @@ class InflightMessages(InflightTable):
         if entry.state is SENT:
             self._unsent_topics.pop(packet_identifier, None)
 
-    def _release_again(self, link: IClientLink, packet_identifier: int) -> None:
+    def _release_again(self, link: Connection, packet_identifier: int) -> None:
         """Repeat PUBREL."""
         self._waits_no_longer(packet_identifier)
         link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))

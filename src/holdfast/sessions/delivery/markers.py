@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast.core.extensions import REPLAY_SINCE
 from holdfast.core.units import date_of
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
@@ -61,7 +61,7 @@ def send_retained_block(session: Session, packets: bytes, first: int, count: int
 
 
 def send_marker(
-    topic_filter: str, position: ReplayPosition, cursor: str, link: IClientLink, session: Session, counters: Counters
+    topic_filter: str, position: ReplayPosition, cursor: str, link: Connection, session: Session, counters: Counters
 ) -> bool:
     """Send the marker that is due at this position, if any. Return False if there is no room for it yet.
 

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.topics import behind_time, is_granted_to_all
 from holdfast.identity.interfaces import IAuthorizer, Principal, in_time
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.deliveries import AuthorizationOrder
 from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
@@ -37,7 +37,7 @@ STALE: object = object()
 class IJudged(Protocol):
     """The Session."""
 
-    link: IClientLink | None
+    link: Connection | None
     principal: Principal
     queue: SessionQueue
     inflight: InflightMessages

@@ -22,7 +22,7 @@ from attrs import define
 
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Account
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.counters import Counters, Holdings
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -305,7 +305,7 @@ class SessionQueue(MessageQueue):
             self.conflation.left(queued)
         return removed
 
-    def enter(self, queued: Queued, link: IClientLink | None) -> bool:
+    def enter(self, queued: Queued, link: Connection | None) -> bool:
         """Add a message, and drop what exceeds the limits. Return whether it is in the queue.
 
         ``link`` is the connection of the Client, None if it is away.
@@ -324,7 +324,7 @@ class SessionQueue(MessageQueue):
         self._keep_limits(link)
         return queued.waits
 
-    def replace(self, waiting: Queued, newer: Queued, link: IClientLink | None) -> bool:
+    def replace(self, waiting: Queued, newer: Queued, link: Connection | None) -> bool:
         """Put a newer message in the place of a waiting one. Return False, without any effect, if that has left."""
         if not waiting.waits:
             return False
@@ -356,7 +356,7 @@ class SessionQueue(MessageQueue):
         if not outgoing.ticket.settled:
             outgoing.ticket.when_settled(lambda failure: self._not_stored(queued, outgoing) if failure else None)
 
-    def _keep_limits(self, link: IClientLink | None) -> None:
+    def _keep_limits(self, link: Connection | None) -> None:
         if link is not None:
             link.queued()
             return

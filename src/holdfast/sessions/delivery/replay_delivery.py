@@ -44,7 +44,7 @@ from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
 from holdfast.retained.rules import NOTHING, Permission, Subscriber
 from holdfast.retained.store.slices import only
 from holdfast.retained.store.values import Slice
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
@@ -99,7 +99,7 @@ class ReplayDelivery:
         self,
         *,
         topic_filter: str,
-        link: IClientLink,
+        link: Connection,
         session: Session,
         replays: IReplays,
         authorizer: IAuthorizer,

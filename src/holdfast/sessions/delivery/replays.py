@@ -15,7 +15,7 @@ from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.values import QueuedRows
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import ErrorGuard
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.replay_delivery import ReplayDelivery
@@ -44,7 +44,7 @@ class Replays:
     def __init__(
         self,
         *,
-        link: IClientLink,
+        link: Connection,
         session: Session,
         retained: RetainedMessages,
         authorizer: IAuthorizer,

@@ -33,7 +33,7 @@ from holdfast.core.messages import HELD_IDENTIFIER
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters, Holdings
 from holdfast.sessions.delivery.conflation import Conflation
@@ -86,7 +86,7 @@ class Session:
         self.limits = limits
         self.record = record
         self.expiry_interval: float | None = 0
-        self.link: IClientLink | None = None
+        self.link: Connection | None = None
         self.is_over = False  #: whether the Session has ended; what is left of it is being removed
         self.subscriptions = Subscriptions()
         self.groups: dict[str, IGroup[Session]] = {}  #: of its shared subscriptions, by Topic Filter with share
@@ -163,7 +163,7 @@ class Session:
                 moved.add(outgoing)
                 outgoing.expire_later(step, states)
 
-    def attach(self, link: IClientLink, replays: IReplays) -> None:
+    def attach(self, link: Connection, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
         self.attendance.connections += 1
         self.link = link
@@ -178,7 +178,7 @@ class Session:
         self.inflight.resume(link)
         self.fill()
 
-    def detach(self, link: IClientLink) -> None:
+    def detach(self, link: Connection) -> None:
         """Queue messages from now on, because this connection is gone."""
         if self.link is link:
             self.link = None
@@ -460,7 +460,7 @@ class Session:
         self._rests = False
         self.fill()
 
-    def rest(self, link: IClientLink) -> None:
+    def rest(self, link: Connection) -> None:
         """Send no more until the connection has room."""
         if self.link is link and not self._rests:
             self._rests = True
@@ -470,7 +470,7 @@ class Session:
 
     def send(
         self,
-        link: IClientLink,
+        link: Connection,
         outgoing: OutgoingMessage,
         qos: int,
         retain: bool,
@@ -656,7 +656,7 @@ def deliver_run(session: Session, run: Run, options: DeliveryOptions, identifier
     return not queue.at_most_once and link.send_run(run, 0, 0)
 
 
-def _send_as_block(session: Session, link: IClientLink, run: Run, identifier: int) -> bool:
+def _send_as_block(session: Session, link: Connection, run: Run, identifier: int) -> bool:
     """Send a run with QoS 1 as a block. Returns False, without any effect, if it cannot be sent as a whole."""
     inflight = session.inflight
     count, size = run.count, run.end - run.start

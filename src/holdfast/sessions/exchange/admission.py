@@ -36,8 +36,7 @@ from holdfast.identity.interfaces import (
 )
 from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.acknowledgements import failure_reason
-from holdfast.sessions.connection.client_link import IClientLink
-from holdfast.sessions.connection.connection import Admit
+from holdfast.sessions.connection.connection import Admit, Connection
 from holdfast.sessions.connection.link import NO_ACTIONS
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -66,7 +65,7 @@ _BUSY = "the broker is short of memory; try again later"
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
 
 
-def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
+def admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
     link.client_log.client_id = packet.client_id or None
     parts.traces.connecting(link, packet)
@@ -95,7 +94,7 @@ def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
 class _Admission:
     """Judges one CONNECT that the limits allow."""
 
-    def __init__(self, parts: BrokerParts, link: IClientLink, handshake: Handshake) -> None:
+    def __init__(self, parts: BrokerParts, link: Connection, handshake: Handshake) -> None:
         self._parts = parts
         self._link = link
         self._handshake = handshake
@@ -281,7 +280,7 @@ class _Admission:
 
 
 def reject(
-    parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str, *, failed_login: bool = False
+    parts: BrokerParts, link: Connection, reason: ReasonCode, told: str, cause: str, *, failed_login: bool = False
 ) -> None:
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason.
 
@@ -292,7 +291,7 @@ def reject(
     _answer_refusal(link, reason, told)
 
 
-def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str, failed_login: bool) -> None:
+def _log_refusal(parts: BrokerParts, link: Connection, reason: ReasonCode, cause: str, failed_login: bool) -> None:
     parts.counters.connections_refused += 1
     parts.counters.tallies.refusals[reason.name.lower()] += 1
     link.client_log.info("is refused", f"{reason.name}, {cause}")
@@ -300,11 +299,11 @@ def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, caus
     link.client_log.audit(REFUSED, fields, cause=cause)
 
 
-def _answer_refusal(link: IClientLink, reason: ReasonCode, told: str) -> None:
+def _answer_refusal(link: Connection, reason: ReasonCode, told: str) -> None:
     link.finish(link.explanations.refusal(reason, told), None, reason=reason)
 
 
-def _is_of_banned_address(parts: BrokerParts, link: IClientLink) -> bool:
+def _is_of_banned_address(parts: BrokerParts, link: Connection) -> bool:
     """Close the connection of a banned address without an answer, as if the ban had come before the connection."""
     if not parts.bans.has_peer(link.peer):
         return False
@@ -346,7 +345,7 @@ def operator_admission(parts: BrokerParts, name: str, publishes: bool) -> Admit:
     return partial(_admit, own)
 
 
-def _admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
+def _admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
     problem = None
     if packet.client_id:
         problem = _OWN_NAME
@@ -386,7 +385,7 @@ class DelayedRefusal:
     keep_alive = 0
     clean_start = True
 
-    def __init__(self, link: IClientLink, waiting: WaitingRefusals, refuse: Callable[[], None]) -> None:
+    def __init__(self, link: Connection, waiting: WaitingRefusals, refuse: Callable[[], None]) -> None:
         self._link = link
         self._group = link.peer.group
         self._waiting = waiting

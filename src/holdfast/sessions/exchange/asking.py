@@ -32,7 +32,7 @@ from holdfast.retained.rules import Subscriber
 from holdfast.scheduling.fair_line import LineFull
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.scheduling.waiting import as_deferred
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -69,7 +69,7 @@ class _Asked:
 class Asking:
     """Takes the questions of one Client over one Network Connection."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts) -> None:
         self._link = link
         self._session = session
         self._parts = parts

@@ -23,7 +23,7 @@ from holdfast.identity.interfaces import (
     Principal,
     in_time,
 )
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import Actions
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -46,7 +46,7 @@ class TakesDecision(Protocol):
         """Admit the Principal, or refuse with this Reason Code."""
 
 
-def credentials_of(link: IClientLink, handshake: Handshake) -> Credentials:
+def credentials_of(link: Connection, handshake: Handshake) -> Credentials:
     """Return the credentials in the Client's CONNECT."""
     packet = handshake.packet
     return Credentials(
@@ -61,7 +61,7 @@ class _Dialogue:
     ``_due`` is the state. It is empty while the method works on its next answer, since no AUTH is due then.
     """
 
-    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake) -> None:
+    def __init__(self, link: Connection, parts: BrokerParts, handshake: Handshake) -> None:
         self._link = link
         self._parts = parts
         self._handshake = handshake
@@ -133,7 +133,7 @@ class _Dialogue:
 class Authentication(_Dialogue):
     """Authentication before CONNACK. Only AUTH and DISCONNECT may come meanwhile [MQTT5-3.1.2-30]."""
 
-    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, decided: TakesDecision) -> None:
+    def __init__(self, link: Connection, parts: BrokerParts, handshake: Handshake, decided: TakesDecision) -> None:
         super().__init__(link, parts, handshake)
         self._decided = decided
 
@@ -161,7 +161,7 @@ class Authentication(_Dialogue):
 class Reauthentication(_Dialogue):
     """Authentication of a connected Client, at its request. Other packets are handled meanwhile [MQTT5-4.12.1]."""
 
-    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, session: Session) -> None:
+    def __init__(self, link: Connection, parts: BrokerParts, handshake: Handshake, session: Session) -> None:
         super().__init__(link, parts, handshake)
         self._session = session
         self._timer: IDelayedCall | None = None

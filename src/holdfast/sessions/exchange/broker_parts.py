@@ -12,7 +12,7 @@ from holdfast.identity.failed_logins import IFailures
 from holdfast.identity.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, OnDenied, tell_nobody
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
-from holdfast.sessions.connection.client_link import Pressure
+from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.leases import Leases

@@ -41,7 +41,7 @@ from holdfast.retained.compare_and_set import Decision
 from holdfast.retained.leases import Wanted
 from holdfast.retained.limits import RetainRefused, Treatment
 from holdfast.sessions.connection.acknowledgements import failure_reason
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import RetainMode
@@ -50,7 +50,7 @@ from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire.packets import Puback, Publish, Pubrec
 
 
-def why_not_conditional(packet: Publish, link: IClientLink, enabled: bool) -> str | None:
+def why_not_conditional(packet: Publish, link: Connection, enabled: bool) -> str | None:
     """Explain why a PUBLISH cannot have conditions, None if it can. ``enabled``: the retainer stores messages."""
     if not packet.qos:
         return "a condition needs QoS 1 or 2: nobody is told its outcome"
@@ -63,7 +63,7 @@ def why_not_conditional(packet: Publish, link: IClientLink, enabled: bool) -> st
     return None
 
 
-def tell_again(link: IClientLink, session: Session, parts: BrokerParts, publish: Publish, topic: str) -> None:
+def tell_again(link: Connection, session: Session, parts: BrokerParts, publish: Publish, topic: str) -> None:
     """Answer a repeated QoS 2 PUBLISH that has succeeded, with the revision if its change is still the present one.
 
     A conditional clear leaves no message that could tell it.
@@ -95,7 +95,7 @@ class ConditionalPublish:
 
     def __init__(
         self,
-        link: IClientLink,
+        link: Connection,
         session: Session,
         parts: BrokerParts,
         message: ApplicationMessage,
@@ -234,7 +234,7 @@ class ConditionalPublish:
 Answer = Callable[[int, int, ReasonCode, str], None]
 
 
-def requests_of(packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer) -> PublishRequests | None:
+def requests_of(packet: Publish, link: Connection, parts: BrokerParts, answer: Answer) -> PublishRequests | None:
     """Return what a PUBLISH with User Properties asks for.
 
     None: it is refused, since it has a User Property that it cannot have, or one that is not understood. The messages
@@ -271,7 +271,7 @@ def requests_of(packet: Publish, link: IClientLink, parts: BrokerParts, answer: 
     return None
 
 
-def _check_lease(packet: Publish, link: IClientLink, enabled: bool) -> None:
+def _check_lease(packet: Publish, link: Connection, enabled: bool) -> None:
     """Raise :class:`BadRequest` for a PUBLISH that cannot have a lease. ``enabled``: the retainer stores messages."""
     if not packet.retain:
         raise BadRequest(f"User Property {RETAIN_WHILE} needs RETAIN 1: it is about the retained message")
@@ -282,7 +282,7 @@ def _check_lease(packet: Publish, link: IClientLink, enabled: bool) -> None:
 
 
 def _refuse(
-    packet: Publish, link: IClientLink, parts: BrokerParts, answer: Answer, reason: ReasonCode, why: str
+    packet: Publish, link: Connection, parts: BrokerParts, answer: Answer, reason: ReasonCode, why: str
 ) -> None:
     parts.counters.messages_rejected_properties += 1
     link.client_log.info("its PUBLISH is refused", why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import Action, Actions
 from holdfast.sessions.delivery.replays import Replays
 from holdfast.sessions.delivery.session import Session
@@ -27,7 +27,7 @@ _FOR_PUBREC = 2
 class Exchange:
     """One Client's Session on one Network Connection. ``will`` is published when the connection is lost."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, handshake: Handshake) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts, handshake: Handshake) -> None:
         self.will = handshake.packet.will
         self.queue = session.queue
         self.replays = Replays(

@@ -29,7 +29,7 @@ from holdfast.retained.leases import Wanted
 from holdfast.retained.limits import Limit, RetainRefused, Treatment
 from holdfast.sessions.connection.acknowledgements import failure_reason
 from holdfast.sessions.connection.aliases import IncomingAliases
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.packet_order import PACKETS_OF_A_STEP
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.session import Session
@@ -56,7 +56,7 @@ _NONE: set[int] = set()
 class Publishing:
     """The Application Messages one Client publishes over one Network Connection."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts) -> None:
         self._link = link
         self._session = session
         self._parts = parts
@@ -558,7 +558,7 @@ class Publishing:
 class PublishPace:
     """Holds the connection of a Client that publishes faster than its rates allow."""
 
-    def __init__(self, link: IClientLink, limits: Limits, clock: IReactorTime, counters: Counters) -> None:
+    def __init__(self, link: Connection, limits: Limits, clock: IReactorTime, counters: Counters) -> None:
         self._link = link
         self._clock = clock
         self._counters = counters
@@ -593,7 +593,7 @@ class PublishPace:
             self._link.release()
 
 
-def pace_of(link: IClientLink, clock: IReactorTime, counters: Counters) -> PublishPace | None:
+def pace_of(link: Connection, clock: IReactorTime, counters: Counters) -> PublishPace | None:
     """Return the pace of a connection, None if its zone has no rates."""
     limits = link.limits
     if limits.messages_rate is None and limits.bytes_rate is None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.tickets import StorageFailure
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import RetainMode
@@ -46,7 +46,7 @@ class RetainedRuns:
 
     def __init__(
         self,
-        link: IClientLink,
+        link: Connection,
         session: Session,
         parts: BrokerParts,
         allowance: Callable[[], int],

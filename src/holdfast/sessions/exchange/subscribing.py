@@ -58,7 +58,7 @@ from holdfast.retained.changes.since import NOTHING_KNOWN, ChangesSince, Known, 
 from holdfast.retained.rules import Subscriber
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.connection.acknowledgements import explain_refusals, failure_reason
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.replays import Replays
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -159,7 +159,7 @@ class _Patterns:
 class Subscribing:
     """Handles the SUBSCRIBE packets of one Client."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, replays: Replays) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts, replays: Replays) -> None:
         self._link = link
         self._session = session
         self._parts = parts

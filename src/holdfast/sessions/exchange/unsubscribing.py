@@ -17,7 +17,7 @@ from holdfast.core.topics import (
     split_shared,
 )
 from holdfast.scheduling.long_work import Meter
-from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.replays import Replays
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -42,7 +42,7 @@ def weight_of_check(topic_filter: str) -> int:
 class TopicFilterChecks:
     """Checks the Topic Filters of one Client."""
 
-    def __init__(self, link: IClientLink) -> None:
+    def __init__(self, link: Connection) -> None:
         self._limits = link.limits
         self._v5 = link.protocol_version == 5
 
@@ -88,7 +88,7 @@ class TopicFilterChecks:
 class LongPackets:
     """Works on the long packets of one Client in parts."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts) -> None:
         self._link = link
         self._session = session
         self._parts = parts
@@ -136,7 +136,7 @@ class _Removed:
 class Unsubscribing:
     """Handles the UNSUBSCRIBE packets of one Client."""
 
-    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, replays: Replays) -> None:
+    def __init__(self, link: Connection, session: Session, parts: BrokerParts, replays: Replays) -> None:
         self._link = link
         self._session = session
         self._parts = parts
