@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.retained.limits import FlowSettings
-from holdfast.sessions.delivery import replay_delivery
-from holdfast.sessions.delivery import replay_delivery as replayed_packets
+from holdfast.sessions.delivery import replayed_packets
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
@@ -90,7 +89,7 @@ def test_the_packets_of_a_slice_are_numbered_together_if_all_get_qos_1(
         slices.append(packets)
         return numbered(joined, packets, first)
 
-    monkeypatch.setattr(replay_delivery, "numbered", note)
+    monkeypatch.setattr(replayed_packets, "numbered", note)
     broker = filled(FlowSettings(), 512, kinds)
     assert len(broker.client("c").subscribe("t/#", qos=1)) > 9
     assert slices == ([9] if kinds[-1] == "plain" else [])

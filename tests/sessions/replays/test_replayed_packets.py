@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.delivery.replay_delivery import (
+from holdfast.sessions.delivery.replayed_packets import (
     message_expiry_interval,
     numbered,
     packets_of,
