@@ -24,9 +24,7 @@ changes its form from the next slice on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import islice, takewhile
-from typing import Protocol
 
 from attrs import evolve
 from zope.interface import implementer
@@ -44,9 +42,9 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
 from holdfast.sessions.delivery.markers import send_marker
 from holdfast.sessions.delivery.replay_positions import ReplayPosition
-from holdfast.sessions.delivery.replayed_packets import GROWTH, SliceSender, packets_of
+from holdfast.sessions.delivery.replayed_packets import GROWTH, IReplays, SliceSender, packets_of
 from holdfast.sessions.delivery.session import Session
-from holdfast.sessions.state import NO_HISTORY, NOT_AUTHORIZED, TOO_LARGE
+from holdfast.sessions.state import NO_HISTORY, NOT_AUTHORIZED
 from holdfast.wire import ReasonCode
 
 #: the room for QoS 0: the window does not count, only the bytes that wait to be sent
@@ -57,22 +55,6 @@ _REWRITTEN_AT_ONCE, _NUMBERED_AT_ONCE = 100, 1000
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
 _LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
-
-
-class IReplays(Protocol):
-    """The methods of all replays of a Client that one replay calls."""
-
-    def save_position(self, topic_filter: str) -> None:
-        """Store the position of one replay."""
-
-    def share_window(self) -> None:
-        """Share the window between live messages and the replays that have begun."""
-
-    def log_left_out(self, topic_filter: str, count: int) -> None:
-        """Log that messages are longer than the Client's Maximum Packet Size."""
-
-    def finished(self, topic_filter: str) -> None:
-        """Forget a replay that has delivered everything."""
 
 
 @implementer(IDelivery)
@@ -113,10 +95,9 @@ class ReplayDelivery:
             topic_filter=topic_filter,
             link=link,
             session=session,
+            replays=replays,
             counters=counters,
             position=position,
-            left_out=self.left_out,
-            save_position=partial(replays.save_position, topic_filter),
         )
         self._not_before = session.queue.enqueued  # so many messages must have left the queue
         self._held_until = session.hurry_held()  # the number of the last held message that must have left
@@ -268,10 +249,8 @@ class ReplayDelivery:
                 self._sender.send_allowed(messages, self._subscriber)
 
     def left_out(self, count: int) -> None:
-        """Count messages above the Client's Maximum Packet Size, like live ones [MQTT5-3.1.2-25], and log them."""
-        self._counters.messages_dropped_too_large += count
-        self._note_left_out(TOO_LARGE)
-        self._replays.log_left_out(self._topic_filter, count)
+        """Count and log messages above the Client's Maximum Packet Size."""
+        self._sender.left_out(count)
 
     def lost(self, why: str = NO_HISTORY) -> None:
         """Note that what the replay reads is not kept any more."""

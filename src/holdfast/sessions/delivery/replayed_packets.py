@@ -24,10 +24,11 @@ Most often all packets of a slice get QoS 1 and nothing else, under Packet Ident
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from struct import pack
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -42,7 +43,7 @@ from holdfast.sessions.delivery.markers import send_retained, send_retained_bloc
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.replay_positions import ReplayPosition
 from holdfast.sessions.delivery.session import Session
-from holdfast.sessions.state import Subscription
+from holdfast.sessions.state import TOO_LARGE, Subscription
 from holdfast.wire import PacketParser, encode_variable_byte_integer
 from holdfast.wire.datatypes import read_variable_byte_integer
 from holdfast.wire.packets import Publish
@@ -52,12 +53,24 @@ from holdfast.wire.packets import Publish
 GROWTH = 2 + 5 + 5 + 4
 
 
-class SliceSender:
-    """Sends the slices of one replay. The subscription's options are looked up for each slice.
+class IReplays(Protocol):
+    """The methods of all replays of a Client that one replay calls."""
 
-    ``left_out`` is told of messages that are too long for the Client. ``save_position`` stores the position of the
-    replay.
-    """
+    def save_position(self, topic_filter: str) -> None:
+        """Store the position of one replay."""
+
+    def share_window(self) -> None:
+        """Share the window between live messages and the replays that have begun."""
+
+    def log_left_out(self, topic_filter: str, count: int) -> None:
+        """Log that messages are longer than the Client's Maximum Packet Size."""
+
+    def finished(self, topic_filter: str) -> None:
+        """Forget a replay that has delivered everything."""
+
+
+class SliceSender:
+    """Sends the slices of one replay. The subscription's options are looked up for each slice."""
 
     def __init__(
         self,
@@ -65,10 +78,9 @@ class SliceSender:
         topic_filter: str,
         link: Connection,
         session: Session,
+        replays: IReplays,
         counters: Counters,
         position: ReplayPosition,
-        left_out: Callable[[int], None],
-        save_position: Callable[[], None],
     ) -> None:
         #: whether messages were given to the Session's queue, because the authorizer answers later
         self.queued = False
@@ -77,8 +89,7 @@ class SliceSender:
         self._session = session
         self._counters = counters
         self._position = position
-        self._left_out = left_out
-        self._save_position = save_position
+        self._replays = replays
 
     @property
     def subscription(self) -> Subscription:
@@ -95,6 +106,13 @@ class SliceSender:
     def upgrades(self) -> bool:
         """Whether the higher QoS counts. Changes of the past have QoS 2, so that none overtakes another."""
         return self._session.limits.upgrade_qos and not self._topic_filter.startswith(CHANGES_PREFIX)
+
+    def left_out(self, count: int) -> None:
+        """Count messages above the Client's Maximum Packet Size, like live ones [MQTT5-3.1.2-25], and log them."""
+        self._counters.messages_dropped_too_large += count
+        if self._position.marker is not None:
+            self._position.marker.left_out.add(TOO_LARGE)
+        self._replays.log_left_out(self._topic_filter, count)
 
     def send(self, messages: Slice) -> None:
         """Send the slice in the fastest of the ways that its subscription allows."""
@@ -179,10 +197,10 @@ class SliceSender:
         if together:
             link.send_messages(b"".join(together), len(together))
         if too_large:
-            self._left_out(too_large)
+            self.left_out(too_large)
         self._note_sent(sent, size)
         if noted:  # in the same transaction as the deliveries
-            self._save_position()
+            self._replays.save_position(self._topic_filter)
 
     def send_allowed(self, messages: Slice, subscriber: Subscriber) -> None:
         """Ask about each message whether the subscriber may receive it, and send the allowed ones in their order."""
