@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from holdfast.broker.compose import compose_sessions
+from holdfast.broker.sessions import compose_sessions
 from holdfast.identity.addresses import Peer
 from holdfast.identity.bans import IBans
 from holdfast.identity.failed_logins import IFailures

@@ -13,7 +13,7 @@ from holdfast.admin.callers import this_operator
 from holdfast.admin.deadlines import Deadlines
 from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import RoutingTable
-from holdfast.broker.compose import compose_api
+from holdfast.broker.retainer import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.changes.moments import HistoryUnavailable

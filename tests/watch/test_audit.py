@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from holdfast.admin.call import DONE, Answer, Call, Caller
 from holdfast.admin.jobs import Jobs
-from holdfast.broker.watch import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
+from holdfast.broker.audit import compose_audit, denials_of, end_of_jobs_of, open_audit, witness_of
 from holdfast.config import ConfigError, default
 from holdfast.config.sections.watching import AuditConfig
 from holdfast.identity.addresses import Peer

@@ -15,92 +15,84 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from holdfast.admin.api import happening_sources
 from holdfast.admin.api.backups import BackupCalls, Copy
-from holdfast.admin.api.clients import ClientCalls
-from holdfast.admin.api.configs import ConfigCalls
+from holdfast.admin.api.clients import ClientCalls, TraceAPI
+from holdfast.admin.api.configs import ConfigCalls, ReloadAPI
 from holdfast.admin.api.events import EventCalls
 from holdfast.admin.api.happenings import Happenings
+from holdfast.admin.api.jobs import JobCalls
 from holdfast.admin.api.logins import LoginAPI, VerifyUser
 from holdfast.admin.api.overview import OverviewCalls
 from holdfast.admin.api.publishing import PublishCalls, PublishLimits
-from holdfast.admin.call import Caller, GoesOn, Identify, Scope, Unwrap
+from holdfast.admin.api.retainer import RetainerAPI
+from holdfast.admin.call import Caller, Scope
 from holdfast.admin.callers import DashboardSessions, Links
+from holdfast.admin.deadlines import Deadlines
 from holdfast.admin.http.handshakes import TLSOfAPI
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.listener import ListenerFactory, ListenerSite
 from holdfast.admin.http.request import Forwarding, Guards
-from holdfast.admin.http.site import Answering, MostBytes
+from holdfast.admin.http.site import longest_body
+from holdfast.admin.http.static import StaticFiles
 from holdfast.admin.http.upgrade import MakeProtocol, Upgrade
-from holdfast.admin.jobs import Jobs
-from holdfast.admin.routing import Route
-from holdfast.broker.identity import Accounts, hash_parameters_of
-from holdfast.broker.listeners import ComposedListeners
+from holdfast.admin.openapi import OpenAPI
+from holdfast.admin.routing import Route, RoutingTable
+from holdfast.broker.audit import witness_of
+from holdfast.broker.base import Base
+from holdfast.broker.identity import IdentityParts, ban_api_of, compose_account_routes, hash_parameters_of
+from holdfast.broker.listeners import ComposedListeners, ListenerParts
 from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
+from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
+from holdfast.broker.watch import MonitoringParts, monitoring_routes
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import differences, present_values
 from holdfast.config.options import TakesEffect
 from holdfast.config.sections.admin import AdminConfig
-from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.core.connection_limits import ConnectionLimits, Refusal
+from holdfast.core.strict_json import read_long_json
 from holdfast.identity.addresses import Peer, TrustedProxies
-from holdfast.identity.bans import Bans
-from holdfast.identity.failed_logins import IFailures
-from holdfast.identity.hashes import HashingThreads, HashParameters, nobodys_hash
+from holdfast.identity.hashes import HashingThreads, HashParameters, new_hash, nobodys_hash
 from holdfast.identity.hashes import verify as verify_hash
 from holdfast.identity.users import Users
-from holdfast.retained.changes.watch import ChangeWatch
-from holdfast.retained.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import INetworkConnection
-from holdfast.sessions.counters import Counters
 from holdfast.sessions.directory import Directory
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.memory_guard import MemoryUnknown, resident_bytes
 from holdfast.sessions.operator_publisher import OperatorMessages, OperatorPublisher
+from holdfast.sessions.tracing import CannotTrace
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at
 from holdfast.storage.sqlite import SQLiteDatabase, back_up
 from holdfast.transports.acceptance import Acceptance, AcceptedConnection
-from holdfast.transports.configured import ComposedTLS
 from holdfast.transports.layers import Layer
-from holdfast.transports.listening import BACKLOG, CannotListen, Listener, Listening, RefusedConnections
+from holdfast.transports.listening import BACKLOG, CannotListen, Listener, Listening
 from holdfast.transports.protocol import LayeredServerProtocol, OpenConnections
 from holdfast.transports.tls import explain, not_tls
 from holdfast.version import version
-from holdfast.watch.alarms import Alarms
-from holdfast.watch.audit import REFUSED, IAudit, OverheardAudit
-from holdfast.watch.ring import Ring
+from holdfast.watch.audit import REFUSED
 from holdfast.wire import ReasonCode
 
 # Builds the calls about clients and their messages.
 
 
-def compose_client_routes(
-    sessions: SessionParts,
-    config: Callable[[], Config],
-    reactor: Any,
-    now: Callable[[], int],
-    is_away: Callable[[], bool],
-) -> tuple[Route, ...]:
-    """Return the calls about clients, and those that publish.
-
-    ``config`` returns the present configuration; ``is_away`` tells whether the database is known to be away.
-    """
+def _client_routes(base: Base, sessions: SessionParts, config: Callable[[], Config]) -> tuple[Route, ...]:
+    """Return the calls about clients, and those that publish. ``config`` returns the present configuration."""
 
     def zone_of(listener: str) -> str | None:
         section = config().listeners.get(listener)
         return None if section is None else section.zone or "default"
 
     directory = Directory(sessions.registry, sessions.broker_parts.long_work)
-    messages = OperatorMessages(OperatorPublisher(sessions.router, reactor), sessions.broker_parts.retained)
+    messages = OperatorMessages(OperatorPublisher(sessions.router, base.reactor), sessions.broker_parts.retained)
     publishing = PublishCalls(
-        messages, lambda: _publish_limits(config(), is_away()), now, lambda: deferLater(reactor, 0)
+        messages, lambda: _publish_limits(config(), base.durable.is_away), base.now, lambda: deferLater(base.reactor, 0)
     )
     return (*ClientCalls(directory, str(config().node.id), zone_of).routes, *publishing.routes)
 
@@ -119,12 +111,6 @@ def _publish_limits(config: Config, is_away: bool) -> PublishLimits:
 
 
 # Builds the calls about the configuration.
-
-
-def compose_config_routes(reloads: Reloads, read: Callable[..., Config], reactor: Any) -> tuple[Route, ...]:
-    """Return the calls. ``read`` returns the configuration as it is at a reload, of its file or of another one."""
-    run = partial(deferToThreadPool, reactor, reactor.getThreadPool())
-    return ConfigCalls(Configs(reloads, ConfigFile(reloads, read, run), read, run)).routes
 
 
 @frozen
@@ -246,28 +232,20 @@ class Consoles:
 # Builds the streams of events.
 
 
-def compose_events(
-    changes: ChangeWatch | None,
-    *,
-    reactor: IReactorTime,
-    now: Callable[[], int],
-    audit: OverheardAudit,
-    replays: ReplayRegistry,
-    alarms: Alarms,
-    ring: Ring,
-    node: int,
-) -> EventCalls:
-    """Return the calls that stream events. ``now`` returns milliseconds since the epoch."""
+def _event_routes(
+    config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts
+) -> tuple[Route, ...]:
+    """Return the calls that stream events."""
     happenings = Happenings(
-        reactor,
+        base.reactor,
         {
-            "client": happening_sources.clients(audit, now),
-            "replay": happening_sources.replays(replays, reactor),
-            "alarm": happening_sources.alarms(alarms, now, node),
-            "monitor": happening_sources.monitor(ring, reactor),
+            "client": happening_sources.clients(base.overheard, base.now),
+            "replay": happening_sources.replays(retainer.retained.replays, base.reactor),
+            "alarm": happening_sources.alarms(monitoring.alarms, base.now, config.node.id),
+            "monitor": happening_sources.monitor(monitoring.recent.ring, base.reactor),
         },
     )
-    return EventCalls(changes, happenings, reactor)
+    return EventCalls(retainer.changes, happenings, base.reactor).routes
 
 
 # Builds the calls that show the broker itself, and those about its backups.
@@ -278,22 +256,18 @@ _TYPES = {(False, False): "tcp", (False, True): "ssl", (True, False): "ws", (Tru
 _LOCK_TIMEOUT = 5.0
 
 
-def compose_overview_routes(
-    *,
-    config: Callable[[], Config],
+def _overview_routes(
+    base: Base,
+    retainer: RetainerParts,
     sessions: SessionParts,
-    retained: RetainedMessages,
     listeners: ComposedListeners,
-    jobs: Jobs,
-    reactor: Any,
-    now: Callable[[], int],
+    config: Callable[[], Config],
 ) -> tuple[Route, ...]:
-    """Return the calls. ``config`` returns the present configuration, ``now`` milliseconds since the epoch."""
-    overview = Overview(config, sessions, retained, listeners, reactor.seconds, reactor.seconds())
+    """Return the calls. ``config`` returns the present configuration."""
+    overview = Overview(config, sessions, retainer.retained, listeners, base.reactor.seconds, base.reactor.seconds())
     backups = BackupCalls(
-        Path(config().data_dir) / "backups", _copy_of(config().storage.url), jobs,
-        lambda function: deferToThreadPool(reactor, reactor.getThreadPool(), function), now,
-        retained.store.flushed,
+        Path(config().data_dir) / "backups", _copy_of(config().storage.url), base.jobs, base.in_thread, base.now,
+        retainer.store.flushed,
     )  # fmt: skip
     return (*OverviewCalls(overview).routes, *backups.routes)
 
@@ -464,40 +438,34 @@ MOST_CONNECTIONS = 256
 MOST_OF_ADDRESS = 32
 
 
-def compose_admin_listener(
+def _admin_listener(
     config: Config,
-    *,
-    answering: Answering,
-    identify: Identify,
-    goes_on: GoesOn,
-    unwrap: Unwrap,
-    most_bytes: MostBytes,
-    reactor: Any,
-    process: ProcessConnections,
-    refused: RefusedConnections,
-    bans: Bans,
-    tls: ComposedTLS,
+    base: Base,
+    identity: IdentityParts,
+    listening: ListenerParts,
+    callers: Callers,
+    table: RoutingTable,
     console: MakeProtocol,
 ) -> AdminListener:
-    """Build the listener of the API. ``most_bytes`` limits bodies; ``console`` makes the protocol of a console."""
-    section = config.admin
+    """Build the listener of the API and of the dashboard. ``console`` makes the protocol of a console."""
     limits = ConnectionLimits(max_connections=MOST_CONNECTIONS, max_connections_per_address=MOST_OF_ADDRESS)
+    refused, tls = listening.refused, listening.tls
 
     def tell(refusal: Refusal, peer: Peer) -> None:
         refused.refused(NAME, limits, refusal, peer)
 
-    acceptance = Acceptance(limits, process, reactor, tell, None, bans.has_peer)
+    acceptance = Acceptance(limits, base.process, base.reactor, tell, None, identity.bans.has_peer)
     site = ListenerSite(
-        answering, most_bytes, reactor, identify, MOST_CONNECTIONS, goes_on=goes_on, unwrap=unwrap,
+        StaticFiles(_STATIC, table.answer).answer, table.longest_body, base.reactor, callers.identities.identify,
+        MOST_CONNECTIONS, goes_on=callers.identities.goes_on, unwrap=callers.forwarding.unwrap,
         gave_way=partial(tell, Refusal.GAVE_WAY),
     )  # fmt: skip
-    site.upgrades[PATH.encode()] = Upgrade(console, site.released, reactor)
+    site.upgrades[PATH.encode()] = Upgrade(console, site.released, base.reactor)
     secured = TLSOfAPI(
         maker=tls.admin_maker, line_up=tls.line_up, not_tls=not_tls, explain=explain,
         failed=lambda peer, cause: refused.handshake_failed(NAME, peer, cause),
     )  # fmt: skip
-    factory = ListenerFactory(site, acceptance, secured)
-    return AdminListener(section, reactor, factory, site)
+    return AdminListener(config.admin, base.reactor, ListenerFactory(site, acceptance, secured), site)
 
 
 @frozen(kw_only=True)
@@ -510,21 +478,17 @@ class Callers:
     sessions: DashboardSessions
 
 
-def compose_callers(
-    accounts: Accounts,
-    *,
+def _callers(
+    base: Base,
+    identity: IdentityParts,
+    sessions: SessionParts,
     config: Callable[[], Config],
-    threads: HashingThreads,
-    failures: Callable[[], IFailures],
-    audit: IAudit,
     url: Callable[[], str | None],
-    seconds: Callable[[], float],
-    now: Callable[[], int],
-    banned: Callable[[Peer], bool],
-    counters: Counters,
 ) -> Callers:
-    """Build the identification of callers. ``config`` returns the present configuration; ``seconds`` is any clock."""
-    sessions, users = DashboardSessions(seconds), accounts.users
+    """Build the identification of callers. ``config`` returns the present configuration."""
+    seconds, accounts, banned = base.reactor.seconds, identity.accounts, identity.bans.has_peer
+    counters, users = sessions.counters, accounts.users
+    cookies = DashboardSessions(seconds)
 
     def failed(peer: Peer, name: str) -> None:
         counters.logins_failed += 1
@@ -533,17 +497,20 @@ def compose_callers(
             "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": NAME, "failed_login": True,
             "reason": "API_LOGIN",
         }  # fmt: skip
-        audit.tell(REFUSED, peer.group, fields, user=name)
+        base.audit.tell(REFUSED, peer.group, fields, user=name)
 
     def verify() -> VerifyUser | None:
         group = config().admin.users_group
-        return partial(_verify, users, threads, hash_parameters_of(config()), group) if group else None
+        return partial(_verify, users, identity.threads, hash_parameters_of(config()), group) if group else None
 
-    users.on_change(lambda changes: sessions.end_of(changes.revoked | changes.regrouped))
-    identities = Identities(Guards(lambda: config().admin.hosts), accounts.keys, sessions, failures, failed, banned)
-    logins = LoginAPI(sessions, Links(seconds), identities, verify=verify, url=url, now=now)
+    users.on_change(lambda changes: cookies.end_of(changes.revoked | changes.regrouped))
+    identities = Identities(
+        Guards(lambda: config().admin.hosts), accounts.keys, cookies, lambda: sessions.broker_parts.failures, failed,
+        banned,
+    )  # fmt: skip
+    logins = LoginAPI(cookies, Links(seconds), identities, verify=verify, url=url, now=base.now)
     forwarding = Forwarding(lambda: _proxies(config().admin.trusted_proxies))
-    return Callers(identities=identities, logins=logins, forwarding=forwarding, sessions=sessions)
+    return Callers(identities=identities, logins=logins, forwarding=forwarding, sessions=cookies)
 
 
 def _verify(
@@ -562,3 +529,66 @@ def _verify(
         return verified and allowed and users.stored(username) == user
 
     return threads.run(partial(verify_hash, stored, password)).addCallback(right)
+
+
+# Builds the table of routes, and what answers by it.
+
+
+_STATIC = Path(__file__).parents[1] / "dashboard" / "static"
+
+
+@frozen(kw_only=True)
+class AdminParts:
+    """The listener of the API, the routes of its calls, and the logins at the dashboard."""
+
+    listener: AdminListener
+    table: RoutingTable
+    logins: LoginAPI
+
+
+def build(
+    base: Base,
+    identity: IdentityParts,
+    retainer: RetainerParts,
+    sessions: SessionParts,
+    listening: ListenerParts,
+    monitoring: MonitoringParts,
+    api: RetainerAPI,
+    reloads: Reloads,
+    read: Callable[..., Config],
+) -> AdminParts:
+    """Build the API for operators. ``read`` returns the configuration as it is at a reload, or with another file."""
+    config, accounts = reloads.config, identity.accounts
+    callers = _callers(base, identity, sessions, lambda: reloads.config, lambda: listener.url)
+    routes = [
+        *callers.logins.routes, *JobCalls(base.jobs).routes, *api.routes,
+        *compose_account_routes(
+            accounts.users, accounts.rules, accounts.keys,
+            lambda password: identity.threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
+            base.now,
+        ),
+        *ban_api_of(config, base, identity.bans, sessions.registry, retainer.retained.sources).routes,
+        *ReloadAPI(reloads.reload).routes,
+        *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
+        *monitoring_routes(monitoring, base.now, config.node.id),
+        *_client_routes(base, sessions, lambda: reloads.config),
+        *_event_routes(config, base, retainer, monitoring),
+        *ConfigCalls(Configs(reloads, ConfigFile(reloads, read, base.in_thread), read, base.in_thread)).routes,
+        *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config),
+    ]  # fmt: skip
+    longest = longest_body(retainer.retained.admission.limits.max_payload_size)
+    table = RoutingTable(
+        [*routes, OpenAPI(routes, version(), longest).route],
+        witness_of(base.audit),
+        partial(base.in_thread, read_long_json),
+        longest,
+        Deadlines(base.reactor, base.jobs, lambda: base.durable.is_away).run,
+        lambda: reloads.config.most_topic_levels,
+    )
+    consoles = Consoles(
+        sessions.connect_operator, connections=listening.connections,
+        limits=lambda: listening.listeners.limits_of(LISTENER), clock=base.reactor,
+    )  # fmt: skip
+    console = partial(consoles.of_session, callers.sessions)
+    listener = _admin_listener(config, base, identity, listening, callers, table, console)
+    return AdminParts(listener=listener, table=table, logins=callers.logins)

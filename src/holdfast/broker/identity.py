@@ -17,10 +17,12 @@ from holdfast.admin.api.bans import BanAPI
 from holdfast.admin.api.rules import RuleAPI
 from holdfast.admin.api.users import HashPassword, UserAPI
 from holdfast.admin.routing import Route
+from holdfast.broker.base import Base
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.options import Section
 from holdfast.config.sections.authentication import SCRAM_FILE, DatabaseUsersConfig, HashedConfig, ScramConfig
 from holdfast.config.sections.authorization import FailedLoginsConfig
+from holdfast.identity.addresses import TrustedProxies
 from holdfast.identity.api_keys import Keys
 from holdfast.identity.authorizer import PresentAuthorizer
 from holdfast.identity.bans import Ban, Bans, Exempt, Kind, store_bans
@@ -117,6 +119,39 @@ def hash_parameters_of(config: Config) -> HashParameters:
     return HashParameters() if section is None else HashParameters(section.memory // 1024, section.passes)
 
 
+def trusted_proxies(config: Config) -> list[TrustedProxies]:
+    """Return the trusted proxies of all listeners, that of the API among them."""
+    lists = [*(listener.trusted_proxies for listener in config.listeners.values()), config.admin.trusted_proxies]
+    return [TrustedProxies(names) for names in lists]
+
+
+@frozen(kw_only=True)
+class IdentityParts:
+    """The parts that decide who connects and what they may do. ``exempt`` addresses are never banned."""
+
+    accounts: Accounts
+    bans: Bans
+    exempt: Exempt
+    threads: HashingThreads
+    authentication: Authentication
+
+
+def build(config: Config, base: Base) -> IdentityParts:
+    """Build the parts. Raises ConfigError for a file that cannot be used."""
+    accounts = compose_accounts(config, durable=base.durable, reactor=base.reactor, now=base.now)
+    exempt = Exempt(trusted_proxies(config))
+    threads = HashingThreads(base.reactor)
+    authentication = Authentication(
+        config, users=accounts.users, threads=threads, reactor=base.reactor, now=base.now,
+        environment=base.environment,
+    )  # fmt: skip
+    accounts.following.setServiceParent(authentication.services)
+    return IdentityParts(
+        accounts=accounts, bans=Bans(now=lambda: base.now() / 1000, exempt=exempt), exempt=exempt, threads=threads,
+        authentication=authentication,
+    )  # fmt: skip
+
+
 def compose_account_routes(
     users: Users, rules: Rules, keys: Keys, hash_password: HashPassword, now: Callable[[], int]
 ) -> tuple[Route, ...]:
@@ -130,18 +165,13 @@ def compose_account_routes(
 # Builds the parts that count failed logins, and the API about bans.
 
 
-def compose_ban_api(
-    config: Config,
-    bans: Bans,
-    registry: SessionRegistry,
-    sources: SourceCheck | None,
-    reactor: Any,
-    now: Callable[[], int],
+def ban_api_of(
+    config: Config, base: Base, bans: Bans, registry: SessionRegistry, sources: SourceCheck | None
 ) -> BanAPI:
     """Return the API about bans. A ban of a user withholds the user's retained messages (``sources``)."""
 
     def store(kept: Iterable[Ban]) -> Deferred[None]:
-        return deferToThreadPool(reactor, reactor.getThreadPool(), store_bans, config.data_dir, kept)
+        return base.in_thread(store_bans, config.data_dir, kept)
 
     def apply(ban: Ban) -> None:
         dismissed = registry.dismissals.dismiss(partial(bans.concerns, ban), ReasonCode.BANNED, "this client is banned")
@@ -150,7 +180,7 @@ def compose_ban_api(
             # The user's last messages come before the last connection ends. So a survey that has begun begins again.
             dismissed.addCallback(lambda _: sources.renew())
 
-    return BanAPI(bans, now=now, store=store, apply=apply)
+    return BanAPI(bans, now=base.now, store=store, apply=apply)
 
 
 def compose_failures(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: IReactorTime) -> IFailures:

@@ -8,8 +8,10 @@ from typing import Any
 
 from attrs import frozen
 
+from holdfast.broker.base import Base
+from holdfast.broker.identity import IdentityParts
 from holdfast.broker.reloading import Change
-from holdfast.broker.sessions import limits_of
+from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.config import Config, ConfigError
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.core.connection_limits import ConnectionLimits, ProcessConnections
@@ -165,3 +167,32 @@ class ComposedListeners:
             parts.factory.change(self._builder(name, each), each.make_layers)
         self._gone += [self._parts[name].acceptance for name in gone]
         self._close(gone)
+
+
+@frozen(kw_only=True)
+class ListenerParts:
+    """The listeners, their open connections, TLS contexts, and what refuses connections."""
+
+    connections: OpenConnections
+    tls: ComposedTLS
+    refused: RefusedConnections
+    listeners: ComposedListeners
+
+
+def build(config: Config, base: Base, identity: IdentityParts, sessions: SessionParts) -> ListenerParts:
+    """Build the listeners. Raises ConfigError for certificates that cannot be used."""
+    connections = OpenConnections(base.reactor)
+    tls = ComposedTLS(base.reactor, base.now)
+    tls.prepare(config)()
+    refused = RefusedConnections(sessions.counters, base.process, sessions.log, base.audit)
+    listeners = ComposedListeners(
+        config,
+        reactor=base.reactor,
+        connect=sessions.connect,
+        connections=connections,
+        process=base.process,
+        refused=refused,
+        bans=identity.bans,
+        tls=tls,
+    )
+    return ListenerParts(connections=connections, tls=tls, refused=refused, listeners=listeners)

@@ -8,7 +8,13 @@ from functools import partial
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.broker.audit import denials_of
+from holdfast.broker.base import Base
+from holdfast.broker.identity import IdentityParts, compose_failures
+from holdfast.broker.retainer import RetainerParts
 from holdfast.config.document import Config, Zone
+from holdfast.config.sections.limits import MemoryShare
+from holdfast.config.toml import ConfigError
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.identity.bans import Bans, Exempt, IBans
 from holdfast.identity.failed_logins import IFailures, UncountedFailures
@@ -28,21 +34,24 @@ from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.outbox import FlushSchedule
 from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.exchange.admission import admit, operator_admission
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.leases import Leases
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
-from holdfast.sessions.memory_guard import MemoryGuard, resident_bytes
+from holdfast.sessions.memory_guard import MemoryGuard, MemoryUnknown, available_bytes, resident_bytes
 from holdfast.sessions.questions import Questions
-from holdfast.sessions.registry import Ownership, SessionRegistry, names_ignored
+from holdfast.sessions.registry import Ownership, SessionRegistry, names_ignored, owners_only
 from holdfast.sessions.revocation import OnRevoke
 from holdfast.sessions.router import Router
 from holdfast.sessions.state import ISessionStates
 from holdfast.sessions.sys_topics import Figures, SysTopics
 from holdfast.sessions.tracing import Traces
 from holdfast.sessions.wills import Wills
+from holdfast.version import version
 from holdfast.watch.audit import IAudit, NoAudit
 from holdfast.watch.log import ClientLog
+from holdfast.wire.reasons import ReasonCode
 
 
 @frozen(kw_only=True)
@@ -64,6 +73,46 @@ class SessionParts:
     broker_parts: BrokerParts
     connect: Callable[[INetworkConnection, Limits, str], Connection]
     connect_operator: Callable[[INetworkConnection, Limits, str, str, bool], Connection]
+
+
+def build(config: Config, base: Base, identity: IdentityParts, retainer: RetainerParts) -> SessionParts:
+    """Build the parts of the running broker. Revoked users are disconnected from now on."""
+    authentication = identity.authentication.parts
+    parts = compose_sessions(
+        clock=base.reactor,
+        now=base.now,
+        retained=retainer.retained,
+        states=DurableSessionStates(base.durable, base.reactor),
+        authorizer=identity.accounts.authorizer,
+        authenticator=authentication.authenticator,
+        enhanced_authenticator=authentication.enhanced_authenticator,
+        ownership=ownership_of(config),
+        on_revoke=OnRevoke(config.authorization.on_revoke),
+        pressure=base.pressure,
+        rejects_when_full=rejects_when_full(config),
+        silent_clears=config.retainer.stop_publish_clear_msg,
+        will_restart_grace=config.mqtt.will_restart_grace,
+        lease_grace=config.retainer.lease_grace,
+        broker_version=version(),
+        sys_msg_interval=config.sys_topics.sys_msg_interval,
+        failures=compose_failures(config.failed_logins, identity.bans, identity.exempt, base.reactor),
+        bans=identity.bans,
+        audit=base.overheard,
+        denied=denials_of(base.audit),
+        connections=base.process,
+        logs_connections=config.log.connections,
+        storage=base.durable.status,
+        accounts=accounts_of(config),
+        most_memory=most_memory(config),
+    )
+    retainer.retained.policies_changed = parts.router.table.forget_routes  # runs of forced topics end
+    identity.authentication.on_revoked(partial(_dismiss, parts.registry))
+    return parts
+
+
+def _dismiss(registry: SessionRegistry, matching: Callable[[Principal], bool]) -> None:
+    """Disconnect the clients of users that are revoked."""
+    registry.dismissals.dismiss(matching, ReasonCode.NOT_AUTHORIZED, "the user was removed or changed")
 
 
 def compose_sessions(
@@ -184,6 +233,17 @@ def accounts_of(config: Config) -> Accounts | None:
     return Accounts(config.authentication.is_configured) if limited else None
 
 
+def ownership_of(config: Config) -> Ownership:
+    """Return the rule that decides who may resume a Session."""
+    return owners_only if config.authentication.is_configured else names_ignored
+
+
+def rejects_when_full(config: Config) -> bool:
+    """Tell whether the clients of some listener reject messages when a queue is full."""
+    zones = (limits_of(config.zone(listener.zone)) for listener in config.listeners.values())
+    return any(zone.mqueue_full is WhenFull.REJECT for zone in zones)
+
+
 def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
     mqtt, shutdown, limits = zone.mqtt, zone.force_shutdown, zone.limits
@@ -227,3 +287,19 @@ def limits_of(zone: Zone) -> Limits:
         messages_rate=limits.messages_rate,
         bytes_rate=limits.bytes_rate,
     )
+
+
+# The limit on the memory of the process.
+
+
+def most_memory(config: Config) -> int | None:
+    """Return ``limits.memory`` in bytes, None for no limit. Raises ConfigError if this system does not tell memory."""
+    limit = config.limits.memory
+    if limit is None:
+        return None
+    try:
+        resident_bytes()
+        return available_bytes() * limit.percent // 100 if isinstance(limit, MemoryShare) else limit
+    except MemoryUnknown as unknown:
+        problem = f'the memory of this process cannot be limited here: {unknown}; allowed: "infinity"'
+        raise ConfigError([config.source.problem(("limits", "memory"), problem)]) from None

@@ -1,11 +1,10 @@
-"""Builds what watches the broker: the audit log, the limit on memory, metrics, alarms, health, recent figures."""
+"""Builds what watches the broker: the limit on memory, metrics, alarms, health checks, recent figures."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,38 +12,33 @@ from typing import Any
 from attrs import frozen
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web import http
 
 from holdfast.admin.api.overview import HealthAPI, MetricsAPI
 from holdfast.admin.api.watching import AlarmAPI, RecentAPI
-from holdfast.admin.call import Answer, Call
-from holdfast.admin.jobs import Job, note_of
-from holdfast.admin.routing import UNANSWERED, Route, Witness
+from holdfast.admin.routing import Route
 from holdfast.broker.alarm_conditions import AlarmWatch, Watched, conditions_of
+from holdfast.broker.base import Base
 from holdfast.broker.client_metrics import SessionWalk, client_metrics, traffic_metrics
 from holdfast.broker.figures import Heartbeat, Recent, Recorded, SurroundingsWatch
 from holdfast.broker.health import HealthChecks
-from holdfast.broker.listeners import ComposedListeners
+from holdfast.broker.identity import IdentityParts
+from holdfast.broker.listeners import ComposedListeners, ListenerParts
 from holdfast.broker.metrics import process_metrics, retained_metrics, security_metrics, storage_metrics
-from holdfast.broker.reloading import Change
+from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts
-from holdfast.config import Config, ConfigError, ConfigProblem
-from holdfast.config.sections.limits import MemoryShare
-from holdfast.config.sections.watching import AuditConfig
+from holdfast.config import Config
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.units import second_of
 from holdfast.identity.bans import Bans
-from holdfast.identity.interfaces import OnDenied, Principal
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import BrokerClock, ClockNotices, ClockWatch, clock_notices
 from holdfast.sessions.connection.pressure import Pressure
-from holdfast.sessions.memory_guard import MemoryUnknown, available_bytes, resident_bytes
+from holdfast.sessions.memory_guard import MemoryUnknown, resident_bytes
 from holdfast.storage.store import DurableStore
 from holdfast.transports.configured import ComposedTLS
 from holdfast.version import version
@@ -52,138 +46,10 @@ from holdfast.watch.alarms import Alarm, Alarms
 from holdfast.watch.audit import (
     ALARM,
     CLOCK,
-    CONNECTED,
-    DENIED,
-    DISCONNECTED,
-    KINDS,
-    LONGEST,
-    OPERATED,
     Audit,
-    FileSink,
     IAudit,
-    JournalSink,
-    Sink,
 )
 from holdfast.watch.scrape import Metrics, Run
-
-# Builds the audit log, and the functions that report denials and operators' actions to it.
-
-
-#: characters of the longest path, where each byte of a name may take three
-_LONGEST_PATH = 3 * LONGEST
-
-
-def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit:
-    """Return the audit log with sinks that are not open yet. Without sinks it writes nothing."""
-    section = config.audit
-    return Audit(_sinks(config), clock=clock, now=now, kinds=_kinds(section))
-
-
-def open_audit(audit: Audit, config: Config) -> None:
-    """Open the audit log. Raises ConfigError."""
-    _opened(audit, config)
-
-
-def prepare_audit(audit: Audit, running: Config, config: Config) -> Change:
-    """Open the sinks of another configuration. Raises ConfigError."""
-    if running.audit == config.audit:
-        return Change()
-    sinks: list[Sink] = []
-
-    def abandon() -> None:
-        for sink in sinks:
-            sink.close()
-
-    try:
-        for sink in _sinks(config):
-            _opened(sink, config)
-            sinks.append(sink)
-    except ConfigError:
-        abandon()
-        raise
-    commit = partial(audit.change, sinks, _kinds(config.audit))
-    return Change(commit=commit, abandon=abandon)
-
-
-def _sinks(config: Config) -> list[Sink]:
-    sinks: list[Sink] = []
-    if config.audit.file:
-        sinks.append(FileSink(Path(os.path.abspath(config.folder / config.audit.file))))
-    if config.audit.journal:
-        sinks.append(JournalSink())
-    return sinks
-
-
-def _kinds(section: AuditConfig) -> Collection[str]:
-    return KINDS if section.connections else set(KINDS) - {CONNECTED, DISCONNECTED}
-
-
-def _opened(opens: Audit | Sink, config: Config) -> None:
-    try:
-        opens.open()
-    except OSError as error:
-        file = "holdfast.toml" if config.file is None else str(config.file)
-        place = "the audit log" if error.filename is None else os.fsdecode(error.filename)
-        message = f"{place} cannot be opened: {error.strerror or error}"
-        raise ConfigError([ConfigProblem(file, None, "audit", message)]) from None
-
-
-def denials_of(audit: IAudit) -> OnDenied:
-    """Return the function that tells the audit log of denied actions."""
-
-    def denied(principal: Principal, action: str, topic: str) -> None:
-        fields = {"action": action, "address": principal.address, "listener": principal.listener}
-        group = principal.client_id if principal.username is None else f"user {principal.username}"
-        audit.tell(DENIED, group, fields, user=principal.username, client_id=principal.client_id, topic=topic)
-
-    return denied
-
-
-def witness_of(audit: IAudit) -> Witness:
-    """Return the function that tells the audit log of operators' changes, and of refused ones.
-
-    A refused call has changed nothing. So a key that may only read cannot fill the disk with refusals.
-    """
-
-    def witness(call: Call, answer: Answer) -> None:
-        fields = {"operator": call.caller.name, "uid": call.caller.uid, "method": call.method,
-                  "path": call.path[:_LONGEST_PATH], "status": answer.status,
-                  "arguments": _cut(dict(call.arguments)) or None, **_cut(answer.note)}  # fmt: skip
-        refused = http.BAD_REQUEST <= answer.status < UNANSWERED
-        audit.tell(OPERATED, call.caller.name if refused else None, fields)
-
-    return witness
-
-
-def end_of_jobs_of(audit: IAudit) -> Callable[[Job], None]:
-    """Return the function that tells the audit log of the end of each job."""
-
-    def ended(job: Job) -> None:
-        audit.tell(OPERATED, None, _cut({"operator": job.by, "about": job.about, **note_of(job)}))
-
-    return ended
-
-
-def _cut(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return fields whose texts have a bounded length."""
-    return {name: value[:LONGEST] if isinstance(value, str) else value for name, value in fields.items()}
-
-
-# The limit on the memory of the process.
-
-
-def most_memory(config: Config) -> int | None:
-    """Return ``limits.memory`` in bytes, None for no limit. Raises ConfigError if this system does not tell memory."""
-    limit = config.limits.memory
-    if limit is None:
-        return None
-    try:
-        resident_bytes()
-        return available_bytes() * limit.percent // 100 if isinstance(limit, MemoryShare) else limit
-    except MemoryUnknown as unknown:
-        problem = f'the memory of this process cannot be limited here: {unknown}; allowed: "infinity"'
-        raise ConfigError([config.source.problem(("limits", "memory"), problem)]) from None
-
 
 # Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures.
 
@@ -202,6 +68,27 @@ class MonitoringParts:
     recent: Recent
     services: MultiService
     run: Run
+
+
+def build(
+    config: Config,
+    base: Base,
+    identity: IdentityParts,
+    retainer: RetainerParts,
+    sessions: SessionParts,
+    listening: ListenerParts,
+    is_stopping: Callable[[], bool],
+) -> MonitoringParts:
+    """Build the monitoring of the running broker."""
+    monitoring = compose_monitoring(
+        config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
+        history=retainer.history, sessions=sessions, pressure=base.pressure, process=base.process,
+        listeners=listening.listeners, tls=listening.tls, bans=identity.bans, audit=base.audit,
+        is_stopping=is_stopping, clock=base.clock,
+    )  # fmt: skip
+    if retainer.changes is not None:
+        monitoring.services.addService(retainer.changes)
+    return monitoring
 
 
 def compose_monitoring(

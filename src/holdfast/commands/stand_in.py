@@ -23,8 +23,8 @@ from holdfast.admin.api.retainer import RetainerAPI
 from holdfast.admin.call import Answer, Call
 from holdfast.admin.callers import this_operator
 from holdfast.admin.routing import Route, RoutingTable
-from holdfast.broker.compose import compose_api, compose_retainer
 from holdfast.broker.identity import compose_account_routes, hash_parameters_of
+from holdfast.broker.retainer import compose_api, compose_retainer
 from holdfast.commands.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig

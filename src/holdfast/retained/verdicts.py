@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from holdfast.core.messages import has_expired
-
 
 class Merge(Enum):
     """The rule of an import for topics that the database knows."""
@@ -51,9 +49,9 @@ def verdict_of(imported: Stored, present: Stored | None, merge: Merge, now: int,
 
     ``present`` is the topic's row, None if there is none. An expired row counts as none, swept or not.
     """
-    if has_expired(imported.expires_at, now):
+    if _has_expired(imported, now):
         return Verdict.EXPIRED
-    if present is None or has_expired(present.expires_at, now):
+    if present is None or _has_expired(present, now):
         return Verdict.IMPORTED
     if present.tombstone:
         cleared_later = merge is Merge.NEWER and imported.stored_at <= present.stored_at
@@ -67,6 +65,11 @@ def _prevails(imported: Stored, retained: Stored, merge: Merge) -> bool:
     if merge is Merge.NEWER:
         return (imported.stored_at, imported.revision) > (retained.stored_at, retained.revision)
     return merge is Merge.REPLACE
+
+
+def _has_expired(row: Stored, now: int) -> bool:
+    # As holdfast.core.messages.has_expired, which needs attrs: the help of a command imports this module.
+    return row.expires_at is not None and row.expires_at <= now
 
 
 # The size of the next chunk: as many rows as keep the writer busy for some milliseconds.
