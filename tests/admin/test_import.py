@@ -17,7 +17,7 @@ from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.changes.feed import Change
 from holdfast.retained.import_jobs import read_job
-from holdfast.retained.importing import MergedChunk
+from holdfast.retained.importing import MergedPart
 from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
@@ -178,14 +178,14 @@ def test_every_imported_message_is_announced_and_counted(stored: Desk) -> None:
 def test_a_call_leaves_no_job_behind(stored: Desk) -> None:
     """Nobody could repeat the call under the job's name."""
     names: list[str] = []
-    tell = MergedChunk.settled
+    tell = MergedPart.settled
 
-    def settled(self: MergedChunk, outcome: Any) -> None:
+    def settled(self: MergedPart, outcome: Any) -> None:
         names.append(self.request.name)
         tell(self, outcome)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MergedChunk, "settled", settled)
+        patched.setattr(MergedPart, "settled", settled)
         stored.ask("POST", "/import", line("a"))
     readers = stored.broker.store._parts.readers
     assert result_of(readers.read(lambda connection: read_job(connection.cursor(), names[0]))) is None
@@ -196,10 +196,10 @@ def test_a_change_published_after_the_stamps_prevails(stored: Desk, monkeypatch:
     store = stored.broker.store
     merge = store.merge
 
-    def after_a_publish(chunk: MergedChunk) -> None:
+    def after_a_publish(part: MergedPart) -> None:
         if not stored.topics():
             stored.retain("t", b"published")
-        merge(chunk)
+        merge(part)
 
     monkeypatch.setattr(store, "merge", after_a_publish)
     told = stored.ask("POST", "/import", line("t", b"imported"), merge="replace")
@@ -209,7 +209,7 @@ def test_a_change_published_after_the_stamps_prevails(stored: Desk, monkeypatch:
 
 def test_an_import_that_cannot_be_stored_fails_as_a_whole(stored: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = Failure(StorageFailure(FailureKind.FULL, "no space left"))
-    monkeypatch.setattr(stored.broker.store, "merge", lambda chunk: chunk.settled(failure))
+    monkeypatch.setattr(stored.broker.store, "merge", lambda part: part.settled(failure))
     assert stored.refused("POST", "/import", line("a") + line("b")) == (503, "SERVICE_UNAVAILABLE", "no space left")
     assert stored.ask("GET", "/info")["api"]["imported"] == 0
 

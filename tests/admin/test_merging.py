@@ -1,4 +1,4 @@
-"""``POST /merge``: a staging area is merged chunk by chunk, and each chunk is reported."""
+"""``POST /merge``: a staging area is merged part by part, and each part is reported."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 Brokers = Callable[..., BrokerProcess]
 
-#: The merge of a staged job. It prints the number of imported messages after each chunk.
+#: The merge of a staged job. It prints the number of imported messages after each part.
 DRIVER = """
 import json, sys
 from holdfast_pipeline.sink.merging import Target

@@ -49,7 +49,7 @@ from holdfast.retained.rules import KeepRule
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.verdicts import HOLD
+from holdfast.retained.verdicts import PART_SECONDS
 from holdfast.sessions.operator_publisher import OperatorPublisher
 from holdfast.sessions.router import Router
 from holdfast.storage.location import shown
@@ -193,7 +193,7 @@ def build_api(config: Config, base: Base, parts: RetainerParts, router: Router) 
         can_change=True,
         location=shown(config.storage.url),
         health=base.durable.soundness,
-        merger=Merger(parts.retained, parts.store, now=base.now, pause=pause, hold=HOLD),
+        merger=Merger(parts.retained, parts.store, now=base.now, pause=pause, hold=PART_SECONDS),
         changes=parts.changes,
         jobs=base.jobs,
     )

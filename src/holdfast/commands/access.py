@@ -162,7 +162,7 @@ class MergeFailed(Exception):
 def merge_staged(
     access: Access, *, job: str, merge: str, rejected: int, staged: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Merge a staging area, and yield the ``state``, ``counts`` and ``rejects`` after each chunk.
+    """Merge a staging area, and yield the ``state``, ``counts`` and ``rejects`` after each part.
 
     ``staged`` names the area; ``rejected`` messages were rejected before. Raises :class:`MergeFailed` or
     :class:`holdfast.commands.interfaces.Inaccessible`.

@@ -1,4 +1,4 @@
-"""Merging a staging area into the retained messages, chunk by chunk."""
+"""Merging a staging area into the retained messages, part by part."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row, properties_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
-from holdfast.retained.verdicts import ChunkSize, Merge, Verdict, verdict_of
+from holdfast.retained.verdicts import Merge, PartSize, Verdict, verdict_of
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
 
-# Merging a staging area into the retained messages, chunk by chunk.
+# Merging a staging area into the retained messages, part by part.
 #
 # How it works. The pipeline, ``holdfast retainer import`` and the API's ``/import`` all first stage rows; then a job
-# merges the rows. A job takes the staged rows in topic order, some hundred at a time. Each chunk is one transaction in
+# merges the rows. A job takes the staged rows in topic order, some hundred at a time. Each part is one transaction in
 # the writer's thread, which reads the present rows, judges each staged row, writes the rows that prevail under new
 # revisions, appends to the history, and records the job's position. An example, with ``newer``::
 #
@@ -42,23 +42,23 @@ from holdfast.storage.driver import Cursor
 # The job's row in ``pipeline_jobs`` then says: position ``d``, 2 imported, 1 kept, 1 cleared.
 #
 # The invariant: rows, history and position are committed together. So a job that was killed continues after its last
-# chunk, repeats nothing, and counts nothing twice; a job that is done does nothing. Between two chunks the reactor and
-# the writer do other work. A chunk keeps the writer busy for about 3 ms (:mod:`.verdicts`).
+# part, repeats nothing, and counts nothing twice; a job that is done does nothing. Between two parts the reactor and
+# the writer do other work. A part keeps the writer busy for about 3 ms (:mod:`.verdicts`).
 #
 # Two other ways were tried and left out. An earlier engine decided in the reactor's thread: a client's change could
 # come between its read and its write, and its rules differed from those of the pipeline. One transaction for a whole
 # import would delay all publishers until its end, and leave nothing if it fails.
 
 
-#: The number of rows in the first chunk.
+#: The number of rows in the first part.
 ROWS = 250
-#: How often a chunk is tried: with several nodes, a transaction fails when another one has changed the same topics.
+#: How often a part is tried: with several nodes, a transaction fails when another one has changed the same topics.
 _ATTEMPTS = 5
 
 
 @frozen
 class Progress:
-    """The state of a job, and the messages that its last chunk has rejected."""
+    """The state of a job, and the messages that its last part has rejected."""
 
     job: Job
     rejects: Sequence[Reject]
@@ -67,7 +67,7 @@ class Progress:
 class Merger:
     """Merges staging areas, ``rows`` rows at a time.
 
-    With ``hold``, the size of a chunk adapts so that each chunk keeps the writer busy for about ``hold`` seconds, by
+    With ``hold``, the size of a part adapts so that each part keeps the writer busy for about ``hold`` seconds, by
     the clock ``seconds``. ``now`` is in milliseconds since the epoch; ``pause`` fires after the reactor has run its
     other work.
     """
@@ -89,16 +89,16 @@ class Merger:
         self.pause = pause
         #: the number of messages imported since the start
         self.imported = 0
-        self._chunk_size = ChunkSize(rows, hold)
+        self._part_size = PartSize(rows, hold)
         self._seconds = seconds
         self._retained = retained
         self._store = store
 
     @as_deferred
     async def step(self, request: ImportJob) -> Progress:
-        """Merge the next chunk of a job, nothing if the job is done.
+        """Merge the next part of a job, nothing if the job is done.
 
-        Fails with NotRetained, NotStaged, OtherJob or :class:`StorageFailure`. A chunk that has begun is finished and
+        Fails with NotRetained, NotStaged, OtherJob or :class:`StorageFailure`. A part that has begun is finished and
         announced, even if the caller stops waiting.
         """
         if not self._retained.admission.enabled:
@@ -107,9 +107,9 @@ class Merger:
             await self.pause()
         attempts = 0
         while True:
-            chunk = self._begin(request)
+            part = self._begin(request)
             try:
-                await chunk.done
+                await part.done
             except StorageFailure:
                 attempts += 1
                 if attempts == _ATTEMPTS:
@@ -118,33 +118,33 @@ class Merger:
                 break
             finally:
                 await self.pause()
-        assert chunk.job is not None
-        self._chunk_size.took(chunk.taken, chunk.held)
-        if chunk.job.is_done:
-            self._log.info("the import {name!r} is done: {counts}", name=chunk.job.name, counts=dict(chunk.job.counts))
-        return Progress(chunk.job, chunk.rejects)
+        assert part.job is not None
+        self._part_size.took(part.taken, part.held)
+        if part.job.is_done:
+            self._log.info("the import {name!r} is done: {counts}", name=part.job.name, counts=dict(part.job.counts))
+        return Progress(part.job, part.rejects)
 
-    def _begin(self, request: ImportJob) -> MergedChunk:
-        stamps = self._store.next_revisions(self._chunk_size.rows)
-        chunk = MergedChunk(
+    def _begin(self, request: ImportJob) -> MergedPart:
+        stamps = self._store.next_revisions(self._part_size.rows)
+        part = MergedPart(
             request, self._retained.admission.limits, stamps, self.now(), tell=self._announce, seconds=self._seconds
         )
         self._retained.merging(stamps[-1])
-        self._store.merge(chunk)
-        return chunk
+        self._store.merge(part)
+        return part
 
-    def _announce(self, chunk: MergedChunk) -> None:
-        self.imported += len(chunk.topics)
-        self._retained.merged(chunk.topics, chunk.stamps[-1])
+    def _announce(self, part: MergedPart) -> None:
+        self.imported += len(part.topics)
+        self._retained.merged(part.topics, part.stamps[-1])
 
 
-# One chunk of an import job: a transaction that judges staged rows and writes the rows that prevail.
+# One part of an import job: a transaction that judges staged rows and writes the rows that prevail.
 
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
-#: The most bytes of payload and properties in a chunk: publishers wait while a chunk is written.
+#: The most bytes of payload and properties in a part: publishers wait while a part is written.
 BYTES = 1 << 20
 
 
@@ -205,12 +205,12 @@ class _PresentRow:
 
 
 @define(eq=False)
-class MergedChunk:
-    """One chunk of a job: a :class:`~holdfast.retained.store.sql.Chunk`.
+class MergedPart:
+    """One part of a job: a :class:`~holdfast.retained.store.sql.MergePart`.
 
     ``stamps`` are made before the transaction begins. So a change that a client makes in the meantime has a higher
     revision, and prevails. After the transaction, ``job`` and ``rejects`` describe the result, ``taken`` is the number
-    of staged rows, and ``held`` the seconds for which the chunk kept the writer busy, without the commit. ``done``
+    of staged rows, and ``held`` the seconds for which the part kept the writer busy, without the commit. ``done``
     fires then.
     """
 
@@ -222,7 +222,7 @@ class MergedChunk:
     rejects: list[Reject] = field(factory=list)
     topics: list[str] = field(factory=list)
     done: Deferred[None] = field(factory=Deferred)
-    tell: Callable[[MergedChunk], None] = lambda _: None
+    tell: Callable[[MergedPart], None] = lambda _: None
     seconds: Callable[[], float] = monotonic
     taken: int = 0
     held: float = 0.0

@@ -72,19 +72,19 @@ def _has_expired(row: Stored, now: int) -> bool:
     return row.expires_at is not None and row.expires_at <= now
 
 
-# The size of the next chunk: as many rows as keep the writer busy for some milliseconds.
+# The size of the next part: as many rows as keep the writer busy for some milliseconds.
 
 
-#: Smaller chunks would spend their time in commits; larger ones would delay publishers.
+#: Smaller parts would spend their time in commits; larger ones would delay publishers.
 LEAST, MOST = 100, 2000
-#: Seconds for which a chunk should keep the writer, without the commit: a commit takes its time for any number of rows.
-HOLD = 0.003
+#: Seconds for which a part should keep the writer, without the commit: a commit takes its time for any number of rows.
+PART_SECONDS = 0.003
 
 
-class ChunkSize:
-    """The number of rows of the next chunk, from the time for which the last chunk kept the writer busy.
+class PartSize:
+    """The number of rows of the next part, from the time for which the last part kept the writer busy.
 
-    ``rows`` is the size of the first chunk; ``hold`` is in seconds, None to keep the first size.
+    ``rows`` is the size of the first part; ``hold`` is in seconds, None to keep the first size.
     """
 
     def __init__(self, rows: int, hold: float | None = None) -> None:
@@ -92,9 +92,9 @@ class ChunkSize:
         self._hold = hold
 
     def took(self, rows: int, seconds: float) -> None:
-        """Choose the next size, after a chunk of ``rows`` rows that took ``seconds``.
+        """Choose the next size, after a part of ``rows`` rows that took ``seconds``.
 
-        A chunk may have fewer rows than allowed, at the end or because rows are large. Such a chunk does not show that
+        A part may have fewer rows than allowed, at the end or because rows are large. Such a part does not show that
         a larger one would be fast, so the size does not grow.
         """
         if self._hold is None or not rows:

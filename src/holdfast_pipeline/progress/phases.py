@@ -1,9 +1,9 @@
 """Phases of a job, each with its progress.
 
     with phase("merging", total=20_000) as merging:
-        for chunk in chunks:
+        for part in parts:
             ...
-            merging.add(len(chunk))
+            merging.add(len(part))
 
 A phase inside another one is shown in its place. Without a display, phases cost nothing and show nothing. Spark works
 on its own while a job waits: then its tasks tell how much of the phase is done (:func:`follow_tasks`).

@@ -40,7 +40,7 @@ class Target:
         return Target(self.storage, str(Path(self.config).absolute()))
 
     def merge(self, job: str, merge: Merge, rejected: int, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Merge a staging area, and yield the API's report after each chunk; ``rejected`` rows were rejected before.
+        """Merge a staging area, and yield the API's report after each part; ``rejected`` rows were rejected before.
 
         Raises :class:`PipelineError`.
         """

@@ -63,7 +63,7 @@ class Held(sink.RetainedWriter):
     def commit(self, messages):
         if point == "staged":
             stop()
-        stand_in._ROWS = 250  # more than one chunk
+        stand_in._ROWS = 250  # more than one part
         merge, target = commit.Target.merge, self._target
         def told(*arguments):
             for said in merge(target, *arguments):
@@ -128,7 +128,7 @@ def position(url: str) -> str:
 def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
     spark: SparkSession, tmp_path: Path, make: str, points: tuple[str, ...]
 ) -> None:
-    """During staging, after it, between two chunks, and after the last chunk before the driver knows of it."""
+    """During staging, after it, between two parts, and after the last part before the driver knows of it."""
     source = tmp_path / "in.ndjson"
     expected = [message(f"t/{number:04}", b"%d" % number, qos=number % 3) for number in range(COUNT)]
     source.write_bytes(b"".join(map(line_of, expected)))
@@ -150,7 +150,7 @@ def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
 
 
 def killing(mark: Path) -> type[RetainedFormat]:
-    """Return the format, with a writer that kills its own process after the first chunk, once."""
+    """Return the format, with a writer that kills its own process after the first part, once."""
 
     class Killing(RetainedWriter):
         def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -163,7 +163,7 @@ def killing(mark: Path) -> type[RetainedFormat]:
                         mark.touch()
                         os.kill(os.getpid(), signal.SIGKILL)
 
-            stand_in._ROWS = 250  # more than one chunk
+            stand_in._ROWS = 250  # more than one part
             object.__setattr__(self, "_target", SimpleNamespace(merge=told))
             super().commit(messages)
 
@@ -176,7 +176,7 @@ def killing(mark: Path) -> type[RetainedFormat]:
 
 @pytest.mark.spark
 def test_a_repeated_import_is_complete_after_kill_9_of_the_merging_process(spark: SparkSession, tmp_path: Path) -> None:
-    """Between two chunks. Spark itself goes on."""
+    """Between two parts. Spark itself goes on."""
     source = tmp_path / "in.ndjson"
     expected = [message(f"t/{number:04}", b"%d" % number, qos=number % 3) for number in range(COUNT)]
     source.write_bytes(b"".join(map(line_of, expected)))

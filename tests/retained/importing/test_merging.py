@@ -1,4 +1,4 @@
-"""Merging a staging area chunk by chunk, on both databases: each chunk is committed as a whole or not at all."""
+"""Merging a staging area part by part, on both databases: each part is committed as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.retained.staging import (
 from holdfast.retained.store.rows import Row, row_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics
-from holdfast.retained.verdicts import HOLD, LEAST, MOST, ChunkSize, Merge
+from holdfast.retained.verdicts import HOLD, LEAST, MOST, Merge, PartSize
 from tests.pipeline.stores import MAKES, NOW, Filled, database, fill, message
 from tests.storage.doubles import result_of
 
@@ -189,7 +189,7 @@ def test_the_newest_row_of_a_topic_staged_twice_counts(place: Place) -> None:
 def test_the_newest_row_counts_for_every_size_of_a_chunk(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
 ) -> None:
-    """Also when one topic is staged more often than a chunk has messages."""
+    """Also when one topic is staged more often than a part has messages."""
     monkeypatch.setattr(importing, "BYTES", most_bytes)
     ages = {f"t/{number}": [OLDER - 2, NEWER, OLDER, OLDER - 1, NOW][: number + 1] for number in range(5)}
     given = [message(topic, b"at %d" % age, stored_at=age) for topic, all_of in ages.items() for age in all_of]
@@ -203,7 +203,7 @@ def test_the_newest_row_counts_for_every_size_of_a_chunk(
 def test_an_interrupted_job_continues_and_counts_each_row_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
-    """After any chunk. The second staging may divide the rows among other attempts."""
+    """After any part. The second staging may divide the rows among other attempts."""
     messages = [message(f"t/{number}", b"%d" % number) for number in range(10)]
     with place.opened(rows=3) as desk:
         staging = place.stage(staged(*messages))
@@ -234,13 +234,13 @@ def test_the_size_of_a_chunk_follows_the_time_of_the_last_chunk(
     rows: int, taken: int, seconds: float, then: int
 ) -> None:
     """Within bounds."""
-    size = ChunkSize(rows, HOLD)
+    size = PartSize(rows, HOLD)
     size.took(taken, seconds)
     assert size.rows == then
 
 
 def test_chunks_grow_until_they_take_the_intended_time(place: Place) -> None:
-    """If a message takes a 250th of that time, a chunk soon has 250 messages, for any size of the first chunk."""
+    """If a message takes a 250th of that time, a part soon has 250 messages, for any size of the first part."""
     passed = [0.0]
     take = HOLD / 250 * 0.999999  # no rounding makes it 249
 
@@ -305,7 +305,7 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
 
 
 def test_chunks_are_bounded_in_bytes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large payloads make small chunks, one row at least."""
+    """Large payloads make small parts, one row at least."""
     monkeypatch.setattr(importing, "BYTES", 252)
     rows = staged(*(message(f"t/{number}", b"p" * size) for number, size in enumerate((100, 100, 100, 300, 10, 240))))
     with place.opened() as desk:

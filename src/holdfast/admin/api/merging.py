@@ -65,7 +65,7 @@ class MergeCalls:
         stores=True,
         has_deadline=False,
         control_only=True,  # it names files of this machine
-        summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
+        summary="Merge a staging area into the retained messages, and answer with a line for each part",
         parameters=(
             query("job", _JOB, "the name of the job", required=True),
             _RULE,
@@ -77,7 +77,7 @@ class MergeCalls:
     )
     @as_deferred
     async def merge(self, call: Call) -> Answer:
-        """Merge a staging area, and answer with a line for each chunk.
+        """Merge a staging area, and answer with a line for each part.
 
         So no time-out ends a long merge. The last line has the state "done", or "failed" and a message.
         """

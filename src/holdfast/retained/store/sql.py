@@ -76,7 +76,7 @@ _SCAN_SIZES = 1024
 _log = Logger()
 
 
-class Chunk(Protocol):
+class MergePart(Protocol):
     """A part of an import. It decides in the writer's thread, so no change comes between its read and its write."""
 
     now: int
@@ -406,22 +406,22 @@ class SQLRetainedStore:
 
         return self._parts.writer.run(work)
 
-    def merge(self, chunk: Chunk) -> None:
-        """Write the rows of a chunk, in one transaction, after all earlier changes; then tell the chunk."""
+    def merge(self, part: MergePart) -> None:
+        """Write the rows of a part, in one transaction, after all earlier changes; then tell the part."""
 
         def work(connection: Connection) -> Totals:
             cursor = connection.cursor()
-            rows = chunk.decide(cursor, self._statements, self._usage)
-            change = self._upserts.store(cursor, [ChangedRow(row, chunk.now, ChangeOrigin.IMPORT) for row in rows])
+            rows = part.decide(cursor, self._statements, self._usage)
+            change = self._upserts.store(cursor, [ChangedRow(row, part.now, ChangeOrigin.IMPORT) for row in rows])
             # A restarted broker must not use these revisions again. For submitted writes, the committer does this.
             raise_revision_mark(cursor, self.node, max((row.revision for row in rows), default=0))
-            chunk.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
+            part.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
             return change
 
         def account(outcome: Totals | Failure) -> None:
             if not isinstance(outcome, Failure):
                 self._upserts.committed(outcome)
-            chunk.settled(outcome)
+            part.settled(outcome)
 
         self._handed_first(lambda: self._parts.writer.run(work)).addBoth(account)
 
