@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from holdfast.admin.arguments import SHORT, STRING, json_of, object_of
+from holdfast.admin.arguments import SHORT_BODY, STRING, json_of, object_of
 from holdfast.admin.call import NDJSON, Answer, Call, RefusedCall, Scope, answer
 from holdfast.admin.callers import this_operator
 from holdfast.admin.openapi import document_of
@@ -83,7 +83,7 @@ def test_the_description_has_the_limits() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "in_thread"), [(SHORT, False), (SHORT + 1, True)])
+@pytest.mark.parametrize(("size", "in_thread"), [(SHORT_BODY, False), (SHORT_BODY + 1, True)])
 def test_a_thread_reads_long_bodies(size: int, in_thread: bool) -> None:
     """The reactor does its other work in the meantime."""
     threads = Threads()
@@ -100,7 +100,7 @@ def test_a_long_body_that_is_wrong_is_refused() -> None:
     """With the path of the value, as a short one is. Nobody who may not make the call has a body read."""
     threads = Threads()
     table = RoutingTable(ROUTES, read_long=threads.read)
-    body = b'[{"a": NaN}, "' + b"x" * SHORT + b'"]'
+    body = b'[{"a": NaN}, "' + b"x" * SHORT_BODY + b'"]'
     answered: list[Answer] = []
     table.answer(Call("POST", "/bulk", {}, body)).addCallback(answered.append)
     assert threads.waiting == []

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from holdfast.admin.address import API_PREFIX, JOBS_PATH
 from holdfast.admin.api.jobs import JobCalls
-from holdfast.admin.call import ANYONE, DONE, PATIENCE, Answer, Call, Head, RefusedCall, answer
+from holdfast.admin.call import ANYONE, CALL_PATIENCE, DONE, Answer, Call, Head, RefusedCall, answer
 from holdfast.admin.callers import this_operator
 from holdfast.admin.deadlines import Deadlines
 from holdfast.admin.jobs import MOST_ADOPTED, MOST_RUNNING, Job, Jobs, note_of
@@ -123,7 +123,7 @@ def test_an_answer_in_time_leaves_no_timer(counter: Counter) -> None:
 def test_a_long_answer_is_refused_while_its_first_piece_is_late_and_later_breaks_off(counter: Counter) -> None:
     """An export used to send its head, and then nothing."""
     asked = counter.ask("GET", "/long")
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     assert refusal(result_of(asked))[:2] == (503, "5")
     asked = counter.ask("GET", "/long")
     counter.pieces[-1].callback(b"first")
@@ -134,7 +134,7 @@ def test_a_long_answer_is_refused_while_its_first_piece_is_late_and_later_breaks
     counter.pieces[-1].callback(b"second")
     assert result_of(second) == b"second"
     third = more()
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     with pytest.raises(RefusedCall, match="no answer after 10 seconds"):
         result_of(third)
 
@@ -154,7 +154,7 @@ def test_the_events_of_a_stream_may_come_late_but_not_its_beginning(counter: Cou
         counter.pieces[-1].callback(b"event")
         assert result_of(event) == b"event"
     asked = counter.ask("GET", "/events/later")
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     assert refusal(result_of(asked))[:2] == (503, "5")
 
 
@@ -171,7 +171,7 @@ def test_a_merge_may_take_any_time_once_it_has_begun(counter: Counter) -> None:
 def test_a_late_change_goes_on_as_a_job_that_tells_the_outcome(counter: Counter) -> None:
     """Status and note, but not the content, which may be the secret of a key. The audit log is told of both."""
     asked = counter.ask("POST", "/store")
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     found = result_of(asked)
     shown = counter.job(found)
     assert (shown["kind"], shown["about"], shown["by"], shown["state"]) == ("call", "POST /store", "alice", "running")
@@ -192,7 +192,7 @@ def test_a_late_change_goes_on_as_a_job_that_tells_the_outcome(counter: Counter)
 )
 def test_the_job_of_a_late_change_tells_why_it_was_refused(counter: Counter, outcome: Any, message: str) -> None:
     asked = counter.ask("POST", "/store")
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     counter.work[0].callback(outcome if isinstance(outcome, Answer) else Failure(outcome))
     shown = counter.job(result_of(asked))
     assert (shown["state"], shown["message"]) == ("failed", message)
@@ -200,7 +200,7 @@ def test_the_job_of_a_late_change_tells_why_it_was_refused(counter: Counter, out
 
 def test_a_change_that_finishes_is_not_stopped_by_the_end_of_its_job(counter: Counter) -> None:
     asked = [counter.ask("POST", path) for path in ("/store", "/finished")]
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     for found in map(result_of, asked):
         result_of(counter.ask("DELETE", f"{JOBS_PATH}/{counter.job(found)['id']}"))
         assert counter.job(found)["state"] == "cancelled"
@@ -214,7 +214,7 @@ def test_a_caller_that_leaves_before_the_deadline_leaves_no_job(counter: Counter
         asked.addErrback(lambda failure: failure.trap(CancelledError))
         asked.cancel()
     counter.work[1].callback(DONE)
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     assert counter.jobs.all() == []
     assert counter.told == [499, 204]
 
@@ -240,7 +240,7 @@ def test_a_stranger_is_not_told_that_the_database_is_away(counter: Counter) -> N
 
 def test_late_changes_are_bounded_and_take_no_place_of_other_jobs(counter: Counter) -> None:
     asked = [counter.ask("POST", "/store") for _ in range(MOST_ADOPTED)]
-    counter.clock.advance(PATIENCE)
+    counter.clock.advance(CALL_PATIENCE)
     assert {result_of(each).status for each in asked} == {202}
     assert refusal(result_of(counter.ask("POST", "/store")))[0] == 503
     waiting: list[Deferred[Any]] = [Deferred() for _ in range(MOST_RUNNING)]
@@ -263,7 +263,7 @@ def test_a_retained_message_that_was_handed_over_is_stored_later_and_its_job_say
     desk = Desk(store=DelayedStore)
     body = json.dumps({"topic": "a", "payload": "1"}).encode()
     asked = desk.table.answer(Call("POST", API_PREFIX + "/messages", {}, body, this_operator()))
-    desk.broker.clock.advance(PATIENCE)
+    desk.broker.clock.advance(CALL_PATIENCE)
     assert result_of(asked).status == 202
     (job,) = desk.jobs.all()
     assert (job.state.value, job.result) == ("running", None)
@@ -315,7 +315,7 @@ def test_a_command_waits_longer_for_a_database_that_is_there(available: bool, pr
 
 def test_parts_of_long_changes_end_before_they_are_late() -> None:
     for module in (administration, restoring):
-        assert module._MOST_TIME < 1000 * PATIENCE
+        assert module._MOST_TIME < 1000 * CALL_PATIENCE
 
 
 def test_every_route_with_a_deadline_can_be_dispatched_without_one() -> None:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.call import ANYONE, Answer, Call, Caller, answer, unauthorized
 from holdfast.admin.http.request import STRANGERS_TARGET
-from holdfast.admin.http.site import LINGER
+from holdfast.admin.http.site import LINGER_SECONDS
 from tests.admin.test_site import HTTPClient
 
 
@@ -58,7 +58,7 @@ def test_a_client_that_still_sends_can_read_its_refusal() -> None:
         line.channel.dataReceived(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
         assert line.transport.value() == b""
         assert not line.transport.aborted
-        line.clock.advance(LINGER / 5)
+        line.clock.advance(LINGER_SECONDS / 5)
     assert line.transport.aborted
 
 

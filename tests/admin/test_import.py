@@ -93,7 +93,7 @@ def test_an_import_is_limited_in_lines(stored: Desk) -> None:
 
 
 def test_an_import_pauses_between_its_parts(stored: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "ROWS", 10)
+    monkeypatch.setattr(merging, "LINES_IN_TURN", 10)
     assert stored.ask("POST", "/import", "".join(line(f"{n}") for n in range(95)))["imported"] == 95
     assert stored.pauses >= 9
 

@@ -12,7 +12,7 @@ from twisted.logger import LogEvent
 from holdfast.admin.api.jobs import JobCalls
 from holdfast.admin.call import Answer, Call, Caller, Head, RefusedCall, Scope, Via, bad_request
 from holdfast.admin.callers import this_operator
-from holdfast.admin.jobs import KEPT, MOST, MOST_RUNNING, Job, Jobs, State, accepted, note_of
+from holdfast.admin.jobs import MOST_JOBS, MOST_RUNNING, RESULT_KEPT, Job, Jobs, State, accepted, note_of
 from holdfast.admin.routing import RoutingTable
 from holdfast.identity.addresses import Peer
 from tests.storage.doubles import result_of
@@ -79,7 +79,7 @@ def test_a_failure_is_told_and_a_fault_is_logged(office: Office, logged_failures
 def test_results_are_kept_for_an_hour(office: Office) -> None:
     job, work = office.begin()
     work.callback(None)
-    office.now += KEPT - 1
+    office.now += RESULT_KEPT - 1
     assert office.jobs.find(job.number) is job
     office.now += 1
     assert office.jobs.find(job.number) is None
@@ -91,9 +91,9 @@ def test_jobs_are_limited_in_number(office: Office) -> None:
         office.begin()
     assert refused.value.status == 503
     running.pop()[1].callback(None)
-    for _ in range(MOST + 5):
+    for _ in range(MOST_JOBS + 5):
         office.begin()[1].callback(None)
-    assert len(office.jobs.all()) <= MOST
+    assert len(office.jobs.all()) <= MOST_JOBS
     assert running[0][0] in office.jobs.all()
     office.jobs.stop()
     assert {job.state.value for job, _ in running} == {"cancelled"}

@@ -122,7 +122,7 @@ def test_counts_say_whether_they_are_exact(desk: Desk, monkeypatch: pytest.Monke
     assert (some["count"], some["bytes"], some["exact"]) == (2, 2 * 206 + 7, True)
     assert desk.ask("GET", "/count", topic="s/#", expired="true")["count"] == 1
     monkeypatch.setattr(searches, "MOST_SCANNED", 1)
-    monkeypatch.setattr(searches, "ROWS", 1)
+    monkeypatch.setattr(searches, "ROWS_OF_COUNT", 1)
     bounded = desk.ask("GET", "/count", topic="s/#")
     assert (bounded["count"], bounded["exact"]) == (1, False)
     assert desk.ask("GET", "/count", topic="s/#", exact="true")["count"] == 2

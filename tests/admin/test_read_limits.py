@@ -26,7 +26,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setattr(lists, "MOST_READS", 2)
     monkeypatch.setattr(history, "_ENTRIES", 2)
     monkeypatch.setattr(history, "_TOPICS", 2)
-    monkeypatch.setattr(messages, "ROWS", 2)
+    monkeypatch.setattr(messages, "ROWS_IN_TURN", 2)
     url = f"sqlite:///{fresh_file(tmp_path)}"
     broker = RecordedBroker(lambda now: synchronous(url, now=now)[0])
     desk = Desk(broker, broker.history)

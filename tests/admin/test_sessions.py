@@ -8,9 +8,9 @@ from twisted.internet.task import Clock
 
 from holdfast.admin.call import Caller
 from holdfast.admin.callers import (
-    IDLE,
-    LIFETIME,
-    LONGEST,
+    IDLE_SESSION,
+    LINK_LIFETIME,
+    LONGEST_SESSION,
     MOST_LINKS,
     MOST_SESSIONS,
     DashboardSessions,
@@ -27,7 +27,7 @@ def test_a_link_counts_once_and_for_a_quarter_of_an_hour() -> None:
     first, second = links.new(), links.new()
     assert links.use(first)
     assert not links.use(first)
-    clock.advance(LIFETIME)
+    clock.advance(LINK_LIFETIME)
     assert not links.use(second)
 
 
@@ -58,13 +58,13 @@ def test_a_session_ends_when_it_is_not_used_and_after_a_week() -> None:
     clock = Clock()
     sessions = DashboardSessions(clock.seconds)
     idle, _ = sessions.begin(ALICE, "alice")
-    clock.advance(IDLE)
+    clock.advance(IDLE_SESSION)
     assert sessions.find(idle) is None
     used, session = sessions.begin(ALICE, "alice")
-    for _ in range(int(LONGEST // IDLE * 2)):
+    for _ in range(int(LONGEST_SESSION // IDLE_SESSION * 2)):
         assert sessions.find(used) is session
-        clock.advance(IDLE / 2)
-    clock.advance(IDLE / 2)
+        clock.advance(IDLE_SESSION / 2)
+    clock.advance(IDLE_SESSION / 2)
     assert sessions.find(used) is None
     assert len(sessions) == 0
 

@@ -17,7 +17,7 @@ from twisted.web.server import Site
 
 from holdfast.admin.call import ANYONE, NDJSON, Answer, Call, Caller, Head, Scope, answer, unauthorized
 from holdfast.admin.callers import UNKNOWN
-from holdfast.admin.http.answers import STALLED
+from holdfast.admin.http.answers import STALLED_SECONDS
 from holdfast.admin.http.site import APISite, longest_body
 from tests.admin.doubles import Desk
 
@@ -305,7 +305,7 @@ def test_a_client_that_takes_nothing_is_disconnected() -> None:
     line = HTTPClient(watched([b"one", b"two"], over))
     line.send("GET / HTTP/1.1")
     line.transport.producer.pauseProducing()
-    line.clock.advance(STALLED + 1)
+    line.clock.advance(STALLED_SECONDS + 1)
     assert line.transport.aborted
     assert over == [True]
 

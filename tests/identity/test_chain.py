@@ -16,8 +16,8 @@ from zope.interface import implementer
 from holdfast.identity.addresses import Peer
 from holdfast.identity.chain import Chain, Chains, EnhancedByListener, Entry
 from holdfast.identity.interfaces import (
+    ANSWER_PATIENCE,
     IGNORED,
-    PATIENCE,
     Accepted,
     Answer,
     Credentials,
@@ -153,7 +153,7 @@ def test_a_method_that_does_not_answer_in_time_denies() -> None:
     assert isinstance(answer, Deferred)
     found: list[Answer] = []
     answer.addCallback(found.append)
-    clock.advance(PATIENCE - 1)
+    clock.advance(ANSWER_PATIENCE - 1)
     assert not found
     with logged() as log:
         clock.advance(1)

@@ -13,7 +13,7 @@ from twisted.cred.error import LoginDenied, UnauthorizedLogin
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from holdfast.identity.cred_checkers import QUEUE, CheckerMethod, UnusableChecker, blocks, checker_of
+from holdfast.identity.cred_checkers import MOST_CALLS_WAITING, CheckerMethod, UnusableChecker, blocks, checker_of
 from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
 from holdfast.wire.reasons import ReasonCode
 
@@ -94,7 +94,7 @@ def test_logins_that_wait_are_bounded() -> None:
         return answers[-1]
 
     method = CheckerMethod(Checker(wait))
-    for _ in range(QUEUE):
+    for _ in range(MOST_CALLS_WAITING):
         assert isinstance(method.judge(credentials()), Deferred)
     busy = method.judge(credentials())
     assert isinstance(busy, Denied)

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics
-from holdfast.retained.totals import MOST_PARTS, PATIENCE, ROWS, TotalsReader
+from holdfast.retained.totals import MOST_PARTS, ROWS_IN_TURN, TOTALS_PATIENCE, TotalsReader
 from tests.admin.doubles import Desk
 from tests.storage.doubles import result_of
 
@@ -68,7 +68,7 @@ def test_a_database_that_is_away_delays_no_answer_for_long(
 ) -> None:
     """The totals known before are the answer, first those of the opening. The read that waits is not repeated."""
     asked = totals.read()
-    clock.advance(PATIENCE)
+    clock.advance(TOTALS_PATIENCE)
     assert result_of(asked) == KNOWN
     again = totals.read()
     store.answer(3)
@@ -93,14 +93,18 @@ def test_expired_messages_are_counted_in_parts_one_in_each_turn(
     store: CountedStore, clock: Clock, totals: TotalsReader
 ) -> None:
     asked = totals.read()
-    store.answer(2000, ROWS, (5, "a"))
+    store.answer(2000, ROWS_IN_TURN, (5, "a"))
     assert len(store.reads) == 1
     clock.advance(0)
-    store.answer(2000, ROWS, (6, "b"))
+    store.answer(2000, ROWS_IN_TURN, (6, "b"))
     clock.advance(0)
     store.answer(2000, 30)
     assert result_of(asked) == RetainedStatistics(970, 9700)
-    assert [(after, limit) for _, after, limit in store.reads] == [(None, ROWS), ((5, "a"), ROWS), ((6, "b"), ROWS)]
+    assert [(after, limit) for _, after, limit in store.reads] == [
+        (None, ROWS_IN_TURN),
+        ((5, "a"), ROWS_IN_TURN),
+        ((6, "b"), ROWS_IN_TURN),
+    ]
 
 
 def test_the_cost_of_a_count_is_bounded(store: CountedStore, clock: Clock, totals: TotalsReader) -> None:
@@ -108,9 +112,9 @@ def test_the_cost_of_a_count_is_bounded(store: CountedStore, clock: Clock, total
     asked = totals.read()
     for _ in range(MOST_PARTS):
         assert not asked.called
-        store.answer(1_000_000, ROWS, (1, "t"))
+        store.answer(1_000_000, ROWS_IN_TURN, (1, "t"))
         clock.advance(0)
-    assert result_of(asked).count == 1_000_000 - MOST_PARTS * ROWS
+    assert result_of(asked).count == 1_000_000 - MOST_PARTS * ROWS_IN_TURN
     assert len(store.reads) == MOST_PARTS
 
 

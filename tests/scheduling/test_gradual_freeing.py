@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.scheduling.long_work import PARTS, PAUSE, GradualFreeing
+from holdfast.scheduling.long_work import FREED_IN_TURN, FREEING_PAUSE, GradualFreeing
 
 
 class Chained:
@@ -37,7 +37,7 @@ def parts(first: Chained | None) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("structures", [1, 3])
-@pytest.mark.parametrize("length", [1, PARTS, 4 * PARTS + 7])
+@pytest.mark.parametrize("length", [1, FREED_IN_TURN, 4 * FREED_IN_TURN + 7])
 def test_each_turn_frees_a_part(length: int, structures: int) -> None:
     """All of it in the end, and nothing waits for a turn any more."""
     clock, before = Clock(), Chained.freed
@@ -48,17 +48,17 @@ def test_each_turn_frees_a_part(length: int, structures: int) -> None:
     turns = 0
     while Chained.freed - before < total:
         freed = Chained.freed
-        clock.advance(PAUSE)
+        clock.advance(FREEING_PAUSE)
         turns += 1
-        assert Chained.freed - freed <= PARTS + 1  # the iterator has held one
-    assert turns >= total // PARTS
-    clock.advance(PAUSE)
+        assert Chained.freed - freed <= FREED_IN_TURN + 1  # the iterator has held one
+    assert turns >= total // FREED_IN_TURN
+    clock.advance(FREEING_PAUSE)
     assert not clock.getDelayedCalls()
 
 
 def test_a_structure_that_is_still_used_stays_whole() -> None:
-    clock, first = Clock(), chain(3 * PARTS)
+    clock, first = Clock(), chain(3 * FREED_IN_TURN)
     GradualFreeing(clock).free(parts(first))
     for _ in range(10):
-        clock.advance(PAUSE)
-    assert len(list(parts(first))) == 3 * PARTS
+        clock.advance(FREEING_PAUSE)
+    assert len(list(parts(first))) == 3 * FREED_IN_TURN

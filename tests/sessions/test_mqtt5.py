@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from holdfast.identity.interfaces import Denied, Grant, IAuthenticator, IAuthorizer, UnrestrictedAuthorizer
 from holdfast.retained.limits import RetainerLimits
-from holdfast.sessions.connection.acknowledgements import LONGEST
+from holdfast.sessions.connection.acknowledgements import LONGEST_REASON
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
 from holdfast.wire import packets as p
@@ -227,7 +227,7 @@ def test_text_of_the_client_is_quoted_only_in_part() -> None:
     *_, disconnect = client.packets()
     assert isinstance(disconnect, p.Disconnect)
     assert disconnect.reason_code == ReasonCode.PROTOCOL_ERROR
-    assert len(disconnect.properties.reason_string or "") <= LONGEST
+    assert len(disconnect.properties.reason_string or "") <= LONGEST_REASON
 
 
 # --- the Client's Maximum Packet Size

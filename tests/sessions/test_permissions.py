@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.messages import ApplicationMessage
-from holdfast.identity.interfaces import PATIENCE, Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.identity.interfaces import ANSWER_PATIENCE, Credentials, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.revocation import OnRevoke, Revoked
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode
@@ -511,7 +511,7 @@ def test_an_authorizer_may_answer_later_about_waiting_messages(mode: str, waits:
     publisher.publish("t/3", qos=1)
     (answer,) = late.answers
     if mode == "silent":
-        broker.advance(PATIENCE)
+        broker.advance(ANSWER_PATIENCE)
     elif mode == "failed":
         answer.errback(RuntimeError("backend away"))
     else:

@@ -13,7 +13,7 @@ from holdfast.core.clients import Found, SubscriptionSearch, SubscriptionView
 from holdfast.identity.authorizer import Authorizer
 from holdfast.identity.rules import EVERY_ACTION, MOST_VISITED, Rule, RuleList, Ruleset
 from holdfast.retained.changes.since import ChangesSince
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.sessions import directory, sys_topics
 from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN
 from holdfast.sessions.exchange import asking, subscribing, unsubscribing
@@ -24,7 +24,7 @@ from holdfast.wire.packets import LongEntries
 from tests.doubles import Client, MemoryBroker, TurnClock
 
 #: characters of Topic Filters that one turn may compare: in each step 50 comparisons of up to 64 characters
-MOST_COMPARED = STEPS * 50 * 64
+MOST_COMPARED = STEPS_IN_PART * 50 * 64
 #: Topic Filters that differ in their last level, and a Topic Name that each of them almost matches
 DEEP = "+/" * 100
 NEAR = "/".join(["a"] * 100) + "/b"
@@ -136,7 +136,7 @@ def test_a_turn_checks_a_bounded_number_of_characters_of_topic_filters(
     client.send(packet)
     assert len(client.packets()) == 1
     assert sum(turns) >= 60 * 32_000
-    assert max(turns) <= 2 * STEPS * 8 * 1024
+    assert max(turns) <= 2 * STEPS_IN_PART * 8 * 1024
 
 
 def entangled() -> Ruleset:
@@ -256,7 +256,7 @@ def test_few_topic_filters_are_decoded_in_each_turn(
     assert len(answers) == 1
     assert sum(turns) >= len(FILTERS)
     # One is decoded to know its length. The changes begin in the turn in which the checks end.
-    assert max(turns) <= STEPS * unsubscribing.CHECKS_PER_STEP + 1 + STEPS
+    assert max(turns) <= STEPS_IN_PART * unsubscribing.CHECKS_PER_STEP + 1 + STEPS_IN_PART
 
 
 @pytest.mark.parametrize("wildcards", [True, False])
@@ -279,7 +279,7 @@ def test_few_values_of_the_broker_s_own_topics_are_compared_and_sent_in_each_tur
     filters = [f"$SYS/broker/{number}/{'#' if wildcards else 'x'}" for number in range(600)]
     client.subscribe(*filters)
     assert sum(turns) == (600 * known if wildcards else 0)
-    assert max(turns) <= STEPS * 20 * 10
+    assert max(turns) <= STEPS_IN_PART * 20 * 10
     turns[:] = [0]
     told = client.subscribe(*(f"$SYS/{'#' if number % 2 else 'broker/version'}" for number in range(201)))
     assert len(told) == 1 + known + 1  # SUBACK, and each Subscription once

@@ -194,7 +194,7 @@ def time_of(arguments: Mapping[str, str], name: str, now: int) -> int | None:
 
 
 #: Bytes of a body that is read at once. A thread reads longer ones.
-SHORT = 1 << 16
+SHORT_BODY = 1 << 16
 
 
 def json_of(call: Call) -> Any:

@@ -72,7 +72,7 @@ NDJSON = "application/x-ndjson"
 CSV = "text/csv; charset=utf-8"
 
 #: seconds until a call is late, and the most that its caller may name
-PATIENCE, MOST_PATIENCE = 10, 60
+CALL_PATIENCE, MOST_PATIENCE = 10, 60
 
 
 #: stands for JSON that is not read yet
@@ -108,7 +108,7 @@ class Call:
     def patience(self) -> int:
         """The seconds that the caller waits for the answer."""
         wanted = None if self.head is None else self.head.prefers_wait
-        return PATIENCE if wanted is None else max(1, min(wanted, MOST_PATIENCE))
+        return CALL_PATIENCE if wanted is None else max(1, min(wanted, MOST_PATIENCE))
 
 
 @frozen

@@ -75,7 +75,7 @@ def operator_with(uid: int) -> Caller:
 
 
 #: seconds for which a link can be used
-LIFETIME = 900.0
+LINK_LIFETIME = 900.0
 #: the most links that can be used at one time
 MOST_LINKS = 100
 
@@ -93,7 +93,7 @@ class Links:
         while len(self._ends) >= MOST_LINKS:
             del self._ends[next(iter(self._ends))]
         token = new_token()
-        self._ends[digest_of(token)] = self._seconds() + LIFETIME
+        self._ends[digest_of(token)] = self._seconds() + LINK_LIFETIME
         return token
 
     def use(self, token: str) -> bool:
@@ -111,7 +111,7 @@ class Links:
 
 
 #: seconds after which a session ends if it is not used, and after which it ends anyway
-IDLE, LONGEST = 8 * 3600.0, 7 * 86_400.0
+IDLE_SESSION, LONGEST_SESSION = 8 * 3600.0, 7 * 86_400.0
 #: the most sessions; the one that was not used for the longest time ends
 MOST_SESSIONS = 200
 
@@ -177,11 +177,11 @@ class DashboardSessions:
 
     def left(self, session: DashboardSession) -> float:
         """Return the seconds after which a session ends if it is not used."""
-        return min(session.used + IDLE, session.began + LONGEST) - self._seconds()
+        return min(session.used + IDLE_SESSION, session.began + LONGEST_SESSION) - self._seconds()
 
     def _forget(self) -> None:
         now = self._seconds()
         self._sessions = {digest: each for digest, each in self._sessions.items() if not self._is_over(each, now)}
 
     def _is_over(self, session: DashboardSession, now: float) -> bool:
-        return now >= min(session.used + IDLE, session.began + LONGEST)
+        return now >= min(session.used + IDLE_SESSION, session.began + LONGEST_SESSION)

@@ -30,11 +30,11 @@ from holdfast.core.units import second_of
 from holdfast.storage.location import StoreUnusable
 
 #: the most jobs that run at one time, and that are known
-MOST_RUNNING, MOST = 8, 200
+MOST_RUNNING, MOST_JOBS = 8, 200
 #: the running jobs that were adopted, above which no more calls should begin that may become jobs
 MOST_ADOPTED = 100
 #: milliseconds for which the result of a job is kept
-KEPT = 3_600_000
+RESULT_KEPT = 3_600_000
 
 
 class State(Enum):
@@ -197,9 +197,9 @@ class Jobs:
     def _forget(self) -> None:
         now = self._now()
         over = [job for job in self._jobs.values() if job.ended is not None]
-        too_many = max(0, len(self._jobs) - MOST + 1)
+        too_many = max(0, len(self._jobs) - MOST_JOBS + 1)
         for place, job in enumerate(over):
-            if place < too_many or (job.ended is not None and job.ended + KEPT <= now):
+            if place < too_many or (job.ended is not None and job.ended + RESULT_KEPT <= now):
                 del self._jobs[job.number]
 
 

@@ -11,7 +11,7 @@ from twisted.web import http
 
 from holdfast.admin.arguments import PROBLEM_SCHEMA, STRING, record
 from holdfast.admin.call import JSON, PROBLEM, Answer, Call, Scope
-from holdfast.admin.routing import LONGEST, Content, Parameter, Route
+from holdfast.admin.routing import LONGEST_BODY, Content, Parameter, Route
 
 OPENAPI_PATH = "/openapi.json"
 _COOKIE = "of the dashboard: the name ends with the port of the URL, and begins with __Host- over TLS"
@@ -23,7 +23,7 @@ _REFUSED: Mapping[str, Any] = {"$ref": "#/components/responses/Refused"}
 class OpenAPI:
     """Answers with the document about these routes, and about its own."""
 
-    def __init__(self, routes: Iterable[Route], version: str, longest: int = LONGEST) -> None:
+    def __init__(self, routes: Iterable[Route], version: str, longest: int = LONGEST_BODY) -> None:
         self.route = Route(
             method="GET",
             path=OPENAPI_PATH,
@@ -47,7 +47,7 @@ class OpenAPI:
         return succeed(Answer(body=self._body))
 
 
-def document_of(routes: Iterable[Route], version: str, longest: int = LONGEST) -> dict[str, Any]:
+def document_of(routes: Iterable[Route], version: str, longest: int = LONGEST_BODY) -> dict[str, Any]:
     """Return the document. A body with the largest message has ``longest`` bytes at most."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

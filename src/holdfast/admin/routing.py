@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 
-from holdfast.admin.arguments import ANYTHING, SHORT, TOPIC_FORMAT, Schema, decoded, not_json
+from holdfast.admin.arguments import ANYTHING, SHORT_BODY, TOPIC_FORMAT, Schema, decoded, not_json
 from holdfast.admin.call import (
     JSON,
     Answer,
@@ -68,7 +68,7 @@ def in_path(name: str, schema: Schema, description: str, *, rest: bool = False) 
 #: bytes of the longest body, unless a call says otherwise
 USUAL_BODY = 1 << 16
 #: bytes of a body with the largest message, unless the configuration says otherwise
-LONGEST = 1 << 24
+LONGEST_BODY = 1 << 24
 
 
 @frozen
@@ -278,7 +278,7 @@ class RoutingTable:
         routes: Iterable[Route],
         witness: Witness = _tell_nobody,
         read_long: ReadLong = _read_now,
-        longest: int = LONGEST,
+        longest: int = LONGEST_BODY,
         run: Run = _run_without_deadline,
         most_levels: Callable[[], int] = lambda: MOST_LEVELS,
     ) -> None:
@@ -328,7 +328,7 @@ class RoutingTable:
         self._check_levels(route, filled)
 
         def work() -> Deferred[Answer]:
-            if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT:
+            if route.body is None or route.body.content_type != JSON or len(call.body) <= SHORT_BODY:
                 return route.handler(filled)
             reading = self._read_long(call.body).addErrback(_refuse_json)
             return reading.addCallback(lambda found: route.handler(evolve(filled, parsed=found)))

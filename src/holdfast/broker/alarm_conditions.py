@@ -45,7 +45,7 @@ MANY_FAILURES = 20
 #: messages that are dropped in a minute
 MANY_DROPPED = 100
 #: seconds for which a replay delivers nothing
-STALLED = 600.0
+STALLED_SECONDS = 600.0
 
 _WARNING, _CRITICAL = Severity.WARNING, Severity.CRITICAL
 
@@ -162,7 +162,7 @@ def _load(watched: Watched) -> Iterator[Condition]:
     yield Condition(
         name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
         remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",
-        measure=replays.oldest_stalled, begins=STALLED, ends=STALLED / 2,
+        measure=replays.oldest_stalled, begins=STALLED_SECONDS, ends=STALLED_SECONDS / 2,
         tell=lambda seconds: f"A replay has delivered nothing for {seconds:,.0f} s",
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
 
 
 #: seconds between two looks
-INTERVAL = 1.0
+LOOK_INTERVAL = 1.0
 
 
 @define
@@ -250,12 +250,12 @@ class AlarmWatch(Service):
             _Watched(each, LastingFailure(f"measuring the alarm {each.name}", "so this alarm neither begins nor ends"))
             for each in conditions
         ]
-        self._job = PeriodicJob(self.look, name="looking for alarms", interval=INTERVAL, clock=clock)
+        self._job = PeriodicJob(self.look, name="looking for alarms", interval=LOOK_INTERVAL, clock=clock)
 
     def startService(self) -> None:
         """Begin to look."""
         Service.startService(self)
-        self._job.start(INTERVAL)
+        self._job.start(LOOK_INTERVAL)
 
     def stopService(self) -> None:
         """Look no more."""

@@ -21,13 +21,14 @@ from holdfast.watch.metrics import Kind, Metric, Reading, counter, gauge
 # Sums over all connected clients, taken in small steps, so that no message pays for them.
 #
 # How it works. What each client has in flight or has not read is known to its own Session and connection only; a sum
-# that every PUBLISH changes would cost every PUBLISH. So all clients are visited every ``INTERVAL`` seconds, some in
-# each turn of the reactor (:mod:`holdfast.scheduling.long_work`). With many clients the walk takes longer, and the next
-# one begins later: it never takes more than a small part of the time. The sums are those of the last complete walk.
+# that every PUBLISH changes would cost every PUBLISH. So all clients are visited every ``WALK_INTERVAL`` seconds,
+# some in each turn of the reactor (:mod:`holdfast.scheduling.long_work`). With many clients the walk takes longer, and
+# the next one begins later: it never takes more than a small part of the time. The sums are those of the last
+# complete walk.
 
 
 #: seconds between two walks
-INTERVAL = 10.0
+WALK_INTERVAL = 10.0
 #: clients that are visited in one step
 _VISITS_PER_STEP = 50
 #: A client that has not read so many bytes is slow: they are beyond the buffers of the network.
@@ -51,12 +52,12 @@ class SessionWalk(Service):
         self.latest = Walked()
         self._registry = registry
         self._work = work
-        self._job = PeriodicJob(self.walk, name="looking at what clients hold", interval=INTERVAL, clock=clock)
+        self._job = PeriodicJob(self.walk, name="looking at what clients hold", interval=WALK_INTERVAL, clock=clock)
 
     def startService(self) -> None:
         """Begin to walk."""
         Service.startService(self)
-        self._job.start(INTERVAL)
+        self._job.start(WALK_INTERVAL)
 
     def stopService(self) -> None:
         """Stop the walks."""

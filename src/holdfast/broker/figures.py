@@ -34,7 +34,7 @@ from holdfast.watch.scrape import Run
 
 
 #: Seconds between two heartbeats. Each costs some microseconds.
-INTERVAL = 0.1
+HEARTBEAT_INTERVAL = 0.1
 
 
 class Heartbeat(Service):
@@ -74,8 +74,8 @@ class Heartbeat(Service):
         return worst
 
     def _schedule(self) -> None:
-        self._due = self._clock.seconds() + INTERVAL
-        self._next = self._clock.callLater(INTERVAL, self._beat)
+        self._due = self._clock.seconds() + HEARTBEAT_INTERVAL
+        self._next = self._clock.callLater(HEARTBEAT_INTERVAL, self._beat)
 
     def _beat(self) -> None:
         late = max(0.0, self._clock.seconds() - self._due)
@@ -109,7 +109,7 @@ class Surroundings:
 
 
 class SurroundingsWatch(Service):
-    """Looks every ``INTERVAL`` seconds; ``latest`` is what it found.
+    """Looks every ``HEARTBEAT_INTERVAL`` seconds; ``latest`` is what it found.
 
     ``database`` is the file of an SQLite database, None for Postgres. ``run`` runs a function in a thread.
     """

@@ -285,11 +285,11 @@ def past_filter(text: str, now: int) -> PastFilter:
 
 
 #: The longest payload of a question, in bytes: two of the longest topics, in base64. And the most commas in it.
-LONGEST, _MOST_COMMAS = 176 * 1024, 1000
+LONGEST_QUESTION, _MOST_COMMAS = 176 * 1024, 1000
 #: The messages or nodes of one answer: the most, and if the question does not say.
-MOST, USUAL = 1000, 100
+MOST_IN_ANSWER, USUAL_IN_ANSWER = 1000, 100
 #: What an answer to ``$retained/get`` can tell of a message; its topic is always told.
-FIELDS = ("topic", "payload", "qos", "size", "revision", "stored_at", "expires_at", "properties")
+ANSWER_FIELDS = ("topic", "payload", "qos", "size", "revision", "stored_at", "expires_at", "properties")
 
 _ALLOWED = {
     ASK_GET: ("filter", "limit", "after", "fields"),
@@ -309,9 +309,9 @@ class Question:
 
     kind: str
     topic_filter: str
-    limit: int = USUAL
+    limit: int = USUAL_IN_ANSWER
     after: str = ""
-    fields: tuple[str, ...] = FIELDS
+    fields: tuple[str, ...] = ANSWER_FIELDS
     parent: str | None = None
 
 
@@ -322,9 +322,9 @@ def question_of(kind: str, payload: bytes, max_levels: int) -> Question:
     for name in given:
         if name not in allowed:
             raise BadRequest(f"{name[:40]} is not known for {kind}, only {', '.join(allowed)}")
-    limit = given.get("limit", USUAL)
-    if type(limit) is not int or not 1 <= limit <= MOST:
-        raise BadRequest(f"limit is a whole number, 1 to {MOST}")
+    limit = given.get("limit", USUAL_IN_ANSWER)
+    if type(limit) is not int or not 1 <= limit <= MOST_IN_ANSWER:
+        raise BadRequest(f"limit is a whole number, 1 to {MOST_IN_ANSWER}")
     after = _text(given, "after") or ""
     if kind == ASK_TREE:
         parent = _text(given, "topic")
@@ -343,8 +343,8 @@ def question_of(kind: str, payload: bytes, max_levels: int) -> Question:
 
 
 def _object_of(payload: bytes) -> dict[str, Any]:
-    if len(payload) > LONGEST:
-        raise BadRequest(f"the payload has at most {LONGEST} bytes")
+    if len(payload) > LONGEST_QUESTION:
+        raise BadRequest(f"the payload has at most {LONGEST_QUESTION} bytes")
     if payload.count(b",") > _MOST_COMMAS:
         raise BadRequest(f"the payload has at most {_MOST_COMMAS} commas")
     try:
@@ -373,10 +373,10 @@ def _check_parent(parent: str, max_levels: int) -> None:
 def _fields(given: dict[str, Any]) -> tuple[str, ...]:
     wanted = given.get("fields")
     if wanted is None:
-        return FIELDS
-    if not isinstance(wanted, list) or any(one not in FIELDS for one in wanted):
-        raise BadRequest(f"fields is a list of {', '.join(FIELDS)}")
-    return tuple(name for name in FIELDS if name == "topic" or name in wanted)
+        return ANSWER_FIELDS
+    if not isinstance(wanted, list) or any(one not in ANSWER_FIELDS for one in wanted):
+        raise BadRequest(f"fields is a list of {', '.join(ANSWER_FIELDS)}")
+    return tuple(name for name in ANSWER_FIELDS if name == "topic" or name in wanted)
 
 
 # What a participant may ask to be told of each replayed message: when it was stored, its revision, its publisher.

@@ -118,7 +118,7 @@ def _hash(key: str, secret: str) -> str:
 
 
 #: the most keys of a database: all are kept in memory
-MOST = 1000
+MOST_KEYS = 1000
 
 _COLUMNS = layouts.api_keys.names
 _ALL = f"SELECT {_COLUMNS} FROM api_keys ORDER BY key_name"  # noqa: S608 - constants
@@ -158,8 +158,8 @@ def add(connection: Connection, key: StoredKey) -> None:
     """Add a key. Raises AlreadyThere, or BadValue if there are too many."""
     cursor = connection.cursor()
     cursor.execute(_COUNT)
-    if cursor.fetchall()[0][0] >= MOST:
-        raise BadValue(f"there are {MOST} API keys, which is the most; revoke one that is not used")
+    if cursor.fetchall()[0][0] >= MOST_KEYS:
+        raise BadValue(f"there are {MOST_KEYS} API keys, which is the most; revoke one that is not used")
     scopes = json.dumps(sorted(key.scopes))
     cursor.execute(
         _ADD, (key.name, key.key, key.secret_hash, scopes, key.created_by, key.created_at, key.expires_at)

@@ -222,7 +222,7 @@ def _number(network: Network) -> int:
 Network = IPv4Network | IPv6Network
 
 #: characters of the longest name and reason
-LONGEST = 1024
+LONGEST_BAN_TEXT = 1024
 
 
 class Kind(Enum):
@@ -266,8 +266,8 @@ class Ban:
 def ban_of(kind: str, who: str, *, by: str, reason: str, at: int, until: int | None) -> Ban:
     """Return a ban. Raises BadBan."""
     found, name = subject_of(kind, who)
-    if len(reason) > LONGEST or len(by) > LONGEST:
-        raise BadBan(f"the reason of a ban has at most {LONGEST} characters")
+    if len(reason) > LONGEST_BAN_TEXT or len(by) > LONGEST_BAN_TEXT:
+        raise BadBan(f"the reason of a ban has at most {LONGEST_BAN_TEXT} characters")
     return Ban(kind=found, who=name, by=by, reason=reason, at=at, until=until)
 
 
@@ -279,8 +279,8 @@ def subject_of(kind: str, who: str) -> tuple[Kind, str]:
     kinds = {one.value: one for one in Kind}
     if kind not in kinds:
         raise BadBan(f"there is no kind of ban {kind[:40]!r}; there are: {', '.join(kinds)}")
-    if not 0 < len(who) <= LONGEST:
-        raise BadBan(f"who is banned has from 1 to {LONGEST} characters")
+    if not 0 < len(who) <= LONGEST_BAN_TEXT:
+        raise BadBan(f"who is banned has from 1 to {LONGEST_BAN_TEXT} characters")
     found = kinds[kind]
     if found in (Kind.USERNAME, Kind.CLIENT_ID):
         return found, who

@@ -2,7 +2,7 @@
 
 A checker may answer later with a Deferred, so it is called in the reactor's thread. Twisted's own checkers of files and
 of the system's users read files for each login instead: they are called in a thread, one at a time. At most
-:data:`QUEUE` logins wait. Further Clients are told that the broker is busy.
+:data:`MOST_CALLS_WAITING` logins wait. Further Clients are told that the broker is busy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied,
 from holdfast.wire.reasons import ReasonCode
 
 #: calls that may wait for the thread
-QUEUE = 200
+MOST_CALLS_WAITING = 200
 
 
 class UnusableChecker(ValueError):
@@ -97,7 +97,7 @@ class CheckerMethod:
         said = password_of(credentials)
         if said is None:
             return IGNORED
-        if self._waiting >= QUEUE:
+        if self._waiting >= MOST_CALLS_WAITING:
             return Denied(ReasonCode.SERVER_BUSY, "too many logins wait for the checker")
         username, password = said
         self._waiting += 1

@@ -42,7 +42,7 @@ _STATE = "SELECT rules_version, last_number FROM access_state WHERE id = 1"
 _RAISE = "UPDATE access_state SET rules_version = ?, last_number = ? WHERE id = 1 AND rules_version = ?"
 
 #: Bytes of the JSON text of one rule.
-LONGEST = 65536
+LONGEST_RULE = 65536
 
 
 @frozen
@@ -79,8 +79,8 @@ def stored_rule(number: int, fields: Mapping[str, Any]) -> StoredRule:
     if problems:
         raise BadValue("; ".join(f"{key}: {message}" if key else f"the rule {message}" for key, message in problems))
     rule = StoredRule(number, fields, rule_of(found, f"rule {number} of the database"))
-    if len(rule.text) > LONGEST:
-        raise BadValue(f"a rule has at most {LONGEST} bytes; write several rules, or give the users a group")
+    if len(rule.text) > LONGEST_RULE:
+        raise BadValue(f"a rule has at most {LONGEST_RULE} bytes; write several rules, or give the users a group")
     return rule
 
 

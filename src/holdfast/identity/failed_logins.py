@@ -254,7 +254,7 @@ def _pair(peer: Peer, username: str | None) -> int:
 
 #: refusals that may wait for one address, and in all
 MOST_FOR_ADDRESS = 16
-MOST = 1000
+MOST_ADDRESSES = 1000
 
 
 class WaitingRefusals:
@@ -263,7 +263,7 @@ class WaitingRefusals:
     Each is a function that answers now. What comes beyond the bounds does not wait.
     """
 
-    def __init__(self, most_for_address: int = MOST_FOR_ADDRESS, most: int = MOST) -> None:
+    def __init__(self, most_for_address: int = MOST_FOR_ADDRESS, most: int = MOST_ADDRESSES) -> None:
         self._most_for_address = most_for_address
         self._most = most
         self._waiting: dict[str, set[Callable[[], None]]] = {}

@@ -17,7 +17,7 @@ from holdfast.storage.location import StoreUnusable
 from holdfast.storage.store import DurableStore
 
 #: seconds between two looks
-INTERVAL = 2.0
+LOOK_INTERVAL = 2.0
 
 
 class Following(Service):
@@ -41,15 +41,15 @@ class Following(Service):
         self._renewal = renewal
         self._keys = keys
         self._job = PeriodicJob(
-            self._look, name="the look for changed users and rules in the database", interval=INTERVAL, clock=clock,
-            foreseen=(StorageFailure, StoreUnusable, BadValue),
+            self._look, name="the look for changed users and rules in the database", interval=LOOK_INTERVAL,
+            clock=clock, foreseen=(StorageFailure, StoreUnusable, BadValue),
         )  # fmt: skip
 
     def startService(self) -> None:
         """Begin to look."""
         Service.startService(self)
         if self._store.shared:
-            self._job.start(INTERVAL)
+            self._job.start(LOOK_INTERVAL)
 
     def stopService(self) -> None:
         """Look no more."""
@@ -76,7 +76,7 @@ class Following(Service):
 
 
 #: seconds for which added users are collected
-COLLECTING = 1.0
+COLLECTING_SECONDS = 1.0
 
 
 class Renewal:
@@ -93,7 +93,7 @@ class Renewal:
             self.stop()
             self._renew()
         elif changes.regrouped and self._later is None:
-            self._later = self._clock.callLater(COLLECTING, self._renew)
+            self._later = self._clock.callLater(COLLECTING_SECONDS, self._renew)
 
     def stop(self) -> None:
         """Renew nothing later."""

@@ -270,7 +270,7 @@ _FORMS = (
 
 T = TypeVar("T")
 
-THREADS = 2
+HASHING_THREADS = 2
 MOST_WAITING = 200
 
 #: added to the priority value of the threads, as by nice(1)
@@ -284,7 +284,7 @@ class Busy(Exception):
 class HashingThreads(Service):
     """Runs functions in its threads, in the order of their calls. The threads begin with the first call."""
 
-    def __init__(self, reactor: Any, threads: int = THREADS, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, reactor: Any, threads: int = HASHING_THREADS, most_waiting: int = MOST_WAITING) -> None:
         self._reactor = reactor
         self._count = threads
         self._most = threads + most_waiting

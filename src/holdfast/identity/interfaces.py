@@ -246,7 +246,7 @@ class IAuthorizer(Interface):
 T = TypeVar("T")
 
 #: seconds after which an answer is not awaited any more
-PATIENCE = 30.0
+ANSWER_PATIENCE = 30.0
 
 
 class NoAnswer(Exception):
@@ -254,8 +254,8 @@ class NoAnswer(Exception):
 
 
 def in_time(answer: Deferred[T], clock: IReactorTime) -> Deferred[T]:
-    """Cancel this answer after :data:`PATIENCE` seconds: it fails with NoAnswer then. Returns the same Deferred."""
-    return answer.addTimeout(PATIENCE, clock, _no_answer)
+    """Cancel this answer after :data:`ANSWER_PATIENCE` seconds: then it fails with NoAnswer. Returns it."""
+    return answer.addTimeout(ANSWER_PATIENCE, clock, _no_answer)
 
 
 def _no_answer(_answer: Any, seconds: float) -> Failure:

@@ -19,7 +19,7 @@ from attrs import field, frozen
 from holdfast.config.toml import ConfigError, ConfigProblem, display_name, literal, text_of
 from holdfast.core.terminal import hidden_character
 from holdfast.core.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter
-from holdfast.identity.rule_files import LARGEST, check_mode
+from holdfast.identity.rule_files import LARGEST_RULE_FILE, check_mode
 from holdfast.identity.rules import GUEST, PLACEHOLDER, Action, Conditions, Rule, RuleList
 
 _WRITE = frozenset({Action.PUBLISH, Action.RETAIN, Action.CLEAR})
@@ -73,7 +73,7 @@ def read_acl(path: Path) -> RuleList:
     problems = []
     lines = _Lines()
     user = GUEST
-    for number, text in enumerate(text_of(path, LARGEST).split("\n"), 1):
+    for number, text in enumerate(text_of(path, LARGEST_RULE_FILE).split("\n"), 1):
         line = text.rstrip(_BLANKS)
         word, _, rest = line.strip(" ").partition(" ")
         try:

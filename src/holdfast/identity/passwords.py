@@ -48,7 +48,7 @@ from holdfast.wire.reasons import ReasonCode
 #: seconds between two looks at the file while nobody logs in
 LOOK_INTERVAL = 2.0
 #: seconds for which new hashes are collected before they are written
-COLLECTING = 5.0
+COLLECTING_SECONDS = 5.0
 
 #: tells whether a Principal is revoked
 Matching = Callable[[Principal], bool]
@@ -237,7 +237,7 @@ class PasswordFile(Service):
         self._renewed[username] = (stored, new)
         self._logins.remember(username, password, new)
         if self._writing is None and self.running:
-            self._writing = self._reactor.callLater(COLLECTING, self._write)
+            self._writing = self._reactor.callLater(COLLECTING_SECONDS, self._write)
 
     def _not_made(self, failure: Failure, username: str) -> None:
         self._renewed.pop(username, None)
@@ -348,13 +348,13 @@ class Logins:
 # all others after an outage, costs no hash either.
 
 
-MOST = 100_000
+MOST_CREDENTIALS = 100_000
 
 
 class VerifiedCredentials:
     """At most ``most`` verified credentials, of which the least recently used are forgotten. One takes 170 bytes."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST_CREDENTIALS) -> None:
         self._most = most
         self._key = secrets.token_bytes(32)
         self._digests: OrderedDict[bytes, None] = OrderedDict()

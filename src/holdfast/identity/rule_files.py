@@ -23,7 +23,7 @@ from holdfast.identity.rules import EVERY_ACTION, PLACEHOLDER, UNIX, Action, Con
 
 
 #: The most bytes of a file with rules. 100,000 rules may have 10 MB.
-LARGEST = 16 * 1024 * 1024
+LARGEST_RULE_FILE = 16 * 1024 * 1024
 
 
 def check_mode(path: Path) -> None:
@@ -195,7 +195,7 @@ _TABLES = ("rule", "groups")
 def read_rules(path: Path) -> RuleList:
     """Return the rules and groups of a rule file. Raises ConfigError with all its problems."""
     check_mode(path)
-    values, origin = toml_file.read(path, LARGEST)
+    values, origin = toml_file.read(path, LARGEST_RULE_FILE)
     reader = _Reader(origin)
     listed = RuleList(tuple(reader.rules(values)), reader.groups(values))
     reader.unknown(values)

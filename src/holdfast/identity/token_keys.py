@@ -265,14 +265,14 @@ class FileKeys:
 #     the Key ID of the token is unknown        the token waits for a fetch, since the issuer may have new keys
 #     otherwise                                 the present keys judge it
 #
-# All tokens that wait share one fetch. A fetch begins at the earliest :data:`PAUSE` seconds after the one before, so
-# that tokens with invented Key IDs cost the server nothing; such a token is then judged by the present keys, and
-# denied. A fetch that fails leaves the present keys, for at most ``keep`` seconds: a key that the issuer has withdrawn
-# must not count for ever.
+# All tokens that wait share one fetch. A fetch begins at the earliest :data:`FETCH_PAUSE` seconds after the one
+# before, so that tokens with invented Key IDs cost the server nothing; such a token is then judged by the present keys,
+# and denied. A fetch that fails leaves the present keys, for at most ``keep`` seconds: a key that the issuer has
+# withdrawn must not count for ever.
 
 
 #: seconds between the beginnings of two fetches
-PAUSE = 30.0
+FETCH_PAUSE = 30.0
 
 _ACCEPTED = {"Accept": "application/json, application/jwk-set+json"}
 
@@ -337,7 +337,7 @@ class ServedKeys:
         now = self._clock.seconds()
         if self._waiting is not None:
             return self._waiting
-        if self._begun_at is not None and now - self._begun_at < PAUSE:
+        if self._begun_at is not None and now - self._begun_at < FETCH_PAUSE:
             return None
         self._begun_at = now
         waiting = self._waiting = []

@@ -23,8 +23,7 @@ from holdfast.retained.searches import Count, Searches
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import FoundPart, ListedMessage, Listing, RetainedStatistics, Search, Selection
-from holdfast.retained.tree import ROWS as SCANNED
-from holdfast.retained.tree import TopicTree
+from holdfast.retained.tree import ROWS_OF_COUNT, TopicTree
 from holdfast.scheduling.waiting import as_deferred, durable
 
 # Publishers of operators' changes of retained messages, as administration and restoring see them.
@@ -63,8 +62,8 @@ class SilentPublisher:
 
 
 #: The messages listed or changed in one turn, and their bytes.
-ROWS = 500
-BYTES = 1 << 20
+ROWS_IN_TURN = 500
+BYTES_IN_TURN = 1 << 20
 #: A part of a clear whose size is limited ends after this many milliseconds, before its call is late.
 _MOST_TIME = 5_000
 #: Subscribers with QoS 1 get a clear for certain: one that they miss leaves them with an outdated value.
@@ -143,7 +142,7 @@ class Administration:
         """Return the first message that matches, with its payload; ``lister`` is used as :meth:`listing` is."""
         after, done = "", False
         while not done:
-            listing = await lister(topic_filter, after, 1, BYTES, True)
+            listing = await lister(topic_filter, after, 1, BYTES_IN_TURN, True)
             if listing.entries:
                 entry: ListedMessage = listing.entries[0]
                 return entry
@@ -204,7 +203,7 @@ class Administration:
                 meanwhile.clear()
                 # Then the read includes every change that was made before the set was emptied.
                 await durable(self._store.flushed())
-                most = ROWS if rows is None else min(ROWS, rows - count)
+                most = ROWS_IN_TURN if rows is None else min(ROWS_IN_TURN, rows - count)
                 listing = await find(after, most)
                 after, done = listing.after, listing.done
                 topics = [entry.message.topic for entry in listing.entries]
@@ -269,18 +268,18 @@ class Administration:
         """Return the function that lists the next messages to clear: after a topic, and at most so many."""
         if search is None or search.plain:
             selection = self._selection(topic_filter, stamp)
-            return lambda after, most: self._store.listing(selection, after, most, BYTES, False)
+            return lambda after, most: self._store.listing(selection, after, most, BYTES_IN_TURN, False)
         wanted = evolve(search, not_after=stamp, node=self._store.node)
-        rows = ROWS
+        rows = ROWS_IN_TURN
 
         def take(part: FoundPart) -> Listing:
             nonlocal rows
             # Rare matches are looked for in larger parts; with dense ones, most of a large part would be read again.
-            rows = min(SCANNED, 2 * rows) if len(part.entries) < rows // 4 else ROWS
+            rows = min(ROWS_OF_COUNT, 2 * rows) if len(part.entries) < rows // 4 else ROWS_IN_TURN
             return Listing(part.entries, part.passed.after, part.passed.done)
 
         def find(after: str, most: int) -> Deferred[Listing]:
-            found: Deferred[FoundPart] = self._store.scans.search(wanted, after, rows, most, BYTES, False)
+            found: Deferred[FoundPart] = self._store.scans.search(wanted, after, rows, most, BYTES_IN_TURN, False)
             return found.addCallback(take)
 
         return find

@@ -51,7 +51,7 @@ from holdfast.storage.driver import Cursor
 
 
 #: The number of rows in the first part.
-ROWS = 250
+FIRST_ROWS = 250
 #: How often a part is tried: with several nodes, a transaction fails when another one has changed the same topics.
 _ATTEMPTS = 5
 
@@ -81,7 +81,7 @@ class Merger:
         *,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
-        rows: int = ROWS,
+        rows: int = FIRST_ROWS,
         hold: float | None = None,
         seconds: Callable[[], float] = monotonic,
     ) -> None:
@@ -145,7 +145,7 @@ class Merger:
 # ruff: noqa: S608
 
 #: The most bytes of payload and properties in a part: publishers wait while a part is written.
-BYTES = 1 << 20
+MOST_BYTES = 1 << 20
 
 
 @frozen
@@ -238,7 +238,7 @@ class MergedPart:
         job = self.job = take_turn(cursor, request.name, request.merge, self.now, request.rejected)
         if job.is_done:
             return []
-        staged = request.staging.take(cursor, job.position, len(self.stamps), BYTES)
+        staged = request.staging.take(cursor, job.position, len(self.stamps), MOST_BYTES)
         if not staged:
             self.job = evolve(job, state=DONE)
             return []

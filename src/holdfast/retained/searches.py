@@ -3,7 +3,7 @@
 How it works. A search in topic order ends after a number of rows, matching or not, and its caller goes on with a
 cursor: no call is unbounded. A sorted list has no index to read, so it looks at every row of the Topic Filter's ranges
 and keeps the best ones, at most a thousand. A million rows take about half a second of the scanner's thread, in parts
-of ``ROWS`` rows. Such whole scans take a place first.
+of ``ROWS_OF_COUNT`` rows. Such whole scans take a place first.
 
 Left out: an index on the time or the size. Each write would then change two more places of the database.
 """
@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from holdfast.retained.store.interfaces import IRetainedScans
 from holdfast.retained.store.scans import first_places
 from holdfast.retained.store.values import ListedMessage, Place, Search, Sorting, Tally
-from holdfast.retained.tree import ROWS
+from holdfast.retained.tree import ROWS_OF_COUNT
 from holdfast.scheduling.fair_line import FairLine, Places
 from holdfast.scheduling.waiting import as_deferred
 
@@ -86,7 +86,7 @@ class Searches:
     async def page(self, search: Search, after: str, limit: int, max_bytes: int, payloads: bool = False) -> SearchPage:
         """Find at most ``limit`` messages of about ``max_bytes`` together, looking at ``MOST_SCANNED`` rows."""
         entries: list[ListedMessage] = []
-        scanned, done, rows = 0, False, min(ROWS, max(_FIRST_ROWS, 2 * limit))
+        scanned, done, rows = 0, False, min(ROWS_OF_COUNT, max(_FIRST_ROWS, 2 * limit))
         while not done and len(entries) < limit and scanned < MOST_SCANNED and max_bytes > 0:
             most = min(_MESSAGES, limit - len(entries))
             part = await self._scans.search(search, after, rows, most, min(_BYTES, max_bytes), payloads)
@@ -94,7 +94,7 @@ class Searches:
             max_bytes -= sum(_weight(one, payloads) for one in part.entries)
             scanned += part.passed.scanned
             after, done = part.passed.after, part.passed.done
-            rows = min(ROWS, 2 * rows) if len(part.entries) < most else rows
+            rows = min(ROWS_OF_COUNT, 2 * rows) if len(part.entries) < most else rows
             await self._pause()
         return SearchPage(entries, scanned, after, done)
 
@@ -109,7 +109,7 @@ class Searches:
             places: list[Place] = []
             scanned, after, done = 0, "", False
             while not done:
-                part = await self._scans.rank(search, sorting, after, ROWS, limit + 1)
+                part = await self._scans.rank(search, sorting, after, ROWS_OF_COUNT, limit + 1)
                 places = first_places([*places, *part.places], sorting, limit + 1)
                 scanned += part.passed.scanned
                 after, done = part.passed.after, part.passed.done
@@ -145,7 +145,7 @@ class Searches:
         tally, scanned, after, done = Tally(), 0, "", False
         try:
             while not done and (exact or scanned < MOST_SCANNED):
-                part = await self._scans.tally(search, after, ROWS)
+                part = await self._scans.tally(search, after, ROWS_OF_COUNT)
                 tally = tally.plus(part.tally)
                 scanned += part.passed.scanned
                 after, done = part.passed.after, part.passed.done

@@ -56,7 +56,7 @@ class Stretch:
 
 
 #: all topics, without and with a look at each publisher
-CLEAR, LOOKED = Stretch(False), Stretch(True)
+CLEAR, JUDGED = Stretch(False), Stretch(True)
 
 
 class Stretches:
@@ -84,7 +84,7 @@ class Stretches:
             return Stretch(True, self._last[number]) if before < low or not before else Stretch(False, before)
         if self.surveyed is None or (self.surveyed and low <= self.surveyed):
             return Stretch(False, self.surveyed)
-        return LOOKED
+        return JUDGED
 
     def __len__(self) -> int:
         return len(self._last)
@@ -149,12 +149,12 @@ class SourceCheck:
         if not self.rule.judges:
             return CLEAR
         # Without an epoch, each call may have another answer: nothing is known in advance.
-        return LOOKED if self._survey is None else self._survey.stretches.at(low)
+        return JUDGED if self._survey is None else self._survey.stretches.at(low)
 
     @property
     def unsurveyed(self) -> Stretch:
         """The stretch of messages that no survey looks at, such as those of the past."""
-        return LOOKED if self.rule.judges else CLEAR
+        return JUDGED if self.rule.judges else CLEAR
 
     def added(self, username: str | None) -> None:
         """Note that messages of this publisher (None: of none with a User Name) were stored without being judged."""
@@ -310,7 +310,7 @@ class SourceCheck:
 Judge = Callable[[str | None, str | None, str], bool]
 
 #: Seconds before a survey begins: many changes by operators in a row need one survey, and a start comes first.
-DELAY = 1.0
+SURVEY_DELAY = 1.0
 #: Seconds between two steps. A step takes about half a millisecond, so a survey takes a fifth of the reactor at most.
 _PAUSE = 0.002
 #: seconds until a step that failed is tried again
@@ -358,7 +358,7 @@ class Survey:
 
     def start(self) -> None:
         """Begin after a moment."""
-        self._next = self._clock.callLater(DELAY, self._begin)
+        self._next = self._clock.callLater(SURVEY_DELAY, self._begin)
 
     def skip(self) -> None:
         """Judge nothing: no message is withheld."""

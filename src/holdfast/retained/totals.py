@@ -28,11 +28,11 @@ from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStat
 from holdfast.scheduling.waiting import as_deferred
 
 #: expired messages counted in one turn
-ROWS = 500
+ROWS_IN_TURN = 500
 #: the most parts that are counted: 100,000 expired messages
 MOST_PARTS = 200
 #: seconds after which the totals known before are the answer, because the database is away
-PATIENCE = 1.0
+TOTALS_PATIENCE = 1.0
 
 
 class TotalsReader:
@@ -66,7 +66,7 @@ class TotalsReader:
         if not self._running:
             self._running = True
             self._run().addErrback(self._failed)
-        return answer.addTimeout(PATIENCE, self._clock, lambda _failure, _seconds: self.latest)
+        return answer.addTimeout(TOTALS_PATIENCE, self._clock, lambda _failure, _seconds: self.latest)
 
     @as_deferred
     async def _run(self) -> None:
@@ -86,7 +86,7 @@ class TotalsReader:
         after: ExpiredPosition | None = None
         count = size = 0
         for part in range(MOST_PARTS):
-            census: Census = await self._store.census(self._now(), after, ROWS)
+            census: Census = await self._store.census(self._now(), after, ROWS_IN_TURN)
             if not part:
                 count, size = census.total.count, census.total.bytes
             count -= census.expired.count

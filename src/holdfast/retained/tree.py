@@ -262,7 +262,7 @@ def position_behind(node: str) -> str:
 
 
 #: The rows that one part of a count looks at: some milliseconds of the scanner's thread.
-ROWS = 8192
+ROWS_OF_COUNT = 8192
 #: The milliseconds for which a tally is fresh, at least, and how many times as long as its count took.
 _FRESH = 60_000
 _FRESH_FACTOR = 20
@@ -335,7 +335,7 @@ class KnownTallies:
         tally, after, done = Tally(), "", False
         while not done:
             await self._pause()
-            part = await self._scans.tally(search, after, ROWS)
+            part = await self._scans.tally(search, after, ROWS_OF_COUNT)
             tally, after, done = tally.plus(part.tally), part.passed.after, part.passed.done
         now = self._now()
         self._keep(topic, _Counted(tally, began + max(_FRESH, _FRESH_FACTOR * (now - began))))

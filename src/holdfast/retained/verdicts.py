@@ -76,7 +76,7 @@ def _has_expired(row: Stored, now: int) -> bool:
 
 
 #: Smaller parts would spend their time in commits; larger ones would delay publishers.
-LEAST, MOST = 100, 2000
+LEAST_ROWS, MOST_ROWS = 100, 2000
 #: Seconds for which a part should keep the writer, without the commit: a commit takes its time for any number of rows.
 PART_SECONDS = 0.003
 
@@ -99,6 +99,6 @@ class PartSize:
         """
         if self._hold is None or not rows:
             return
-        fitting = int(rows * self._hold / seconds) if seconds > 0 else MOST
+        fitting = int(rows * self._hold / seconds) if seconds > 0 else MOST_ROWS
         most = 2 * self.rows if rows >= self.rows else self.rows
-        self.rows = max(LEAST, min(fitting, most, MOST))
+        self.rows = max(LEAST_ROWS, min(fitting, most, MOST_ROWS))

@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 from holdfast.scheduling.fair_line import FairLine
 
 #: the steps of one part; a step takes at most 200 microseconds, so a part takes at most 5 milliseconds
-STEPS = 25
+STEPS_IN_PART = 25
 #: the weight of the Topic Filters that are compared in one step (:class:`Meter`)
 COMPARED_PER_STEP = 50
 #: so many characters of a Topic Filter count as one more comparison; a level has one character at least
@@ -98,7 +98,7 @@ class Meter:
 class LongWork:
     """Does short work at once, and long work in parts of ``part`` steps."""
 
-    def __init__(self, clock: IReactorTime, part: int = STEPS) -> None:
+    def __init__(self, clock: IReactorTime, part: int = STEPS_IN_PART) -> None:
         self._clock = clock
         self._part = part
         #: by owner: the steps that it has done at once in this turn
@@ -174,9 +174,9 @@ class LongWork:
 
 
 #: parts that one turn collects or frees: about half a millisecond
-PARTS = 500
+FREED_IN_TURN = 500
 #: Seconds between two turns with such work: it takes a tenth of the reactor at most.
-PAUSE = 0.005
+FREEING_PAUSE = 0.005
 
 
 class GradualFreeing:
@@ -196,17 +196,17 @@ class GradualFreeing:
         self._waiting.append(parts)
         if not self._working:
             self._working = True
-            self._clock.callLater(PAUSE, self._work)
+            self._clock.callLater(FREEING_PAUSE, self._work)
 
     def _work(self) -> None:
         if self._waiting:
             before = len(self._held)
-            self._held.extend(islice(self._waiting[0], PARTS))
-            if len(self._held) - before < PARTS:
+            self._held.extend(islice(self._waiting[0], FREED_IN_TURN))
+            if len(self._held) - before < FREED_IN_TURN:
                 self._waiting.popleft()
         else:
-            for _ in range(min(PARTS, len(self._held))):
+            for _ in range(min(FREED_IN_TURN, len(self._held))):
                 self._held.popleft()
         self._working = bool(self._waiting or self._held)
         if self._working:
-            self._clock.callLater(PAUSE, self._work)
+            self._clock.callLater(FREEING_PAUSE, self._work)

@@ -200,7 +200,7 @@ def _watched(transport: Any) -> _Event:
 
 
 #: seconds between two calls, where they are quick
-INTERVAL = 1.0
+FREEING_INTERVAL = 1.0
 #: of the time, at most this share is spent
 _SHARE = 0.001
 #: seconds that nobody may wait for this
@@ -233,12 +233,12 @@ class FreedMemory:
         self._trim = trim or _malloc_trim()
         self._elapsed = elapsed
         self._due = 0.0
-        self._job = PeriodicJob(self._give_back, name="giving memory back", interval=INTERVAL, clock=clock)
+        self._job = PeriodicJob(self._give_back, name="giving memory back", interval=FREEING_INTERVAL, clock=clock)
 
     def start(self) -> None:
         """Begin."""
         if self._trim is not None:
-            self._job.start(INTERVAL)
+            self._job.start(FREEING_INTERVAL)
 
     def stop(self) -> None:
         """Stop."""

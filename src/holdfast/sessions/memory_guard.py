@@ -32,7 +32,7 @@ from holdfast.wire import ReasonCode
 #: Parts of the limit: above the first no client is admitted, until below the second; above the third one must go.
 REFUSING, ADMITTING, DISCONNECTING = 0.90, 0.85, 0.95
 #: Bytes that a client must hold to be disconnected.
-LEAST = 1 << 20
+LEAST_HELD = 1 << 20
 #: The longest pause between two disconnects that do not help, in seconds.
 LONGEST_PAUSE = 60.0
 #: clients that are looked at in one step
@@ -106,7 +106,7 @@ class MemoryGuard(Service):
 
     def _disconnect(self, used: int) -> Iterator[int]:
         """Find the client that holds most, in steps, and disconnect it."""
-        most, costliest = LEAST - 1, ""
+        most, costliest = LEAST_HELD - 1, ""
         for number, client_id in enumerate(self._registry.connected()):
             if not number % _LOOKS_PER_STEP:
                 yield 1

@@ -7,8 +7,8 @@ How it works. A command may change a million topics, so it asks for room before 
   the command waits for a later turn; commands that wait take turns, first in, first out.
 - A connected subscriber that is behind (:meth:`~holdfast.sessions.delivery.session.Session.is_behind`) is waited for.
   So its queue does not grow by a million messages, and ``force_shutdown`` does not close its connection.
-- A subscriber that takes nothing for ``PATIENCE`` seconds is not waited for any longer: one client cannot stop an
-  operator. It gets further changes like any live message, until ``force_shutdown`` acts.
+- A subscriber that takes nothing for ``SUBSCRIBER_PATIENCE`` seconds is not waited for any longer: one client cannot
+  stop an operator. It gets further changes like any live message, until ``force_shutdown`` acts.
 
 A change replaces the queued retained messages of its topic in the Sessions of clients that are away, and is queued with
 QoS 1 where it has QoS 0. So a client that comes back does not take an outdated value for the present one. A clear
@@ -39,7 +39,7 @@ from holdfast.sessions.router import Router
 #: the deliveries of one turn; a delivery takes at most 50 microseconds
 DELIVERIES = 100
 #: seconds without progress after which a subscriber is not waited for
-PATIENCE = 10.0
+SUBSCRIBER_PATIENCE = 10.0
 #: seconds between two looks at subscribers that are behind
 _AGAIN = 0.05
 
@@ -139,7 +139,7 @@ class OperatorPublisher:
             self._watched[session] = _Watch(link, dequeued, link.unsent, now)
             return False
         watch.unsent = link.unsent
-        return now - watch.since >= PATIENCE
+        return now - watch.since >= SUBSCRIBER_PATIENCE
 
 
 # Messages that operators publish: with or without RETAIN, on the same way as their changes of retained messages.

@@ -52,7 +52,7 @@ from holdfast.watch.lazy_log import LazyLog, LogThrottle
 
 #: The length of the log, in pages, that begins a checkpoint in the thread. With a shorter log, a page that changes
 #: often would be moved more often.
-PAGES = 8_000
+PAGES_OF_LOG = 8_000
 #: The length that begins a checkpoint of the writer's own. Measured with writes scattered over 500,000 topics: 7 to
 #: 10 ms for each checkpoint of 250 pages, 20 to 30 ms for 500, 40 ms for 1000.
 OWN_PAGES = 250
@@ -61,7 +61,7 @@ _REST = 500
 #: Bytes to which the file of a log that begins anew is shortened: with a usual load it is never so long.
 LONGEST_FILE = 64 << 20
 #: SQLite itself moves a log of this length inside a commit.
-_OVERLONG = 3 * PAGES
+_OVERLONG = 3 * PAGES_OF_LOG
 _MOST_PASSES = 8
 #: Seconds between two checks of the length of the log: a check takes a tenth of the time of a small commit, so it is
 #: not made after each commit.
@@ -115,7 +115,7 @@ class Checkpoints:
     _log = LazyLog("holdfast.storage.checkpoints.Checkpoints")
 
     def __init__(
-        self, path: Path, connect: Callable[[], sqlite3.Connection], pages: int = PAGES, period: float = _PERIOD
+        self, path: Path, connect: Callable[[], sqlite3.Connection], pages: int = PAGES_OF_LOG, period: float = _PERIOD
     ) -> None:
         self._file = path.with_name(path.name + "-wal")
         self._connect = connect
@@ -193,7 +193,7 @@ def _report(log_throttle: LogThrottle, file: Path, error: Exception) -> None:
 # which the missing pages are holes that look like pages. So the broker counts before SQLite opens the file.
 
 
-HEADER = b"SQLite format 3\0"
+FILE_HEADER = b"SQLite format 3\0"
 _HEADER_LENGTH = 100
 _LOG_HEADER_LENGTH = 32
 _FRAME_HEADER_LENGTH = 24

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.tickets import StorageFailure
 from holdfast.storage import checkpoints, layouts
-from holdfast.storage.checkpoints import HEADER, Checkpoints, OwnCheckpoints, missing_pages
+from holdfast.storage.checkpoints import FILE_HEADER, Checkpoints, OwnCheckpoints, missing_pages
 from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import (
     MOST_ROWS,
@@ -249,7 +249,7 @@ class SQLiteDatabase(Database):
         """Prove that the database file exists. Creates and changes nothing. Raises :class:`StoreUnusable`."""
         try:
             with self.path.open("rb") as file:
-                header = file.read(len(HEADER))
+                header = file.read(len(FILE_HEADER))
         except FileNotFoundError as error:
             raise StoreUnusable(
                 f"{self.path}: there is no such file; name the broker's own with --config, --data-dir or --storage"
@@ -267,7 +267,7 @@ class SQLiteDatabase(Database):
             finish(self.path)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "rb") as file:
-                header = file.read(len(HEADER))
+                header = file.read(len(FILE_HEADER))
         except OSError as error:
             raise StoreUnusable(
                 f"{self.path}: cannot be opened for writing ({error.strerror}); "
@@ -278,7 +278,7 @@ class SQLiteDatabase(Database):
             raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
 
     def _check_header(self, header: bytes) -> None:
-        if header not in (b"", HEADER):
+        if header not in (b"", FILE_HEADER):
             raise StoreDamaged(
                 self.path,
                 "is not an SQLite database, or its header is damaged",

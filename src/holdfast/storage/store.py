@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     pass
 
 #: The number of threads that read a remote database.
-READERS = 2
+READER_THREADS = 2
 
 
 def _nothing() -> None:
@@ -279,7 +279,7 @@ class DurableStore:
     def _readers(self, database: Database) -> IReaders:
         if not database.remote:
             return InlineReaders(database)
-        executors = [self._reading_executor() for _ in range(READERS)]
+        executors = [self._reading_executor() for _ in range(READER_THREADS)]
         return ThreadedReaders(database, executors, self._reactor, self._patience)
 
     def change_patience(self, patience: float | None) -> None:

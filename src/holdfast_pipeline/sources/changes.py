@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.changes.api import (
-    LENGTHS,
+    TOKEN_LENGTHS,
     BadToken,
     Token,
     is_good,
@@ -128,7 +128,7 @@ class ChangesReader(OneMessage, DataSourceReader):
 def _known(options: Options, now: int) -> Token | int:
     """Return the token, or the time in milliseconds since the epoch, that the option names."""
     text = options.text("since") or ""
-    if len(text) in LENGTHS:
+    if len(text) in TOKEN_LENGTHS:
         try:
             return token_of(text)
         except BadToken:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.identity.accounts import AlreadyThere, BadValue, Unknown
-from holdfast.identity.api_keys import MOST, Keys, StoredKey
+from holdfast.identity.api_keys import MOST_KEYS, Keys, StoredKey
 from holdfast.storage.driver import Connection
 from tests.identity.accounts.conftest import NOW, Node
 from tests.storage.doubles import result_of
@@ -78,8 +78,8 @@ def test_a_name_is_used_once(desk: Desk) -> None:
 
 
 def test_keys_are_limited_in_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST == 1000
-    monkeypatch.setattr("holdfast.identity.api_keys.MOST", 2)
+    assert MOST_KEYS == 1000
+    monkeypatch.setattr("holdfast.identity.api_keys.MOST_KEYS", 2)
     desk.add("a")
     desk.add("b")
     with pytest.raises(BadValue):

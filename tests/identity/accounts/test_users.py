@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.identity.accounts import AlreadyThere, Unknown
 from holdfast.identity.authorizer import PresentAuthorizer
-from holdfast.identity.following import COLLECTING, INTERVAL, Following, Renewal
+from holdfast.identity.following import COLLECTING_SECONDS, LOOK_INTERVAL, Following, Renewal
 from holdfast.identity.hashes import HashParameters, new_hash
 from holdfast.identity.interfaces import IGNORED, Accepted, Credentials, Denied, Verdict
 from holdfast.identity.passwords import Logins, VerifiedCredentials
@@ -136,7 +136,7 @@ def test_a_node_looks_for_changes_by_itself_in_a_shared_database(node: Node) -> 
     following.startService()
     result_of(node.users.add("alice", "one", NONE))
     result_of(node.rules.add({"action": ["publish"], "topics": ["a"], "allow": True}, None))
-    other.clock.advance(INTERVAL)
+    other.clock.advance(LOOK_INTERVAL)
     assert (other.users.stored("alice") is not None) == other.store.shared
     assert (other.rules.version == 1) == other.store.shared
     following.stopService()
@@ -164,7 +164,7 @@ def test_groups_count_for_the_authorizer_and_it_is_told_of_their_changes(node: N
     epochs = [node.authorizer.epoch]
     result_of(node.users.add("pump", "x", groups("sensors")))
     assert node.authorizer.epoch is epochs[0]  # users who are added are told together
-    node.clock.advance(COLLECTING)
+    node.clock.advance(COLLECTING_SECONDS)
     epochs.append(node.authorizer.epoch)
     assert node.authorizer.may_keep("pump", "c", "plant/pump")
     result_of(node.users.change("pump", None, NONE))

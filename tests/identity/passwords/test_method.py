@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from holdfast.config import ConfigError
 from holdfast.identity.hashes import HashParameters, new_hash
 from holdfast.identity.interfaces import Answer, Credentials, Denied, Principal
-from holdfast.identity.passwords import COLLECTING, LOOK_INTERVAL
+from holdfast.identity.passwords import COLLECTING_SECONDS, LOOK_INTERVAL
 from holdfast.wire.reasons import ReasonCode
 from tests.identity.passwords.doubles import CHEAP, Passwords
 from tests.logs import logged
@@ -260,7 +260,7 @@ def test_an_old_hash_is_replaced_after_a_login(old: Passwords) -> None:
         assert is_admitted(old, "alice", "wonderland")
     assert old.hashing.count == 2  # one to verify, one for the new hash
     assert "argon2id" not in old.path.read_text()
-    old.clock.advance(COLLECTING)
+    old.clock.advance(COLLECTING_SECONDS)
     comment, alice, bob = old.path.read_text().splitlines()
     assert comment == "# from mosquitto"
     assert alice.startswith("alice:$argon2id$v=19$m=8,t=1,p=1$")
@@ -273,7 +273,7 @@ def test_an_old_hash_is_replaced_after_a_login(old: Passwords) -> None:
 
 def test_a_wrong_password_replaces_nothing(old: Passwords) -> None:
     assert not is_admitted(old, "alice", "other")
-    old.clock.advance(COLLECTING)
+    old.clock.advance(COLLECTING_SECONDS)
     assert "argon2id" not in old.path.read_text()
     old.file.stopService()
 
@@ -293,7 +293,7 @@ def test_a_password_that_an_operator_changes_meanwhile_stays(tmp_path: Path) -> 
     passwords.file.startService()
     assert is_admitted(passwords, "alice", "wonderland")
     passwords.write(alice=new_hash(b"changed", CHEAP))
-    passwords.clock.advance(COLLECTING)
+    passwords.clock.advance(COLLECTING_SECONDS)
     assert is_admitted(passwords, "alice", "changed")
     assert not is_admitted(passwords, "alice", "wonderland")
     passwords.file.stopService()
@@ -310,7 +310,7 @@ def test_without_the_right_to_write_the_broker_goes_on_and_says_so_once(
         for _ in range(2):
             for user, password in (("alice", "wonderland"), ("bob", "builder")):
                 assert is_admitted(old, user, password)
-            old.clock.advance(COLLECTING)
+            old.clock.advance(COLLECTING_SECONDS)
     assert len(log) == 1
     assert "cannot be written: Permission denied" in str(log[0]["error"])
     old.file.stopService()
@@ -322,7 +322,7 @@ def test_hashes_stay_where_the_operator_wants_it(tmp_path: Path) -> None:
     passwords = Passwords(path, Clock(), rehash=False)
     passwords.file.startService()
     assert is_admitted(passwords, "alice", "wonderland")
-    passwords.clock.advance(COLLECTING)
+    passwords.clock.advance(COLLECTING_SECONDS)
     assert path.read_text() == f"alice:{old_hash('wonderland')}\n"
     passwords.file.stopService()
 
@@ -333,7 +333,7 @@ def test_a_reload_with_more_work_for_a_hash_replaces_the_present_ones(passwords:
     passwords.file.prepare(HashParameters(memory=16, passes=2), True)()
     assert is_admitted(passwords, "alice", "wonderland")
     assert passwords.hashing.count == 2  # one to verify, one for the new hash
-    passwords.clock.advance(COLLECTING)
+    passwords.clock.advance(COLLECTING_SECONDS)
     alice, bob = passwords.path.read_text().splitlines()
     assert alice.startswith("alice:$argon2id$v=19$m=16,t=2,p=1$")
     assert bob.startswith("bob:$argon2id$v=19$m=8,t=1,p=1$")

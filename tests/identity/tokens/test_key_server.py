@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from holdfast.identity.http_client import Answer, HTTPClient, RequestFailed
-from holdfast.identity.token_keys import PAUSE, Freshness, KeyRing, NoKeys, ServedKeys, key_set
+from holdfast.identity.token_keys import FETCH_PAUSE, Freshness, KeyRing, NoKeys, ServedKeys, key_set
 from tests.identity.tokens.issuing import jwk, jwks
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_key_is_asked_for_but_not_often(keys: ServedKeys, server: Ser
     for _ in range(100):
         assert asked(keys, "b").kids == {"a"}
     assert len(server.requests) == 1
-    clock.advance(PAUSE)
+    clock.advance(FETCH_PAUSE)
     waiting = [asked(keys, "b") for _ in range(3)]
     server.publish("a", "b")
     assert [each.kids for each in waiting] == [{"a", "b"}] * 3
@@ -135,7 +135,7 @@ def test_without_a_first_answer_there_are_no_keys(keys: ServedKeys, server: Serv
     assert waiting.kids == "none"
     assert asked(keys).kids == "none"  # without another fetch
     assert len(server.requests) == 1
-    clock.advance(PAUSE)
+    clock.advance(FETCH_PAUSE)
     waiting = asked(keys)
     server.publish("a")
     assert waiting.kids == {"a"}

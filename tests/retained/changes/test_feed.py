@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import COMMITTED
 from holdfast.retained.changes.feed import Change, ChangeFeed
-from holdfast.retained.replay.pace import PATIENCE
+from holdfast.retained.replay.pace import REST_PATIENCE
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -81,7 +81,7 @@ def test_replays_at_rest_for_a_second_cost_a_change_nothing_even_if_it_concerns_
     publisher.publish("t/9", b"new", 1, True)
     before = feed.calls
     assert 0 < before <= 60
-    broker.advance(2 * PATIENCE)
+    broker.advance(2 * REST_PATIENCE)
     publisher.publish("t/8", b"new", 1, True)
     assert feed.calls == before
     assert len(broker.retained.replays) == 60

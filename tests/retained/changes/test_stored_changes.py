@@ -18,7 +18,7 @@ from holdfast.retained.changes.nodes import Epochs
 from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.changes.tokens import NO_MEMORY, Token
-from holdfast.retained.changes.watch import KEPT, ChangeLog, ChangeWatch, NotStored
+from holdfast.retained.changes.watch import MEMORY_KEPT, ChangeLog, ChangeWatch, NotStored
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.postgres import PostgresCursor
@@ -124,7 +124,7 @@ def test_nobody_pays_for_a_watch_that_nobody_uses(make: str, tmp_path: Path) -> 
     with node_on(make, tmp_path) as node:
         assert not node.watch.remembers
         token = node.token()
-        node.clock.advance(KEPT + 1)
+        node.clock.advance(MEMORY_KEPT + 1)
         assert not node.watch.remembers
         node.put("a")
         found, _, reset = node.after(token)

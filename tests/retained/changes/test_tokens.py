@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.extensions import BadRequest
 from holdfast.retained.changes.since import known_of
-from holdfast.retained.changes.tokens import LENGTHS, NO_MEMORY, BadToken, Token, token_of
+from holdfast.retained.changes.tokens import NO_MEMORY, TOKEN_LENGTHS, BadToken, Token, token_of
 
 EIGHT = st.binary(min_size=8, max_size=8)
 SHORT, LONG = Token(b"epoch..1", 7).text, Token(b"epoch..1", 7, b"memory.1", 3).text
@@ -28,7 +28,7 @@ def test_a_token_is_read_as_it_was_made(epoch: bytes, turn: int, memory: bytes, 
     """It is short, and needs no escaping in an address or a header."""
     for token in (Token(epoch, turn), Token(epoch, turn, memory, position)):
         text = token.text
-        assert len(text) in LENGTHS
+        assert len(text) in TOKEN_LENGTHS
         assert text.isascii()
         assert not set(text) & set("+/=&%")
         if token.memory != NO_MEMORY or not token.position:

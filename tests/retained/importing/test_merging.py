@@ -35,7 +35,7 @@ from holdfast.retained.staging import (
 from holdfast.retained.store.rows import Row, row_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics
-from holdfast.retained.verdicts import HOLD, LEAST, MOST, Merge, PartSize
+from holdfast.retained.verdicts import LEAST_ROWS, MOST_ROWS, PART_SECONDS, Merge, PartSize
 from tests.pipeline.stores import MAKES, NOW, Filled, database, fill, message
 from tests.storage.doubles import result_of
 
@@ -81,7 +81,7 @@ class Place:
         return StagedTable(table, range(len(attempts)))
 
     @contextmanager
-    def opened(self, limits: RetainerLimits | None = None, rows: int = importing.ROWS) -> Iterator[Desk]:
+    def opened(self, limits: RetainerLimits | None = None, rows: int = importing.FIRST_ROWS) -> Iterator[Desk]:
         """Open the database as a broker does."""
         with self.filled.store() as store:
             retained = RetainedMessages(
@@ -190,7 +190,7 @@ def test_the_newest_row_counts_for_every_size_of_a_chunk(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
 ) -> None:
     """Also when one topic is staged more often than a part has messages."""
-    monkeypatch.setattr(importing, "BYTES", most_bytes)
+    monkeypatch.setattr(importing, "MOST_BYTES", most_bytes)
     ages = {f"t/{number}": [OLDER - 2, NEWER, OLDER, OLDER - 1, NOW][: number + 1] for number in range(5)}
     given = [message(topic, b"at %d" % age, stored_at=age) for topic, all_of in ages.items() for age in all_of]
     with place.opened(rows=rows) as desk:
@@ -219,14 +219,14 @@ def test_an_interrupted_job_continues_and_counts_each_row_once(
 @pytest.mark.parametrize(
     ("rows", "taken", "seconds", "then"),
     [
-        (250, 250, HOLD, 250),
-        (250, 250, 2 * HOLD, 125),
-        (250, 250, HOLD / 50, 500),  # no more than twice as many at once
+        (250, 250, PART_SECONDS, 250),
+        (250, 250, 2 * PART_SECONDS, 125),
+        (250, 250, PART_SECONDS / 50, 500),  # no more than twice as many at once
         (250, 250, 0.0, 500),
-        (250, 250, 9.0, LEAST),
-        (1900, 1900, HOLD / 5, MOST),
-        (250, 10, HOLD / 50, 250),  # the last ones, or large ones: they say nothing of more
-        (250, 10, 2 * HOLD, LEAST),
+        (250, 250, 9.0, LEAST_ROWS),
+        (1900, 1900, PART_SECONDS / 5, MOST_ROWS),
+        (250, 10, PART_SECONDS / 50, 250),  # the last ones, or large ones: they say nothing of more
+        (250, 10, 2 * PART_SECONDS, LEAST_ROWS),
         (250, 0, 0.1, 250),
     ],
 )
@@ -234,7 +234,7 @@ def test_the_size_of_a_chunk_follows_the_time_of_the_last_chunk(
     rows: int, taken: int, seconds: float, then: int
 ) -> None:
     """Within bounds."""
-    size = PartSize(rows, HOLD)
+    size = PartSize(rows, PART_SECONDS)
     size.took(taken, seconds)
     assert size.rows == then
 
@@ -242,7 +242,7 @@ def test_the_size_of_a_chunk_follows_the_time_of_the_last_chunk(
 def test_chunks_grow_until_they_take_the_intended_time(place: Place) -> None:
     """If a message takes a 250th of that time, a part soon has 250 messages, for any size of the first part."""
     passed = [0.0]
-    take = HOLD / 250 * 0.999999  # no rounding makes it 249
+    take = PART_SECONDS / 250 * 0.999999  # no rounding makes it 249
 
     def now() -> int:
         return NOW
@@ -250,7 +250,13 @@ def test_chunks_grow_until_they_take_the_intended_time(place: Place) -> None:
     with place.filled.store() as store:
         retained = RetainedMessages(store, clock=Clock(), now=now, limits=RetainerLimits(), flow=FlowSettings())
         merger = Merger(
-            retained, store, now=now, pause=lambda: succeed(None), rows=100, hold=HOLD, seconds=lambda: passed[0]
+            retained,
+            store,
+            now=now,
+            pause=lambda: succeed(None),
+            rows=100,
+            hold=PART_SECONDS,
+            seconds=lambda: passed[0],
         )
         staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(800))))
         whole, sizes = staging.take, []
@@ -306,7 +312,7 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
 
 def test_chunks_are_bounded_in_bytes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large payloads make small parts, one row at least."""
-    monkeypatch.setattr(importing, "BYTES", 252)
+    monkeypatch.setattr(importing, "MOST_BYTES", 252)
     rows = staged(*(message(f"t/{number}", b"p" * size) for number, size in enumerate((100, 100, 100, 300, 10, 240))))
     with place.opened() as desk:
         staging = place.stage(rows)

@@ -109,7 +109,7 @@ def test_sorted_pages_together_have_every_message_in_order(
 
 def test_a_count_of_many_rows_is_a_lower_bound_unless_it_must_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "MOST_SCANNED", 4)
-    monkeypatch.setattr(searches, "ROWS", 4)
+    monkeypatch.setattr(searches, "ROWS_OF_COUNT", 4)
     store = memory()
     for number in range(9):
         put(store, f"{number}", expires_at=NOW if number == 8 else None)
@@ -121,7 +121,7 @@ def test_a_count_of_many_rows_is_a_lower_bound_unless_it_must_be_exact(monkeypat
 
 def test_a_cancelled_scan_stops_reading_and_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the caller hangs up."""
-    monkeypatch.setattr(searches, "ROWS", 1)
+    monkeypatch.setattr(searches, "ROWS_OF_COUNT", 1)
     store = memory()
     for topic in "abc":
         put(store, topic)

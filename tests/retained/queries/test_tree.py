@@ -122,7 +122,7 @@ class TestTreeInSQLite(TreeContract):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every bound be small: a page counts four rows, a part of a count two."""
     monkeypatch.setattr(tree, "PAGE_ROWS", 4)
-    monkeypatch.setattr(known_tallies, "ROWS", 2)
+    monkeypatch.setattr(known_tallies, "ROWS_OF_COUNT", 2)
 
 
 @pytest.mark.usefixtures("small")

@@ -8,7 +8,7 @@ from twisted.logger import LogEvent
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.limits import FlowSettings
-from holdfast.retained.replay.pace import PATIENCE, StalledReplays
+from holdfast.retained.replay.pace import REST_PATIENCE, StalledReplays
 from holdfast.retained.store.values import Selection
 from holdfast.storage.revisions import RevisionClock
 from tests.doubles import Client, MemoryBroker
@@ -39,7 +39,7 @@ def test_a_replay_that_fails_keeps_no_other_from_being_asked(logged_failures: li
     holders = [Holding(), Holding()]
     for holder in holders:
         stalled_replays.add(holder)
-        clock.advance(PATIENCE)
+        clock.advance(REST_PATIENCE)
     assert [holder.requests for holder in holders] == [1, 1]
     assert len(logged_failures) == 1
     logged_failures.clear()
@@ -52,12 +52,12 @@ def test_each_replay_is_asked_once_after_a_second_without_room() -> None:
     still, anew, gone = holders = [Holding(), Holding(), Holding()]
     for holder in holders:
         stalled_replays.add(holder)
-    clock.advance(PATIENCE / 2)
+    clock.advance(REST_PATIENCE / 2)
     stalled_replays.add(anew)
     stalled_replays.remove(gone)
-    clock.advance(PATIENCE / 2)
+    clock.advance(REST_PATIENCE / 2)
     assert [holder.requests for holder in holders] == [1, 0, 0]
-    clock.advance(PATIENCE)
+    clock.advance(REST_PATIENCE)
     assert [holder.requests for holder in holders] == [1, 1, 0]
     assert clock.getDelayedCalls() == []
     stalled_replays.add(still)
@@ -103,7 +103,7 @@ def test_a_client_that_stopped_reading_holds_nothing_and_still_gets_every_messag
     broker, client = stalled(qos)
     store = broker.store
     assert store.cursors == [""]
-    broker.advance(2 * PATIENCE)
+    broker.advance(2 * REST_PATIENCE)
     assert store.cursors == [""]
     assert drain(broker, client) == [f"t/{number}" for number in range(10)]
     assert len(store.cursors) > 1
@@ -114,7 +114,7 @@ def test_the_messages_of_a_slow_client_are_read_once() -> None:
     """It has room again before its held messages are given up."""
     broker, client = stalled()
     for _ in range(20):
-        broker.advance(PATIENCE * 0.4)
+        broker.advance(REST_PATIENCE * 0.4)
         client.connection.drained()
         broker.settle()
     assert len(client.messages()) == 10
@@ -141,7 +141,7 @@ def test_a_client_that_disconnects_leaves_no_timer() -> None:
 def test_changes_while_a_replay_hears_none_are_neither_missed_nor_overtaken(origin: ChangeOrigin) -> None:
     """A live change comes once, an operator's change comes with the replay, and no older message comes after it."""
     broker, client = stalled(1)
-    broker.advance(2 * PATIENCE)
+    broker.advance(2 * REST_PATIENCE)
     assert len(broker.retained.feed) == 0
     for topic in ("t/3", "t/8", "u"):
         change = ApplicationMessage(topic, b"new", 1, True, "p")

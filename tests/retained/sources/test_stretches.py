@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.source_check import CLEAR, LOOKED, Stretches
+from holdfast.retained.source_check import CLEAR, JUDGED, Stretches
 
 
 def test_nothing_is_clear_before_the_survey_and_all_after_it() -> None:
     stretches = Stretches()
-    assert stretches.at("") == stretches.at("a") == LOOKED
+    assert stretches.at("") == stretches.at("a") == JUDGED
     stretches.surveyed = None
     assert stretches.at("") == stretches.at("z") == CLEAR
 

@@ -14,7 +14,7 @@ from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.connection.connection import Phase
-from holdfast.sessions.connection.packet_order import MOST_ANSWERS, PACKETS_OF_A_TURN, PATIENCE
+from holdfast.sessions.connection.packet_order import ANSWERS_PATIENCE, MOST_ANSWERS, PACKETS_OF_A_TURN
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.state import UNRECORDED
 from holdfast.wire import Properties, ReasonCode, encode
@@ -123,7 +123,7 @@ def the_timer_of_unread_answers(guarded: Guarded) -> None:
     guarded.victim.raw(PINGREQ * (MOST_ANSWERS // 2 + 10))
     assert guarded.connection._unread._holding
     guarded.patch.setattr(guarded.victim.network, "unsent", fails)
-    guarded.broker.advance(PATIENCE + 1)
+    guarded.broker.advance(ANSWERS_PATIENCE + 1)
 
 
 def writing(guarded: Guarded) -> None:

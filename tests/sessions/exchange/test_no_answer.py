@@ -7,7 +7,15 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.messages import ApplicationMessage
-from holdfast.identity.interfaces import PATIENCE, Answer, Credentials, Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.identity.interfaces import (
+    ANSWER_PATIENCE,
+    Answer,
+    Credentials,
+    Grant,
+    IAuthenticator,
+    IAuthorizer,
+    Principal,
+)
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
@@ -72,7 +80,7 @@ def test_without_an_answer_a_packet_is_refused_and_the_next_one_has_its_turn(
     client = broker.client("c", 5, properties=QUIET)
     with logged() as log:
         client.send(packet, p.Pingreq())
-        broker.advance(PATIENCE - 1)
+        broker.advance(ANSWER_PATIENCE - 1)
         assert client.packets() == []
         broker.advance(1)
     assert client.packets() == [answer, p.Pingresp()]
@@ -91,31 +99,31 @@ def test_a_delivery_without_an_answer_is_dropped_and_the_next_one_comes() -> Non
     publisher.publish("t", b"silent")
     publisher.publish("t", b"next")
     assert client.messages() == []
-    broker.advance(PATIENCE)
+    broker.advance(ANSWER_PATIENCE)
     assert client.messages() == [("t", b"next", 0, False)]
 
 
 def test_a_will_without_an_answer_is_dropped() -> None:
     """First its CONNECT is refused; one that was allowed is not published."""
     authorizer = Silent()
-    broker = MemoryBroker(authorizer=authorizer, limits=Limits(idle_timeout=2 * PATIENCE))
+    broker = MemoryBroker(authorizer=authorizer, limits=Limits(idle_timeout=2 * ANSWER_PATIENCE))
     client = Client(broker, 5)
     client.connect("c", will=p.Will("silent", b"gone"), properties=QUIET)
-    broker.advance(PATIENCE)
+    broker.advance(ANSWER_PATIENCE)
     assert [connack.reason_code for connack in client.got(p.Connack)] == [ReasonCode.NOT_AUTHORIZED]
     authorizer.topic = "none"
     client = broker.client("c", 5, will=p.Will("silent", b"gone"))
     authorizer.topic = "silent"
     client.drop()
-    broker.advance(PATIENCE)
+    broker.advance(ANSWER_PATIENCE)
     assert authorizer.unanswered[-1].called
 
 
 def test_an_authenticator_without_an_answer_refuses() -> None:
     """Also where the operator lets a CONNECT take longer."""
-    broker = MemoryBroker(authenticator=SilentAuthenticator(), limits=Limits(idle_timeout=2 * PATIENCE))
+    broker = MemoryBroker(authenticator=SilentAuthenticator(), limits=Limits(idle_timeout=2 * ANSWER_PATIENCE))
     client = Client(broker, 5)
     client.connect("c", properties=QUIET)
-    broker.advance(PATIENCE)
+    broker.advance(ANSWER_PATIENCE)
     assert [connack.reason_code for connack in client.got(p.Connack)] == [ReasonCode.SERVER_UNAVAILABLE]
     assert client.network.closed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.identity.interfaces import Grant, Principal, UnrestrictedAuthorizer
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p
@@ -44,11 +44,11 @@ def test_a_turn_of_a_long_subscribe_stores_at_most_one_portion() -> None:
     begin(client, subscribe_of(MANY))
     before, turns = 0, 0
     while subscriptions(broker) < MANY:
-        assert subscriptions(broker) - before <= STEPS
+        assert subscriptions(broker) - before <= STEPS_IN_PART
         before = subscriptions(broker)
         broker.clock.turn()
         turns += 1
-    assert turns >= MANY / STEPS
+    assert turns >= MANY / STEPS_IN_PART
     broker.settle()
     (suback,) = client.got(p.Suback)
     assert suback.reason_codes == (0,) * MANY
@@ -88,7 +88,7 @@ def test_many_short_subscribes_in_one_piece_are_bounded_like_one_long_one() -> N
     broker = MemoryBroker()
     client = broker.client("c")
     begin(client, *(subscribe_of(1, number) for number in range(200)))
-    assert subscriptions(broker) <= STEPS
+    assert subscriptions(broker) <= STEPS_IN_PART
     broker.settle()
     assert subscriptions(broker) == 200
     assert len(client.got(p.Suback)) == 200
@@ -102,7 +102,7 @@ def test_a_long_unsubscribe_is_bounded_too() -> None:
     begin(client, p.Unsubscribe(8, tuple(f"f/{number}" for number in range(MANY + 1))))
     before = MANY
     while subscriptions(broker):
-        assert before - subscriptions(broker) <= STEPS
+        assert before - subscriptions(broker) <= STEPS_IN_PART
         before = subscriptions(broker)
         broker.clock.turn()
     broker.settle()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.memory_guard import LEAST, MemoryUnknown, available_bytes, resident_bytes
+from holdfast.sessions.memory_guard import LEAST_HELD, MemoryUnknown, available_bytes, resident_bytes
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -58,7 +58,7 @@ def test_clients_are_refused_from_90_percent_until_below_85(version: int, refuse
 
 def test_the_costliest_client_is_disconnected_and_named() -> None:
     broker = guarded()
-    small, large = blocked(broker, "small", LEAST), blocked(broker, "large", 3 * LEAST)
+    small, large = blocked(broker, "small", LEAST_HELD), blocked(broker, "large", 3 * LEAST_HELD)
     with logged() as events:
         at(broker, 950)
     assert (small.network.closed, large.network.closed) == (False, True)
@@ -72,7 +72,7 @@ def test_the_costliest_client_is_disconnected_and_named() -> None:
 
 def test_clients_with_little_are_never_disconnected() -> None:
     broker = guarded()
-    client = blocked(broker, "c", LEAST - 1000)
+    client = blocked(broker, "c", LEAST_HELD - 1000)
     at(broker, 2000, 100)
     assert not client.network.closed
 
@@ -83,7 +83,7 @@ def test_a_session_that_waits_for_its_client_counts() -> None:
     client.subscribe("t", qos=1)
     publisher = broker.client("p", 5)
     for _ in range(5):
-        publisher.publish("t", b"x" * LEAST, 1)
+        publisher.publish("t", b"x" * LEAST_HELD, 1)
     at(broker, 990)
     assert client.network.closed
     assert not publisher.network.closed
@@ -91,14 +91,14 @@ def test_a_session_that_waits_for_its_client_counts() -> None:
 
 def test_while_memory_does_not_fall_the_pauses_grow() -> None:
     broker = guarded()
-    clients = [blocked(broker, f"c{number}", 2 * LEAST) for number in range(20)]
+    clients = [blocked(broker, f"c{number}", 2 * LEAST_HELD) for number in range(20)]
     at(broker, 980, 100)
     assert sum(client.network.closed for client in clients) < 8
 
 
 def test_while_memory_falls_one_client_leaves_in_a_second() -> None:
     broker = guarded()
-    clients = [blocked(broker, f"c{number}", 2 * LEAST) for number in range(6)]
+    clients = [blocked(broker, f"c{number}", 2 * LEAST_HELD) for number in range(6)]
     for number in range(4):
         at(broker, 990 - number)
     assert sum(client.network.closed for client in clients) == 4

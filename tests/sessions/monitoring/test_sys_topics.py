@@ -14,7 +14,7 @@ from holdfast.core.messages import HELD_ENTRY, ApplicationMessage
 from holdfast.core.units import Rate
 from holdfast.identity.interfaces import Grant, IAuthorizer, Principal
 from holdfast.retained.limits import FlowSettings
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.sys_topics import resident_memory
 from holdfast.watch.log import LastingFailure
@@ -556,4 +556,4 @@ def test_values_are_sent_to_many_in_portions() -> None:
     for _ in range(50):
         broker.clock.turn()
         turns.append(sum(len(told(watcher.packets())) for watcher in watchers))
-    assert max(turns) <= 20 * STEPS < sum(turns)
+    assert max(turns) <= 20 * STEPS_IN_PART < sum(turns)

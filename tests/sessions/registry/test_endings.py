@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEvent
 
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.sessions.delivery import session as membership
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import Endings
@@ -24,7 +24,7 @@ from tests.storage.doubles import fresh_file
 
 KEPT = Properties(session_expiry_interval=1000)
 #: the most calls of one kind in one turn: messages or filters of a step, times the steps of a part
-MOST_PER_TURN = 4 * STEPS
+MOST_PER_TURN = 4 * STEPS_IN_PART
 
 
 class Calls:
@@ -147,8 +147,8 @@ def test_messages_of_an_ended_session_are_freed_in_portions(tmp_path: Path, monk
     while session.queue:
         broker.clock.turn()
         waiting.append(len(session.queue))
-    assert max(before - after for before, after in pairwise(waiting)) <= 20 * STEPS
-    assert waiting[0] >= 1500 - 20 * STEPS
+    assert max(before - after for before, after in pairwise(waiting)) <= 20 * STEPS_IN_PART
+    assert waiting[0] >= 1500 - 20 * STEPS_IN_PART
     broker.settle()
     for table in ("session_messages", "session_deliveries", "session_subscriptions", "sessions"):
         assert broker.rows(table) == 0, table
@@ -218,7 +218,7 @@ def test_messages_in_flight_of_an_ended_session_are_freed_in_portions() -> None:
     while entries:
         broker.clock.turn()
         left.append(len(entries))
-    assert max(before - after for before, after in pairwise(left)) <= 20 * STEPS
+    assert max(before - after for before, after in pairwise(left)) <= 20 * STEPS_IN_PART
 
 
 def test_a_client_has_a_clean_new_session_while_its_old_one_is_taken_apart() -> None:
@@ -332,7 +332,7 @@ def test_sessions_that_expire_at_one_moment_end_in_portions() -> None:
         counts.append(broker.registry.session_count)
     assert counts[0] == 300
     assert counts[-1] == 1
-    assert max(before - after for before, after in pairwise(counts)) <= STEPS
+    assert max(before - after for before, after in pairwise(counts)) <= STEPS_IN_PART
     broker.settle()
     (connack,) = back.packets()
     assert isinstance(connack, p.Connack)
@@ -379,8 +379,8 @@ def test_the_broker_stops_in_portions() -> None:
     while not stopped.called:
         broker.clock.turn()
         counts.append(broker.registry.connection_count)
-    assert counts[0] >= 200 - STEPS
+    assert counts[0] >= 200 - STEPS_IN_PART
     assert counts[-1] == 0
-    assert max(before - after for before, after in pairwise(counts)) <= STEPS
+    assert max(before - after for before, after in pairwise(counts)) <= STEPS_IN_PART
     broker.settle()
     assert all(client.got(p.Disconnect)[0].reason_code is ReasonCode.SERVER_SHUTTING_DOWN for client in clients)

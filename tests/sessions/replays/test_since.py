@@ -10,7 +10,12 @@ import pytest
 
 from holdfast.core.messages import RetainedChange
 from holdfast.retained.changes.nodes import Epochs
-from holdfast.retained.changes.recording import SECONDS, AppendingRecorder, GatheringRecorder, IChangesRecorder
+from holdfast.retained.changes.recording import (
+    GATHERING_SECONDS,
+    AppendingRecorder,
+    GatheringRecorder,
+    IChangesRecorder,
+)
 from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import NO_RECORDER, IRetainedStore
@@ -454,9 +459,9 @@ def test_gathered_changes_are_stored_soon_without_a_client_that_asks(tmp_path: P
     broker = RecordingBroker(fresh_file(tmp_path))
     put(broker, "t/1", b"1")
     assert result_of(broker.store.scan(_stored)) == []
-    broker.advance(SECONDS)
+    broker.advance(GATHERING_SECONDS)
     assert result_of(broker.store.scan(_stored)) == ["t/1"]
-    broker.advance(SECONDS)
+    broker.advance(GATHERING_SECONDS)
     assert not broker.recorder.has_gathered
 
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.messages import HELD_ENTRY, ApplicationMessage, ChangeOrigin
 from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.operator_publisher import DELIVERIES, PATIENCE, OperatorMessages, OperatorPublisher
+from holdfast.sessions.operator_publisher import DELIVERIES, SUBSCRIBER_PATIENCE, OperatorMessages, OperatorPublisher
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from holdfast.wire.packets import SubscriptionRequest
@@ -210,9 +210,9 @@ def test_a_client_that_takes_nothing_is_waited_for_once() -> None:
     client.subscribe(SubscriptionRequest("t/#", 1, retain_handling=2))
     client.got(p.Publish)
     clearing = desk.administration.clear("t/#")
-    desk.broker.advance(PATIENCE / 2)
+    desk.broker.advance(SUBSCRIBER_PATIENCE / 2)
     assert not clearing.called
-    desk.broker.advance(PATIENCE)
+    desk.broker.advance(SUBSCRIBER_PATIENCE)
     desk.broker.settle()
     assert result_of(clearing).count == 1500
     again = desk.administration.set(ApplicationMessage("t/1", b"x", 1, True))

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast.identity.interfaces import Principal, UnrestrictedAuthorizer
 from holdfast.retained.limits import RetainerLimits
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client
@@ -225,14 +225,14 @@ def test_the_client_identifier_tells_first_who_is_back(broker: RestartableBroker
 def test_many_wills_of_one_device_are_discarded_in_portions(broker: RestartableBroker) -> None:
     """A client chooses how many Clients with one Will it starts. A Will that is due meanwhile is not published."""
     watch(broker).drop()
-    for number in range(10 * STEPS):
+    for number in range(10 * STEPS_IN_PART):
         broker.client(f"random-{number}", will=OFFLINE)
     broker = broker.restart()
     broker.clock.rightNow += 61
     back = Client(broker)
     back.connection.receive(encode(p.Connect("back", 4, will=OFFLINE), 4))
     broker.clock.turn()
-    assert broker.rows("wills") > 5 * STEPS
+    assert broker.rows("wills") > 5 * STEPS_IN_PART
     broker.settle()
     assert broker.rows("wills") == 1
     assert offline(broker) == []

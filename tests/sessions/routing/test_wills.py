@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -35,7 +35,7 @@ def test_wills_of_a_cut_are_published_in_portions() -> None:
         broker.clock.turn()
         counts.append(count(observer))
     assert sum(counts) == 200
-    assert max(counts) <= 2 * STEPS  # one part in the turn of the cut, one in the next
+    assert max(counts) <= 2 * STEPS_IN_PART  # one part in the turn of the cut, one in the next
 
 
 def test_a_will_that_waits_for_its_turn_comes_before_the_messages_of_its_client() -> None:
@@ -66,5 +66,5 @@ def test_wills_of_a_killed_broker_are_published_in_portions(tmp_path: Path) -> N
         broker.clock.turn()
         counts.append(count(observer))
     assert sum(counts) == 100
-    assert max(counts) <= 2 * STEPS
+    assert max(counts) <= 2 * STEPS_IN_PART
     assert broker.rows("wills") == 0

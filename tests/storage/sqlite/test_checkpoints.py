@@ -13,7 +13,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from holdfast.storage import checkpoints
-from holdfast.storage.checkpoints import OWN_PAGES, PAGES, Checkpoints, OwnCheckpoints
+from holdfast.storage.checkpoints import OWN_PAGES, PAGES_OF_LOG, Checkpoints, OwnCheckpoints
 from holdfast.storage.committer import Committer
 from holdfast.storage.database import Durability
 from holdfast.storage.sqlite import SQLiteDatabase
@@ -283,7 +283,7 @@ def test_the_writer_starts_checkpoints(tmp_path: Path, mended: bool) -> None:
     database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL, mended=mended)
     batches = Committer(database, 1)
     batches.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
-    content = (bytes(_PAGE * (PAGES + 1)),)
+    content = (bytes(_PAGE * (PAGES_OF_LOG + 1)),)
     batches.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", content))
     batches.maintain()
     batches.close()

@@ -19,7 +19,7 @@ from holdfast.admin.call import Answer, Call, RefusedCall, Scope, bad_request
 from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.tickets import StorageFailure
 from holdfast.retained.changes.recent import Taken
-from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
+from holdfast.retained.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
 from holdfast.retained.changes.watch import ChangeWatch, Follower, NotStored
 from holdfast.scheduling.waiting import as_deferred
 
@@ -60,7 +60,7 @@ def _without_data(identifier: str | None) -> bytes:
 
 
 #: Seconds between two comments, and between two pieces.
-PING = 15.0
+PING_INTERVAL = 15.0
 _GATHERING = 0.1
 #: The bytes of a piece, about.
 _BYTES = 1 << 16
@@ -177,7 +177,7 @@ class EventStream:
             piece = ping(token)
         if piece:
             self._next = now + (0 if more else _GATHERING)
-            self._ping_at = now + PING
+            self._ping_at = now + PING_INTERVAL
             self._give(piece)
         elif more:
             self._look_at(now)
@@ -215,7 +215,7 @@ class EventStream:
 
 EVENTS_PATH = "/events"
 #: The streams of one caller, and of all.
-MOST_OF_ONE, MOST = 16, 64
+MOST_STREAMS_OF_ONE, MOST_STREAMS = 16, 64
 _TOO_MANY = 429
 #: By argument, the name of its events.
 _KINDS = {"clients": "client", "replays": "replay", "alarms": "alarm", "monitor": "monitor"}
@@ -233,8 +233,8 @@ class EventCalls:
         changes: ChangeWatch | None,
         happenings: Happenings,
         clock: IReactorTime,
-        most_of_one: int = MOST_OF_ONE,
-        most: int = MOST,
+        most_of_one: int = MOST_STREAMS_OF_ONE,
+        most: int = MOST_STREAMS,
     ) -> None:
         self._changes = changes
         self._happenings = happenings
@@ -256,7 +256,7 @@ class EventCalls:
         summary="Follow changes in an endless stream of server-sent events",
         parameters=(
             query("retained", TOPIC_FILTER, "changes of the retained messages that match this Topic Filter"),
-            query("token", {**STRING, "maxLength": LENGTHS[-1]}, "all changes since meta.token of a list"),
+            query("token", {**STRING, "maxLength": TOKEN_LENGTHS[-1]}, "all changes since meta.token of a list"),
             query("clients", FLAG, "clients that connect, disconnect and are refused"),
             query("replays", FLAG, "replays that begin, go on and end"),
             query("alarms", FLAG, "alarms that begin and end"),

@@ -16,7 +16,7 @@ from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.core.messages import RetainedMessage
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import records
-from holdfast.retained.administration import BYTES, ROWS, Administration
+from holdfast.retained.administration import BYTES_IN_TURN, ROWS_IN_TURN, Administration
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import line_of
 from holdfast.scheduling.waiting import as_deferred
@@ -82,7 +82,7 @@ class ExportCalls:
                 first, header = header, b""
                 return first
             while not (pieces or done):
-                listing = await lister(topic_filter, after, ROWS, BYTES, True)
+                listing = await lister(topic_filter, after, ROWS_IN_TURN, BYTES_IN_TURN, True)
                 after, done = listing.after, listing.done
                 pieces.extend(_pieces_of([entry.message for entry in listing.entries], form))
                 if not pieces:

@@ -18,7 +18,7 @@ from attrs import define, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 #: The happenings that are kept, and those of one kind that are told in a second.
-MOST = 1000
+MOST_HAPPENINGS = 1000
 MOST_PER_SECOND = 100
 
 #: tells of a happening
@@ -53,7 +53,7 @@ class Happenings:
         self,
         clock: IReactorTime,
         sources: Mapping[str, Source],
-        most: int = MOST,
+        most: int = MOST_HAPPENINGS,
         most_per_second: int = MOST_PER_SECOND,
     ) -> None:
         self._clock = clock

@@ -28,7 +28,7 @@ from holdfast.admin.call import (
     unauthorized,
     unavailable,
 )
-from holdfast.admin.callers import LIFETIME, DashboardSession, DashboardSessions, Links
+from holdfast.admin.callers import LINK_LIFETIME, DashboardSession, DashboardSessions, Links
 from holdfast.admin.routing import NOTHING, Content, Route, routes_of
 from holdfast.core.units import second_of
 from holdfast.identity.addresses import Peer
@@ -116,7 +116,7 @@ class LoginAPI:
         url = self.new_link()
         if url is None:
             raise unavailable("the dashboard is off: set admin.endpoint, and see the broker's log")
-        return succeed(answer({"url": url, "expires_at": second_of(self._now() + int(1000 * LIFETIME))}))
+        return succeed(answer({"url": url, "expires_at": second_of(self._now() + int(1000 * LINK_LIFETIME))}))
 
     @Route(
         method="POST",

@@ -38,8 +38,8 @@ from holdfast.scheduling.waiting import as_deferred
 #: The most lines of one call to import.
 MOST_LINES = 10_000
 #: The reactor does its other work after this many lines, or this many bytes.
-ROWS = 500
-BYTES = 1 << 20
+LINES_IN_TURN = 500
+BYTES_IN_TURN = 1 << 20
 _MOST = 2**53
 _JOB: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
 _RULE = query("merge", one_of(*(one.value for one in Merge)), "what happens to a topic that the database knows")
@@ -205,7 +205,7 @@ def _parts(body: bytes) -> Generator[list[tuple[int, bytes]]]:
         if line:
             lines.append((number, line))
             size += len(line)
-        if len(lines) >= ROWS or size >= BYTES:
+        if len(lines) >= LINES_IN_TURN or size >= BYTES_IN_TURN:
             yield lines
             lines, size = [], 0
     if lines:

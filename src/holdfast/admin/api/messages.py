@@ -44,7 +44,7 @@ from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, 
 from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast.retained.administration import BYTES, ROWS, Administration, Cleared
+from holdfast.retained.administration import BYTES_IN_TURN, ROWS_IN_TURN, Administration, Cleared
 from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import detail_of, request_of, summary_of
 from holdfast.retained.store.values import Search
@@ -129,7 +129,9 @@ class MessageCalls:
         token = await self._tokens.of_first_page(arguments)
         lister = await lister_of(arguments, self._administration, self._history, topic_filter)
         while not (done or full or over):
-            listing = await lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, payloads)
+            listing = await lister(
+                topic_filter, after, min(ROWS_IN_TURN, skipped + limit + 1 - len(rows)), BYTES_IN_TURN, payloads
+            )
             after, done, over = listing.after, listing.done, read_limit.is_reached()
             for entry in listing.entries:
                 if skipped:
@@ -146,7 +148,7 @@ class MessageCalls:
                 await self._administration.pause()
         if not (done or full):
             if skipped:
-                allowed = f"a page among the first {MOST_READS * ROWS} messages; use cursor instead"
+                allowed = f"a page among the first {MOST_READS * ROWS_IN_TURN} messages; use cursor instead"
                 raise bad_request(f"page is {allowed}", "page", allowed)
             full, cursor = True, after  # few messages match: the caller goes on
         rows = await self._searches.begun(call, search, rows)

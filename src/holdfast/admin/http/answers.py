@@ -13,9 +13,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 #: seconds in which a client must take what was sent to it
-STALLED = 120.0
+STALLED_SECONDS = 120.0
 #: seconds after which it is asked again whether the caller may still have the answer
-CHECKED = 1.0
+CHECK_INTERVAL = 1.0
 
 
 class _State(Enum):
@@ -50,7 +50,7 @@ class AnswerProducer:
         self._state = _State.READY
         self._fetching: Deferred[None] | None = None
         self._stall: IDelayedCall | None = None
-        self._check: IDelayedCall | None = reactor.callLater(CHECKED, self._check_caller)
+        self._check: IDelayedCall | None = reactor.callLater(CHECK_INTERVAL, self._check_caller)
         request.notifyFinish().addErrback(lambda _: self.stopProducing())
         request.registerProducer(self, True)
         self._fetch()
@@ -59,7 +59,7 @@ class AnswerProducer:
         """Fetch no more pieces, because the client is slow."""
         if self._state is _State.READY:
             self._state = _State.PAUSED
-            self._stall = self._reactor.callLater(STALLED, self._abort)
+            self._stall = self._reactor.callLater(STALLED_SECONDS, self._abort)
 
     def resumeProducing(self) -> None:
         """Fetch the next piece."""
@@ -112,7 +112,7 @@ class AnswerProducer:
         """Break the answer off if its caller may not have it any more."""
         self._check = None
         if self._is_current():
-            self._check = self._reactor.callLater(CHECKED, self._check_caller)
+            self._check = self._reactor.callLater(CHECK_INTERVAL, self._check_caller)
             return
         fetching = self._fetching
         self._abort()

@@ -197,7 +197,7 @@ class CountedChannel(http.HTTPChannel):
     def refuse_early(self, refused: RefusedCall) -> None:
         """Write the refusal of a request that has not arrived as a whole. The connection ends soon."""
         self.transport.write(bytes_of(refused))
-        self._expect_end(LINGER)
+        self._expect_end(LINGER_SECONDS)
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         # Twisted's own answer has neither a body nor a length.
@@ -407,7 +407,7 @@ def _cancelled(failure: Failure) -> None:
 
 
 #: seconds in which a client may still send after its refusal
-LINGER = 5.0
+LINGER_SECONDS = 5.0
 
 
 def bytes_of(refused: RefusedCall) -> bytes:

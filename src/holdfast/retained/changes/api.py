@@ -16,11 +16,11 @@ from holdfast.retained.changes.moments import (
     present_moment,
 )
 from holdfast.retained.changes.periods import Period, confirm, read_periods, read_state
-from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
+from holdfast.retained.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
 
 __all__ = [
     "GENERAL",
-    "LENGTHS",
+    "TOKEN_LENGTHS",
     "BadToken",
     "Depth",
     "HistoryUnavailable",

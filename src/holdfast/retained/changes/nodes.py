@@ -92,7 +92,7 @@ class Epochs:
 _LOOKS = 3
 #: Seconds between two looks. From the end of a killed node to the next look no token is good, and from the start of a
 #: node to the next look of one that gathers, no token is good on the new one.
-INTERVAL = 10.0
+LOOK_INTERVAL = 10.0
 
 
 class OtherNodes:
@@ -111,7 +111,7 @@ class OtherNodes:
         self._recorder = recorder
         self._missing: dict[int, int] = {}  #: at how many looks, by node
         self._job = PeriodicJob(
-            self._look, name="looking for other nodes", interval=INTERVAL, clock=clock, foreseen=(StorageFailure,)
+            self._look, name="looking for other nodes", interval=LOOK_INTERVAL, clock=clock, foreseen=(StorageFailure,)
         )
         self.start: Callable[[float], None] = self._job.start
         self.stop: Callable[[], None] = self._job.stop

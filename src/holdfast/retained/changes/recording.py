@@ -31,7 +31,7 @@ from holdfast.storage.postgres_values import BigIntegers, SmallIntegers, Texts
 
 #: Gathered changes are appended once there are so many, or some seconds after the last time. Other processes read them.
 MOST_GATHERED = 256
-SECONDS = 10.0
+GATHERING_SECONDS = 10.0
 #: In Postgres each row costs its bytes, however many one transaction appends. So more are gathered: a topic that
 #: changes often has one row in that time. Their names have so many characters at most.
 _MOST_ALONE, _MOST_CHARACTERS = 1024, 1 << 18
@@ -146,7 +146,7 @@ class AppendingRecorder:
             return
         self._gather(changed)
         is_much = len(self._gathered) >= self._most or self._characters >= _MOST_CHARACTERS
-        if is_much or self._seconds() - self._appended_at >= SECONDS:
+        if is_much or self._seconds() - self._appended_at >= GATHERING_SECONDS:
             self.append_gathered(cursor)
 
     def _gather(self, changed: dict[str, _Noted]) -> None:
@@ -246,7 +246,7 @@ class GatheringRecorder:
             gathered.pop(topic, None)
             gathered[topic] = turn, changed_at, expired
         self._turn = turn
-        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= SECONDS:
+        if len(self._gathered) >= self._most or self._seconds() - self._appended_at >= GATHERING_SECONDS:
             self._append(cursor)
 
     def _begin(self, cursor: Cursor) -> None:

@@ -36,9 +36,9 @@ from holdfast.retained.changes.log import (
     token_now,
     turn_before,
 )
-from holdfast.retained.changes.nodes import INTERVAL, Epochs, OtherNodes
-from holdfast.retained.changes.recording import SECONDS, AppendingRecorder, IChangesRecorder
-from holdfast.retained.changes.tokens import LENGTHS, BadToken, Token, token_of
+from holdfast.retained.changes.nodes import LOOK_INTERVAL, Epochs, OtherNodes
+from holdfast.retained.changes.recording import GATHERING_SECONDS, AppendingRecorder, IChangesRecorder
+from holdfast.retained.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
 from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.rows import with_facts
 from holdfast.retained.store.slices import CLEAR_QOS, divide, empty_packet
@@ -92,7 +92,7 @@ def known_of(text: str, now: int) -> Known:
     try:
         return token_of(text)
     except BadToken as bad_token:
-        if len(text) in LENGTHS:
+        if len(text) in TOKEN_LENGTHS:
             raise BadRequest(str(bad_token)) from None
     try:
         return moment_in(text, now)
@@ -138,7 +138,7 @@ class ChangesSince(Service):
         self._appending = PeriodicJob(
             self._append,
             name="storing which topics have changed",
-            interval=SECONDS,
+            interval=GATHERING_SECONDS,
             clock=clock,
             foreseen=(StorageFailure,),
         )
@@ -150,9 +150,9 @@ class ChangesSince(Service):
         """Prune, and append gathered changes, at intervals."""
         Service.startService(self)
         self._pruning.start(_PRUNE_INTERVAL)
-        self._appending.start(SECONDS)
+        self._appending.start(GATHERING_SECONDS)
         if self._others is not None:
-            self._others.start(INTERVAL)
+            self._others.start(LOOK_INTERVAL)
 
     def stopService(self) -> None:
         """Append all gathered changes, and note the end."""

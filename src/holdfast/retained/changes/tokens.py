@@ -24,7 +24,7 @@ _STORED = 2
 _REMEMBERED = 3
 _FORMATS = {_STORED: Struct(">B8sQ"), _REMEMBERED: Struct(">B8sQ8sQ")}
 #: The characters of tokens.
-LENGTHS = (23, 44)
+TOKEN_LENGTHS = (23, 44)
 NO_MEMORY = bytes(8)
 
 
@@ -54,8 +54,8 @@ class Token:
 
 def token_of(text: str) -> Token:
     """Return the token in a text. Raises :class:`BadToken`."""
-    if len(text) not in LENGTHS:
-        raise BadToken(f"a token has {LENGTHS[0]} or {LENGTHS[1]} characters: copy it unchanged")
+    if len(text) not in TOKEN_LENGTHS:
+        raise BadToken(f"a token has {TOKEN_LENGTHS[0]} or {TOKEN_LENGTHS[1]} characters: copy it unchanged")
     try:
         packed = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (Error, ValueError):

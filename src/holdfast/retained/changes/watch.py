@@ -64,7 +64,7 @@ from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
 
 #: Seconds for which changes are remembered after the last token or follower.
-KEPT = 120.0
+MEMORY_KEPT = 120.0
 #: Seconds between two looks at the log: for changes of other nodes, and for the turn of the present alone.
 _INTERVAL_SHARED, _INTERVAL = 1.0, 10.0
 
@@ -270,7 +270,7 @@ class ChangeWatch(Service):
             self._ending.cancel()
         self._ending = None
         if not self._followers and self._remembers:
-            self._ending = self._clock.callLater(KEPT, self.stop)
+            self._ending = self._clock.callLater(MEMORY_KEPT, self.stop)
 
 
 # The log as the watch reads it.

@@ -85,7 +85,7 @@ _log = Logger()
 #: the replays that are released in one turn of the reactor
 _AT_ONCE = 100
 #: Seconds without room after which held messages are given up. A slow client that still reads has room again sooner.
-PATIENCE = 1.0
+REST_PATIENCE = 1.0
 
 
 class Releasable(Protocol):
@@ -108,7 +108,7 @@ class StalledReplays:
         self._since.pop(replay, None)
         self._since[replay] = self._clock.seconds()
         if self._timer is None:
-            self._timer = self._clock.callLater(PATIENCE, self._check)
+            self._timer = self._clock.callLater(REST_PATIENCE, self._check)
 
     def remove(self, replay: Releasable) -> None:
         """Remove a replay that is over."""
@@ -122,7 +122,7 @@ class StalledReplays:
         now = self._clock.seconds()
         released = False
         for replay, since in list(islice(self._since.items(), _AT_ONCE)):
-            if since + PATIENCE > now:
+            if since + REST_PATIENCE > now:
                 break
             del self._since[replay]
             try:
@@ -133,7 +133,7 @@ class StalledReplays:
             _malloc_trim(0)
         first = next(iter(self._since.values()), None)
         if first is not None and self._timer is None:
-            self._timer = self._clock.callLater(max(0.0, first + PATIENCE - now), self._check)
+            self._timer = self._clock.callLater(max(0.0, first + REST_PATIENCE - now), self._check)
 
 
 def _find_malloc_trim() -> Callable[[int], object]:

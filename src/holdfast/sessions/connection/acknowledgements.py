@@ -198,7 +198,7 @@ class Acknowledgements:
 Explained = p.Connack | p.Puback | p.Pubrec | p.Pubrel | p.Pubcomp | p.Suback | p.Unsuback | p.Disconnect
 
 #: The longest Reason String sent, in characters: some quote text of the Client.
-LONGEST = 200
+LONGEST_REASON = 200
 
 
 def failure_reason(failure: StorageFailure) -> ReasonCode:
@@ -235,7 +235,7 @@ class Explanations:
         """Encode a packet that reports a failure, with ``text`` as its Reason String where one may be sent."""
         if text and self.protocol_version == 5 and (self._wanted or isinstance(packet, p.Connack | p.Disconnect)):
             # The packet is encoded to learn its size. If it is too large, the Client gets the code without the text.
-            properties = attrs.evolve(packet.properties, reason_string=text[:LONGEST])
+            properties = attrs.evolve(packet.properties, reason_string=text[:LONGEST_REASON])
             explained = encode(attrs.evolve(packet, properties=properties), 5)
             if self.fits(explained):
                 return explained

@@ -349,7 +349,7 @@ class PacketOrder:
 #: above so many bytes of unsent answers a Client is not read
 MOST_ANSWERS = 64 * 1024
 #: seconds in which some of the unsent bytes must leave
-PATIENCE = 30.0
+ANSWERS_PATIENCE = 30.0
 
 
 def _tell_none() -> None:
@@ -393,13 +393,13 @@ class UnreadAnswers:
         self._clock = clock
         self._on_stuck = on_stuck
         self._drain = DrainWatch(outbox)
-        self._patience = PATIENCE
+        self._patience = ANSWERS_PATIENCE
         self._holding = False
         self._timer: IDelayedCall | None = None
 
     def wait_at_most(self, seconds: float) -> None:
         """Let a hold last no longer than this without any progress (0: the default)."""
-        self._patience = min(PATIENCE, seconds or PATIENCE)
+        self._patience = min(ANSWERS_PATIENCE, seconds or ANSWERS_PATIENCE)
 
     def hold_if_many(self) -> None:
         """Hold the Client if too many of its answers wait."""
