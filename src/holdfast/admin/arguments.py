@@ -37,7 +37,7 @@ TOPIC: Schema = {
     "pattern": "^[^+#\\u0000]*$",
     "examples": ["plant/7"],
 }
-CURSOR: Schema = {"type": "string"}
+CURSOR_SCHEMA: Schema = {"type": "string"}
 
 PROBLEM_SCHEMA: Schema = {
     "type": "object",

@@ -51,7 +51,7 @@ _WARNING, _CRITICAL = Severity.WARNING, Severity.CRITICAL
 
 
 @frozen(kw_only=True)
-class Watched:
+class WatchedParts:
     """The parts that the conditions look at. ``now`` returns seconds since the epoch, ``wall`` the machine's time."""
 
     counters: Counters
@@ -66,12 +66,12 @@ class Watched:
     wall: Callable[[], float]
 
 
-def conditions_of(limits: AlarmsConfig, watched: Watched) -> list[Condition]:
+def conditions_of(limits: AlarmsConfig, watched: WatchedParts) -> list[Condition]:
     """Return the conditions, without those that are off."""
     return [*_storage(limits, watched), *_load(watched), *_security(limits, watched)]
 
 
-def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+def _storage(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition]:
     durable, surroundings = watched.durable, watched.surroundings
 
     def of_store(read: Callable[[OpenStore], float | None]) -> Callable[[], float | None]:
@@ -134,7 +134,7 @@ def _storage(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
     )  # fmt: skip
 
 
-def _load(watched: Watched) -> Iterator[Condition]:
+def _load(watched: WatchedParts) -> Iterator[Condition]:
     counters, guard, heartbeat = watched.counters, watched.guard, watched.heartbeat
     if guard is not None:
         yield Condition(
@@ -181,7 +181,7 @@ def _load(watched: Watched) -> Iterator[Condition]:
     )  # fmt: skip
 
 
-def _security(limits: AlarmsConfig, watched: Watched) -> Iterator[Condition]:
+def _security(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition]:
     counters = watched.counters
     failed = Growth(lambda: counters.logins_failed, _MINUTE)
     banned = Growth(lambda: counters.addresses_banned, _MINUTE)

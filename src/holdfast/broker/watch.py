@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from holdfast.admin.api.overview import HealthAPI, MetricsAPI
 from holdfast.admin.api.watching import AlarmAPI, RecentAPI
 from holdfast.admin.routing import Route
-from holdfast.broker.alarm_conditions import AlarmWatch, Watched, conditions_of
+from holdfast.broker.alarm_conditions import AlarmWatch, WatchedParts, conditions_of
 from holdfast.broker.base import Base
 from holdfast.broker.client_metrics import SessionWalk, client_metrics, traffic_metrics
 from holdfast.broker.figures import Heartbeat, Recent, Recorded, SurroundingsWatch
@@ -125,7 +125,7 @@ def compose_monitoring(
         durable=durable, retained=retained, history=history, clock=reactor, run=run,
     )  # fmt: skip
     alarms = Alarms(now)
-    watched = Watched(
+    watched = WatchedParts(
         counters=counters, durable=durable, retained=retained, audit=audit, heartbeat=heartbeat, guard=sessions.memory,
         surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip

@@ -185,13 +185,13 @@ def _in_database(config: Config, username: str | None) -> tuple[tuple[Rule, ...]
     if not (config.authorization.has_database or config.authentication.database_users):
         return rules, groups
     from holdfast.commands.opening import access_to
-    from holdfast.commands.user import RULES, USERS, pages
+    from holdfast.commands.user import RULES_PATH, USERS_PATH, pages
     from holdfast.identity.database_rules import stored_rule
 
     with access_to(config) as access:
         if config.authorization.has_database:
-            rules = tuple(stored_rule(one.pop("number"), one).rule for one in pages(access, RULES))
+            rules = tuple(stored_rule(one.pop("number"), one).rule for one in pages(access, RULES_PATH))
         if config.authentication.database_users and username is not None:
-            found = access.call("GET", USERS, {"user_id": username})["data"]
+            found = access.call("GET", USERS_PATH, {"user_id": username})["data"]
             groups = frozenset(group for one in found for group in one["groups"])
     return rules, groups

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.commands.common import broker_options, json_lines_option, json_option, load_config, say, show, show_json
-from holdfast.commands.user import RULES as _PATH
-from holdfast.commands.user import show_all
+from holdfast.commands.user import RULES_PATH, show_all
 
 if TYPE_CHECKING:
     from holdfast.commands.interfaces import Access
@@ -69,7 +68,7 @@ def add(
     fields: dict[str, Any] = {key: list(values) for key, values in lists.items() if values}
     fields |= {"action": "all" if words == ["all"] else words, "allow": verdict == "allow"}
     with _access(config, data_dir, storage) as access:
-        added = access.call("POST", _PATH, _place(before), json.dumps(fields).encode())
+        added = access.call("POST", RULES_PATH, _place(before), json.dumps(fields).encode())
     _report(added, "added", as_json)
 
 
@@ -83,7 +82,7 @@ def move(
 ) -> None:
     """Move a rule of the database before another one, or to the end."""
     with _access(config, data_dir, storage) as access:
-        moved = access.call("PUT", f"{_PATH}/{number}", _place(before))
+        moved = access.call("PUT", f"{RULES_PATH}/{number}", _place(before))
     _report(moved, "moved", as_json)
 
 
@@ -94,7 +93,7 @@ def move(
 def remove(number: int, config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """Remove a rule of the database."""
     with _access(config, data_dir, storage) as access:
-        access.call("DELETE", f"{_PATH}/{number}")
+        access.call("DELETE", f"{RULES_PATH}/{number}")
     if as_json:
         show_json({"number": number, "removed": True})
     else:
@@ -107,7 +106,7 @@ def remove(number: int, config: Path | None, data_dir: str | None, storage: str 
 def list_rules(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """List the rules of the database in their order. The first rule that matches decides."""
     with _access(config, data_dir, storage) as access:
-        show_all(access, _PATH, as_json, _text)
+        show_all(access, RULES_PATH, as_json, _text)
 
 
 def _place(before: int | None) -> dict[str, str]:

@@ -68,7 +68,7 @@ def add(
     """
     body = json.dumps({"user_id": name, "password": _password(), "groups": groups}).encode()
     with _access(config, data_dir, storage) as access:
-        _report(access.call("POST", USERS, body=body), "was added", as_json)
+        _report(access.call("POST", USERS_PATH, body=body), "was added", as_json)
 
 
 @user.command()
@@ -121,13 +121,13 @@ def remove(name: str, config: Path | None, data_dir: str | None, storage: str | 
 def list_users(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """List the users with their groups, in the order of their names."""
     with _access(config, data_dir, storage) as access:
-        show_all(access, USERS, as_json, _text)
+        show_all(access, USERS_PATH, as_json, _text)
 
 
 def _path(name: str) -> str:
     if not name:
         raise click.BadParameter("a user name has at least one character")
-    return f"{USERS}/{quote(name, safe='', errors='surrogateescape')}"
+    return f"{USERS_PATH}/{quote(name, safe='', errors='surrogateescape')}"
 
 
 def _password() -> str:
@@ -155,8 +155,8 @@ def _in_groups(user: dict[str, Any]) -> str:
 # Lists of users and rules that the API answers in pages.
 
 
-USERS = "/api/v5/users"
-RULES = "/api/v5/rules"
+USERS_PATH = "/api/v5/users"
+RULES_PATH = "/api/v5/rules"
 
 
 def pages(access: Access, path: str) -> Iterator[dict[str, Any]]:

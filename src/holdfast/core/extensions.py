@@ -17,6 +17,7 @@ from holdfast.core.topics import (
     ASK_TREE,
     CHANGES_PREFIX,
     PAST_PREFIX,
+    REPLAY_END_TOPIC,
     SHARED_PREFIX,
     InvalidTopicFilter,
     InvalidTopicName,
@@ -24,7 +25,6 @@ from holdfast.core.topics import (
     check_topic_filter,
     check_topic_name,
 )
-from holdfast.core.topics import REPLAY_END as TOPIC_FOR_ALL
 from holdfast.wire import Properties
 
 # The names of Holdfast's User Properties, and the features that CONNACK tells a participant of.
@@ -37,7 +37,7 @@ PARTICIPATION = "holdfast"
 #: all other names begin so
 PREFIX = "holdfast-"
 #: in SUBSCRIBE: the Topic Name for the marker of the end of each replay
-REPLAY_END = "holdfast-replay-end"
+REPLAY_END_PROPERTY = "holdfast-replay-end"
 #: in SUBSCRIBE: what to tell of each replayed message
 REPLAY_INFO = "holdfast-replay-info"
 #: in SUBSCRIBE: replay only what has changed since this token or time; in SUBACK and markers: whether that is done
@@ -385,18 +385,18 @@ def _fields(given: dict[str, Any]) -> tuple[str, ...]:
 #: what the request names; each stands for a User Property of its name behind the prefix
 STORED_AT_FACT, REVISION_FACT, PUBLISHER_FACT = (name.removeprefix(PREFIX) for name in (STORED_AT, REVISION, PUBLISHER))
 #: all facts, in the order of the User Properties of a message
-FACTS = (STORED_AT_FACT, REVISION_FACT, PUBLISHER_FACT)
+ALL_FACTS = (STORED_AT_FACT, REVISION_FACT, PUBLISHER_FACT)
 
-#: facts in the order of :data:`FACTS`; none for a replay that tells none
+#: facts in the order of :data:`ALL_FACTS`; none for a replay that tells none
 Facts = tuple[str, ...]
 
 
 def facts_in(text: str) -> Facts:
     """Return the facts in a value of the User Property. Raises :class:`BadRequest`."""
     asked = text.split(",")
-    if len(asked) > len(FACTS) or len(set(asked)) != len(asked) or not set(asked) <= set(FACTS):
-        raise BadRequest(f"User Property {REPLAY_INFO} has one or more of {', '.join(FACTS)}, each once, with commas")
-    return tuple(fact for fact in FACTS if fact in asked)
+    if len(asked) > len(ALL_FACTS) or len(set(asked)) != len(asked) or not set(asked) <= set(ALL_FACTS):
+        raise BadRequest(f"User Property {REPLAY_INFO} names each of {', '.join(ALL_FACTS)} once at most, with commas")
+    return tuple(fact for fact in ALL_FACTS if fact in asked)
 
 
 def text_of(facts: Facts) -> str:
@@ -435,7 +435,7 @@ class SubscribeRequests:
     replay_since: str | None = None
 
 
-_FOR_SUBSCRIBE = frozenset({REPLAY_END, REPLAY_SINCE, REPLAY_INFO, CONFLATE})
+_FOR_SUBSCRIBE = frozenset({REPLAY_END_PROPERTY, REPLAY_SINCE, REPLAY_INFO, CONFLATE})
 #: without facts: a client sees from each message that it is told none
 NEEDING_PART_IN_SUBSCRIBE = _FOR_SUBSCRIBE - {REPLAY_INFO}
 
@@ -460,7 +460,7 @@ def subscribe_requests(properties: UserProperties, max_levels: int) -> Subscribe
         return NO_REQUESTS
     facts = found.get(REPLAY_INFO)
     return SubscribeRequests(
-        _marker_topic(found.get(REPLAY_END), max_levels),
+        _marker_topic(found.get(REPLAY_END_PROPERTY), max_levels),
         _interval(found.get(CONFLATE)),
         () if facts is None else facts_in(facts),
         found.get(REPLAY_SINCE),
@@ -500,9 +500,11 @@ def _marker_topic(topic: str | None, max_levels: int) -> str | None:
     try:
         check_topic_name(topic, max_levels)
     except InvalidTopicName as wrong:
-        raise BadRequest(f"User Property {REPLAY_END} is a Topic Name: {wrong}") from None
+        raise BadRequest(f"User Property {REPLAY_END_PROPERTY} is a Topic Name: {wrong}") from None
     if len(topic.encode()) > LONGEST_TOPIC:
-        raise BadRequest(f"User Property {REPLAY_END} has at most {LONGEST_TOPIC} bytes")
-    if topic.startswith("$") and topic != TOPIC_FOR_ALL:
-        raise BadRequest(f"User Property {REPLAY_END} is {TOPIC_FOR_ALL}, or a topic that does not begin with $")
+        raise BadRequest(f"User Property {REPLAY_END_PROPERTY} has at most {LONGEST_TOPIC} bytes")
+    if topic.startswith("$") and topic != REPLAY_END_TOPIC:
+        raise BadRequest(
+            f"User Property {REPLAY_END_PROPERTY} is {REPLAY_END_TOPIC}, or a topic that does not begin with $"
+        )
     return topic

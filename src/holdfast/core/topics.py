@@ -14,7 +14,7 @@ SYS_PREFIX = "$SYS/"
 #: mosquitto's bridges tell their state there, to the brokers on both sides
 BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
 #: markers of the ends of replays, for Clients that subscribe to it
-REPLAY_END = "$replay/end"
+REPLAY_END_TOPIC = "$replay/end"
 #: A Principal is told the publishers of the messages of a Topic Filter if it may subscribe to this with the filter.
 PUBLISHERS = "$replay/publisher/"
 #: what Clients publish to when they ask about retained messages: the broker answers, and routes nothing
@@ -154,7 +154,7 @@ def behind_time(topic: str) -> str:
 
 def is_granted_to_all(topic_filter: str) -> bool:
     """Tell whether every Client may subscribe to a Topic Filter, since it gets nothing of others there."""
-    return topic_filter == REPLAY_END
+    return topic_filter == REPLAY_END_TOPIC
 
 
 def is_bridge_state(topic: str) -> bool:

@@ -350,7 +350,7 @@ MOST_FILTERS = 1_000_000
 #: "user", "group", "client", "guest", "everyone" or "any group", and the name
 _Subject = tuple[str, str]
 _EVERYONE: _Subject = ("everyone", "")
-_GUEST: _Subject = ("guest", "")
+_GUEST_SUBJECT: _Subject = ("guest", "")
 _ANY_GROUP: _Subject = ("any group", "")
 _GROUP_TEMPLATE = "%g"
 #: what is asked about clients whose groups are unknown
@@ -534,7 +534,7 @@ def _sorted(values: Iterable[object] | None) -> list[str] | None:
 
 def _subjects(identity: Identity) -> Iterator[_Subject]:
     yield _EVERYONE
-    yield _GUEST if identity.username is None else ("user", identity.username)
+    yield _GUEST_SUBJECT if identity.username is None else ("user", identity.username)
     yield ("client", identity.client_id)
     for group in identity.groups:
         yield ("group", group)
@@ -557,7 +557,7 @@ def _places(rule: Rule) -> Iterator[tuple[_Subject, Conditions]]:
     conditions = rule.conditions
     if rule.users is not None or rule.groups is not None:
         for user in rule.users or ():
-            yield (_GUEST if user == GUEST else ("user", user)), conditions
+            yield (_GUEST_SUBJECT if user == GUEST else ("user", user)), conditions
         for group in rule.groups or ():
             yield ("group", group), conditions
     elif conditions.clients is not None:

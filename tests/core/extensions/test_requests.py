@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.extensions import (
+    ALL_FACTS,
     ANSWER,
-    FACTS,
     NO_REQUESTS,
     OFFERED,
     TOLD_BY_BROKER,
@@ -55,7 +55,7 @@ def test_facts_have_one_order() -> None:
     """Facts are asked for in any order, and are kept in the order in which they are told."""
     found = subscribe_requests([("holdfast-replay-info", "publisher,stored-at")], 128)
     assert found == SubscribeRequests(replay_info=("stored-at", "publisher"))
-    assert facts_in(text_of(FACTS)) == FACTS
+    assert facts_in(text_of(ALL_FACTS)) == ALL_FACTS
 
 
 @pytest.mark.parametrize(

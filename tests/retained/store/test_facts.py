@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.extensions import FACTS
+from holdfast.core.extensions import ALL_FACTS
 from holdfast.core.messages import RetainedMessage
 from holdfast.retained.store.rows import with_facts
 from holdfast.wire import PacketParser, encode
@@ -15,10 +15,12 @@ from tests.retained.strategies import messages, topics
 stored_messages = st.builds(lambda topic, revision: (topic, revision), topics, st.integers(0, 2**63 - 1)).flatmap(
     lambda key: messages(*key, 1_700_000_000_000)
 )
-NAMES = {fact: f"holdfast-{fact}" for fact in FACTS}
+NAMES = {fact: f"holdfast-{fact}" for fact in ALL_FACTS}
 
 
-@given(st.lists(stored_messages, max_size=4), st.sets(st.sampled_from(FACTS)).map(lambda asked: tuple(sorted(asked))))
+@given(
+    st.lists(stored_messages, max_size=4), st.sets(st.sampled_from(ALL_FACTS)).map(lambda asked: tuple(sorted(asked)))
+)
 def test_packets_gain_the_facts_and_nothing_else(stored: list[RetainedMessage], facts: tuple[str, ...]) -> None:
     """The facts come behind a message's own User Properties; everything else stays as it is."""
     packets = [Publish(one.topic, one.payload, retain=True, properties=one.properties) for one in stored]

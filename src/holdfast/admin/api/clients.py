@@ -22,7 +22,7 @@ from holdfast.admin.api.shown_clients import (
 )
 from holdfast.admin.arguments import (
     ANYTHING,
-    CURSOR,
+    CURSOR_SCHEMA,
     STRING,
     TOPIC_FILTER,
     array,
@@ -67,10 +67,10 @@ MOST_READS = 200
 _PAGE = query("page", whole(1, 2**53, 1), "the number of the page, instead of a cursor; the entries before it are read")
 _CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
 _LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the highest number of entries in a page")
-_CURSOR = query("cursor", CURSOR, "meta.cursor of the previous page")
+_CURSOR = query("cursor", CURSOR_SCHEMA, "meta.cursor of the previous page")
 _STATES = tuple(each.value for each in ConnState)
-_PAYLOADS = ("none", "base64")
-_PAYLOAD = query("payload", one_of(*_PAYLOADS), "base64: with the payloads of the messages")
+_PAYLOAD_FORMS = ("none", "base64")
+_PAYLOAD_ARGUMENT = query("payload", one_of(*_PAYLOAD_FORMS), "base64: with the payloads of the messages")
 
 
 class ClientCalls:
@@ -185,7 +185,7 @@ class ClientCalls:
         path=f"{CLIENTS_PREFIX}/{{clientid}}/mqueue_messages",
         scope=Scope.READ,
         summary="List the messages in the queue of a client, in the order in which it will get them",
-        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD_ARGUMENT),
         answers={200: Content(page(WAITING), "the page")},
     )
     def queued(self, call: Call) -> Deferred[Answer]:
@@ -197,7 +197,7 @@ class ClientCalls:
         path=f"{CLIENTS_PREFIX}/{{clientid}}/inflight_messages",
         scope=Scope.READ,
         summary="List the messages that a client has not acknowledged, with their Packet Identifiers",
-        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD),
+        parameters=(_CLIENT_ID, _LIMIT, _CURSOR, _PAYLOAD_ARGUMENT),
         answers={200: Content(page(WAITING), "the page")},
     )
     def inflight(self, call: Call) -> Deferred[Answer]:
@@ -246,7 +246,7 @@ class ClientCalls:
 
     def _waiting(self, call: Call, read: Callable[[str, int, int, int], Waiting | None]) -> Answer:
         arguments = call.arguments
-        payload = choice_of(arguments, "payload", _PAYLOADS)
+        payload = choice_of(arguments, "payload", _PAYLOAD_FORMS)
         position = digits_of(arguments.get("cursor", "0"))
         if position is None:
             raise bad_cursor()

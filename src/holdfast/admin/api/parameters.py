@@ -6,8 +6,18 @@ from http import HTTPStatus
 
 from twisted.web import http
 
-from holdfast.admin.arguments import CURSOR as CURSOR_SCHEMA
-from holdfast.admin.arguments import FLAG, INTEGER, MOMENT, STRING, TIME, TOPIC_FILTER, nullable, record, whole
+from holdfast.admin.arguments import (
+    CURSOR_SCHEMA,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    STRING,
+    TIME,
+    TOPIC_FILTER,
+    nullable,
+    record,
+    whole,
+)
 from holdfast.admin.call import Refusals, RefusedCall, bad_request, not_found
 from holdfast.admin.routing import query
 from holdfast.retained.changes.history import NoSuchRevision

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from holdfast.admin.arguments import (
-    CURSOR,
+    CURSOR_SCHEMA,
     STRING,
     TIME,
     array,
@@ -77,7 +77,7 @@ class UserAPI:
         summary="List a page of the users in the database, sorted by name, or the user named by user_id",
         parameters=(
             query("limit", whole(1, _MOST, _PAGE), "the most users of a page"),
-            query("cursor", CURSOR, "where to go on: meta.cursor of the answer before"),
+            query("cursor", CURSOR_SCHEMA, "where to go on: meta.cursor of the answer before"),
             query("user_id", STRING, "the name of the one user that is asked for"),
         ),
         answers={200: Content(page(_USER), "the page")},

@@ -305,7 +305,6 @@ def keep_record(connection: Connection, node: int, fingerprint: str, judged: int
 
 
 # Built from constants and counts alone: values are always bound.
-# ruff: noqa: S608
 
 INSERTED = ", ".join(COLUMNS)
 ON_CONFLICT = f"{on_conflict_replace(COLUMNS, ('topic',))} WHERE excluded.revision > retained.revision"

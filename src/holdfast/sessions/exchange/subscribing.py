@@ -28,6 +28,7 @@ from holdfast.core.extensions import (
     MOST_IN_SUBSCRIBE,
     NEEDING_PART_IN_SUBSCRIBE,
     PUBLISHER_FACT,
+    REPLAY_END_PROPERTY,
     REPLAY_SINCE,
     BadRequest,
     Facts,
@@ -37,10 +38,9 @@ from holdfast.core.extensions import (
     past_filter,
     subscribe_requests,
 )
-from holdfast.core.extensions import REPLAY_END as PROPERTY
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
 from holdfast.core.topics import (
-    REPLAY_END,
+    REPLAY_END_TOPIC,
     SHARED_PREFIX,
     behind_time,
     has_wildcard,
@@ -186,7 +186,7 @@ class Subscribing:
             except BadRequest as bad:
                 self._refuse(packet, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(bad))
                 return
-        if asked.ends is not None or asked.known is not None or REPLAY_END in self._session.subscriptions:
+        if asked.ends is not None or asked.known is not None or REPLAY_END_TOPIC in self._session.subscriptions:
             self._look_up_changes(asked)
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
@@ -274,7 +274,7 @@ class Subscribing:
                 if link.is_closed:
                     return
             key = request.topic_filter
-            if key == REPLAY_END:
+            if key == REPLAY_END_TOPIC:
                 self._look_up_changes(asked)
             refused = self._checks.refusal(request)
             is_explained = False
@@ -382,7 +382,7 @@ class Subscribing:
 
     def _grant_all(self, asked: _Asked) -> Iterator[int]:
         """Store the allowed subscriptions, and begin their replays."""
-        if asked.ends is None and (REPLAY_END in asked.wanted or REPLAY_END in self._session.subscriptions):
+        if asked.ends is None and (REPLAY_END_TOPIC in asked.wanted or REPLAY_END_TOPIC in self._session.subscriptions):
             asked.ends = ReplayEnds(None, self._session)
         if asked.ends is not None:
             yield from asked.ends.find_carrier(asked.wanted)
@@ -606,13 +606,13 @@ class ReplayEnds:
             else:
                 yield from self._search(self._topic, granted)
             if self._carrier is None:
-                self.note = f"no marker: no subscription matches the topic in {PROPERTY}"
-        if self._carrier is None and (REPLAY_END in granted or REPLAY_END in subscriptions):
-            self._topic = self._carrier = REPLAY_END
+                self.note = f"no marker: no subscription matches the topic in {REPLAY_END_PROPERTY}"
+        if self._carrier is None and (REPLAY_END_TOPIC in granted or REPLAY_END_TOPIC in subscriptions):
+            self._topic = self._carrier = REPLAY_END_TOPIC
 
     def marker(self, key: str, replayed: bool) -> PendingMarker | None:
         """Return the marker for a Subscription, None if none is asked for."""
-        if self._topic is None or self._carrier is None or key == REPLAY_END:
+        if self._topic is None or self._carrier is None or key == REPLAY_END_TOPIC:
             return None
         return PendingMarker(self._topic, self._carrier, replayed)
 
