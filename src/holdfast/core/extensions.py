@@ -395,7 +395,8 @@ def facts_in(text: str) -> Facts:
     """Return the facts in a value of the User Property. Raises :class:`BadRequest`."""
     asked = text.split(",")
     if len(asked) > len(ALL_FACTS) or len(set(asked)) != len(asked) or not set(asked) <= set(ALL_FACTS):
-        raise BadRequest(f"User Property {REPLAY_INFO} names each of {', '.join(ALL_FACTS)} once at most, with commas")
+        known = ", ".join(ALL_FACTS)
+        raise BadRequest(f"User Property {REPLAY_INFO} has one or more of {known}, each once, with commas")
     return tuple(fact for fact in ALL_FACTS if fact in asked)
 
 
