@@ -93,9 +93,9 @@ def test_the_whole_answer_may_be_sent_back() -> None:
     told = desk.ask("GET")
     assert told["delivery_rate"] == "7/s"
     assert desk.ask("PUT", "", told) == told
-    told["max_concurrent_replays"] = 3
+    told["delivery_rate"] = "3/s"
     told["until_restart"] = ["nonsense"]
-    assert desk.ask("PUT", "", told)["until_restart"] == ["max_concurrent_replays"]
+    assert desk.ask("PUT", "", told)["until_restart"] == ["delivery_rate"]
     assert desk.refused("PUT", "", {"deliver_rate": "9/s"})[:2] == (400, "UPDATE_FAILED")
 
 
@@ -124,7 +124,7 @@ def test_an_invalid_change_is_refused_with_all_its_problems(body: Any, says: lis
     """No part of it is made, not even the valid part."""
     desk = Desk()
     if isinstance(body, dict):
-        body = {**body, "max_concurrent_replays": 7}
+        body = {"max_publish_rate": "7/s", **body}
     before = desk.ask("GET")
     status, code, message = desk.refused("PUT", "", body)
     assert (status, code) == (400, "UPDATE_FAILED")
@@ -132,4 +132,4 @@ def test_an_invalid_change_is_refused_with_all_its_problems(body: Any, says: lis
         assert one in message
     assert message.isascii()
     assert desk.ask("GET") == before
-    assert desk.broker.retained.replays.flow.settings.max_concurrent_replays is None
+    assert desk.broker.retained.admission.limits.max_publish_rate is None

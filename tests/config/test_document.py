@@ -71,8 +71,8 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject"),
         *("wait", 86400.0, 30.0),
-        *(None, None, (0, 0), {}, ()),
-        *((1000, 0, 1048576, None, 16), (False, 7 * 86400.0, None)),
+        *(None, (0, 0), {}, ()),
+        *((1000, 0, None), (False, 7 * 86400.0, None)),
         (True,),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
@@ -99,7 +99,6 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             flow_control.batch_read_number = 0
             flow_control.batch_deliver_number = 0
             delivery_rate = "1000/s"
-            max_concurrent_replays = 50
             flow_control.client_rate = "10/2s"
             [sys_topics]
             sys_msg_interval = "1m"
@@ -120,7 +119,7 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     flow = config.retainer.flow_control
     assert (flow.read_rows, flow.deliver_rows) == (1000, 1000)
     assert config.retainer.delivery_rate == Rate(1000, 1)
-    assert (config.retainer.max_concurrent_replays, flow.client_rate) == (50, Rate(10, 2))
+    assert flow.client_rate == Rate(10, 2)
 
 
 @pytest.mark.parametrize("key", ["deliver_rate", "flow_control.batch_deliver_limiter"])

@@ -31,10 +31,10 @@ from tests.config.conftest import Problems
         ('[node]\ndata_dir = ""', 2, "node.data_dir", 'found ""; allowed: the path of a folder'),
         ('[node]\ndata_dir = "~/data"', 2, "node.data_dir", "~, which is not expanded"),
         (
-            "retainer = { flow_control = { max_batch_bytes = 0 } }",
+            "retainer = { flow_control = { batch_read_number = -1 } }",
             1,
-            "retainer.flow_control.max_batch_bytes",
-            "found 0",
+            "retainer.flow_control.batch_read_number",
+            "found -1",
         ),
         ('[zones.z.mqtt]\nmax_inflight = "x"', 2, "zones.z.mqtt.max_inflight", 'found "x"; allowed: an integer'),
         ('[listeners.a]\npath = "/m"', 2, "listeners.a.path", 'write transport = "websocket", or remove path'),

@@ -35,11 +35,12 @@ class Health:
         return {"status": OK if self.is_good else "failing", "checks": dict(self.checks)}
 
 
-class HealthChecks:
-    """Makes the checks. ``closed_listeners`` returns the names of listeners that do not listen.
+#: Bytes that must be free on the disk of node.data_dir: with fewer, the next commits may fail.
+LEAST_DISK = 50 * 1024 * 1024
 
-    ``least_disk`` is in bytes.
-    """
+
+class HealthChecks:
+    """Makes the checks. ``closed_listeners`` returns the names of listeners that do not listen."""
 
     def __init__(
         self,
@@ -48,14 +49,12 @@ class HealthChecks:
         durable: DurableStore,
         closed_listeners: Callable[[], Collection[str]],
         surroundings: Callable[[], Surroundings],
-        least_disk: int,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._heartbeat = heartbeat
         self._durable = durable
         self._closed_listeners = closed_listeners
         self._surroundings = surroundings
-        self._least_disk = least_disk
         self._is_stopping = is_stopping
 
     def alive(self) -> Health:
@@ -90,6 +89,6 @@ class HealthChecks:
 
     def _disk(self) -> str:
         free = self._surroundings().disk_free_bytes
-        if free is None or free >= self._least_disk:
+        if free is None or free >= LEAST_DISK:
             return OK
-        return f"the disk of node.data_dir has {free} bytes left, fewer than alarms.disk_full"
+        return f"the disk of node.data_dir has {free} bytes left, fewer than {LEAST_DISK}"

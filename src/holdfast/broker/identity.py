@@ -230,7 +230,7 @@ class Passwords:
             parameters = self._parameters[name]
             if isinstance(each, DatabaseUsersConfig):
                 logins = Logins(name, threads, self._verified, parameters)
-                self.databases[name] = DatabaseUsers(users, logins, rehash=each.rehash)
+                self.databases[name] = DatabaseUsers(users, logins)
                 continue
             path = config.absolute(each.path)
             known = None if before is None else before.files.get(name)

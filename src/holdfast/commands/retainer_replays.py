@@ -166,7 +166,7 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
 def settings(access: Access, changes: tuple[str, ...], as_json: bool) -> None:
     """Show or change settings of the running retainer.
 
-    For instance: delivery_rate=1000/s flow_control.client_rate=100/s max_concurrent_replays=infinity. All changes take
+    For instance: delivery_rate=1000/s flow_control.client_rate=100/s. All changes take
     effect at once, or none if one is refused. They last until the broker ends. To keep them, write them into the
     configuration file.
     """

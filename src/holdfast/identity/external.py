@@ -55,6 +55,8 @@ _MOST_WAITING_REQUESTS = 200
 _MOST_REMEMBERED = 10_000
 #: seconds that the answer of a URL with keys may take
 _PATIENCE_FOR_KEYS = 5.0
+#: Seconds after which keys of a URL are fetched again. Longer: a key that the issuer withdraws counts longer.
+_KEYS_REFRESHED = 300.0
 #: seconds that keys of a URL count if they cannot be fetched again
 _KEYS_COUNT_FOR = 86_400.0
 
@@ -152,7 +154,7 @@ def _keys(config: JWTConfig, around: Surroundings) -> Any:
     bounds = Bounds(timeout=_PATIENCE_FOR_KEYS, connections=1, queue=0, longest_answer=_LONGEST_KEYS)
     agent = _agent(around, bounds, config.jwks_url, "jwks_ca", config.jwks_ca)
     client = HTTPClient(agent, around.reactor, config.jwks_url, bounds)
-    freshness = Freshness(config.jwks_refresh, max(_KEYS_COUNT_FOR, config.jwks_refresh))
+    freshness = Freshness(_KEYS_REFRESHED, _KEYS_COUNT_FOR)
     return ServedKeys(client, partial(key_set, allowed=allowed), around.reactor, config.jwks_url, freshness)
 
 

@@ -390,14 +390,14 @@ def _unusable(username: object) -> StoreUnusable:
 
 @implementer(IAuthenticationMethod)
 class DatabaseUsers:
-    """The users in the database. With ``rehash``, weaker hashes are replaced when their users log in."""
+    """The users in the database. Weaker hashes are replaced when their users log in."""
 
     _log = Logger()
 
-    def __init__(self, users: Users, logins: Logins, *, rehash: bool) -> None:
+    def __init__(self, users: Users, logins: Logins) -> None:
         self._users = users
         self._logins = logins
-        self._rehash = rehash
+        self._rehash = True
         self._renewing: set[str] = set()
 
     def judge(self, credentials: Credentials) -> Verdict | Deferred[Verdict]:

@@ -235,24 +235,29 @@ def name_refusal(limits: RetainerLimits, topic: str, properties: Properties) -> 
 # The settings of flow control, as plain values. The pipeline reads them too, without Twisted.
 
 
+#: The bytes of one read of the store. A longer message is a read of its own. Fewer bytes would cost more reads, more
+#: would cost memory for each replay.
+BATCH_BYTES = 1 << 20
+#: The replays of one Session that run at a time. The others wait, in the order of their Topic Filters.
+REPLAYS_OF_SESSION = 16
+
+
 @frozen
 class FlowSettings:
     """The settings of flow control.
 
     ``batch_read_number`` (1 or more) and ``batch_deliver_number`` (0 for the whole batch) count retained messages: they
     are upper bounds, since slices are bounded by bytes and time too (:mod:`holdfast.retained.store.bounded_read`).
-    ``max_batch_bytes`` bounds one read. ``delivery_rate`` is for all replays together, ``client_rate`` for all replays
-    of one client. None means unlimited, also for ``max_concurrent_replays``. ``max_replays_per_client`` is
-    1 or more.
+    ``delivery_rate`` is for all replays together, ``client_rate`` for all replays of one client; None means unlimited.
+    The configuration does not set the other bounds.
     """
 
     batch_read_number: int = 1000
     batch_deliver_number: int = 0
-    max_batch_bytes: int = 1 << 20
+    max_batch_bytes: int = BATCH_BYTES
     delivery_rate: Rate | None = None
     client_rate: Rate | None = None
-    max_concurrent_replays: int | None = None
-    max_replays_per_client: int = 16
+    max_replays_per_client: int = REPLAYS_OF_SESSION
 
 
 def flow_of(retainer: RetainerConfig) -> FlowSettings:
@@ -261,9 +266,6 @@ def flow_of(retainer: RetainerConfig) -> FlowSettings:
     return FlowSettings(
         batch_read_number=flow.read_rows,
         batch_deliver_number=flow.batch_deliver_number,
-        max_batch_bytes=flow.max_batch_bytes,
         delivery_rate=retainer.delivery_rate,
         client_rate=flow.client_rate,
-        max_replays_per_client=flow.max_replays_per_client,
-        max_concurrent_replays=retainer.max_concurrent_replays,
     )

@@ -7,7 +7,7 @@ from holdfast.retained.api import FlowSettings
 
 
 def reads(flow: FlowSettings, messages: int, payload_bytes: int) -> int:
-    """Return the least number of batches. A batch ends at ``batch_read_number`` or at ``max_batch_bytes``."""
+    """Return the least number of batches. A batch ends at ``batch_read_number``, or at 1 MiB."""
     return max(_times(messages, flow.batch_read_number), _times(payload_bytes, flow.max_batch_bytes))
 
 

@@ -24,9 +24,6 @@ _HARMLESS = 64 << 20
 _FASTEST = 50_000
 #: One replay with this share of the messages that the rate allows in ``_SPREAD`` justifies a rate for each client.
 _LARGE_SHARE = 0.2
-#: Bytes that all replays may hold together, and that one batch may hold.
-_MEMORY = 256 << 20
-_READ = 8 << 20
 #: From this number of batches on, a replay should have larger ones; ``_MOST_READ`` is the largest setting.
 _MANY_READS = 200
 _MOST_READ = 100_000
@@ -56,7 +53,6 @@ def advice(found: Figures) -> list[Advice]:
             _leading_wildcards(deliveries),
             _delivery_rate(deliveries, found.flow),
             _client_rate(deliveries, costliest, found.flow, rate),
-            _concurrent(deliveries, found.flow),
             _batches(costliest, found.flow),
         ]
     return [one for one in [*given, _expiry(found)] if one is not None]
@@ -131,49 +127,15 @@ def _client_rate(found: FilterDeliveries, costliest: FilterDelivery, flow: FlowS
     )
 
 
-def _concurrent(found: FilterDeliveries, flow: FlowSettings) -> Advice | None:
-    """Advise a limit where all replays together may hold too much memory."""
-    subscriptions = _replayed(found)
-    held = [
-        (min(flow.max_batch_bytes, flow.batch_read_number * one.bytes / one.messages, one.bytes), one.subscriptions)
-        for one in found.deliveries
-        if one.messages
-    ]
-    together = sum(each * count for each, count in held)
-    largest = max(each for each, _ in held)
-    if flow.max_concurrent_replays is not None or together <= _MEMORY or not largest:
-        return None
-    proposed = max(1, int(_MEMORY / largest))
-    if proposed >= subscriptions:
-        return None
-    return Advice(
-        "Memory of replays that run at once",
-        f"A replay holds one batch in memory, here at most {size(largest)} of payload. All {number(subscriptions)}"
-        f" replays at once may hold {size(together)}.",
-        "[retainer]",
-        f"max_concurrent_replays = {proposed}",
-        f"Replays hold at most {size(proposed * largest)}; the others wait, and get live messages meanwhile.",
-    )
-
-
 def _batches(costliest: FilterDelivery, flow: FlowSettings) -> Advice | None:
     """Advise larger batches where one replay reads very many."""
     now = reads(flow, costliest.messages, costliest.bytes)
     if now < _MANY_READS:
         return None
     mean = costliest.bytes / costliest.messages
-    by_bytes = mean * flow.batch_read_number > flow.max_batch_bytes
-    if by_bytes:
-        wanted = min(_READ, 1 << math.ceil(math.log2(mean * flow.batch_read_number)))
-        other = evolve(flow, max_batch_bytes=wanted)
-        setting = f'max_batch_bytes = "{wanted >> 20}MB"'
-        limit = f"max_batch_bytes ({size(flow.max_batch_bytes)}: about {number(flow.max_batch_bytes / mean)} messages)"
-    else:
-        most = min(_MOST_READ, int(flow.max_batch_bytes / mean) if mean else _MOST_READ)
-        wanted = _rounded(max(1, most))
-        other = evolve(flow, batch_read_number=wanted)
-        setting = f"batch_read_number = {wanted}"
-        limit = f"batch_read_number ({number(flow.batch_read_number)})"
+    most = min(_MOST_READ, int(flow.max_batch_bytes / mean) if mean else _MOST_READ)
+    wanted = _rounded(max(1, most))
+    other = evolve(flow, batch_read_number=wanted)
     then = reads(other, costliest.messages, costliest.bytes)
     if then > now * 0.7:
         return None
@@ -181,9 +143,9 @@ def _batches(costliest: FilterDelivery, flow: FlowSettings) -> Advice | None:
     return Advice(
         "Many small reads",
         f"A replay of {_called(costliest)} reads the database at least {number(now)} times. A message has"
-        f" {size(mean)} on average, and a read ends at {limit}.",
+        f" {size(mean)} on average, and a read ends at batch_read_number ({number(flow.batch_read_number)}).",
         "[retainer.flow_control]",
-        setting,
+        f"batch_read_number = {wanted}",
         f"{number(then)} reads instead of {number(now)}; such a replay then holds {size(held)} in memory.",
     )
 

@@ -183,7 +183,7 @@ class Door:
         self.hashing = Hashing()
         threads: object = self.hashing
         logins = Logins("accounts", threads, VerifiedCredentials(), parameters)  # type: ignore[arg-type]
-        self.method = DatabaseUsers(node.users, logins, rehash=True)
+        self.method = DatabaseUsers(node.users, logins)
 
     def __call__(self, username: str | None, password: bytes | None) -> Verdict:
         verdict = self.method.judge(Credentials("c", username, password, "test", 5))

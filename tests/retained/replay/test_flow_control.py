@@ -269,83 +269,26 @@ def test_replayed_messages_never_wait_in_a_queue_that_drops(qos: int) -> None:
     assert broker.counters.messages_dropped_queue_full == broker.counters.connections_shut_down == 0
 
 
-# --- the limit on concurrent replays
-
-
-def test_a_waiting_replay_delays_neither_suback_nor_live_messages() -> None:
-    """When it begins at last, no older message follows a newer one."""
-    broker = filled(4, attrs.evolve(PAIRS, max_concurrent_replays=1), limits=Limits(max_inflight=2))
-    hog = broker.client("hog")
-    ask(hog, "t/#", qos=1)
-    client = broker.client("c", 5)
-    assert [type(packet) for packet in client.subscribe("t/#", qos=1)] == [p.Suback]
-    publisher = broker.client("p")
-    publisher.publish("t/001", b"new", retain=True)
-    publisher.publish("t/002", b"", retain=True)
-    assert [(topic, payload, retain) for topic, payload, _, retain in client.messages()] == [
-        ("t/001", b"new", False),
-        ("t/002", b"", False),
-    ]
-    hog.drop()
-    assert [(topic, payload, retain) for topic, payload, _, retain in client.messages()] == [
-        ("t/000", b"0", True),
-        ("t/003", b"3", True),
-    ]
-
-
-def test_replays_above_the_limit_begin_in_order_as_others_end() -> None:
-    """Also if a waiting one goes away, and if the limit is raised at run time."""
-    flow = attrs.evolve(PAIRS, max_concurrent_replays=2)
-    broker = filled(4, flow, limits=Limits(max_inflight=2))
-    clients = [broker.client(f"c{number}") for number in range(7)]
-    for client in clients:
-        ask(client, "t/#", qos=1)
-
-    def begun() -> list[str]:
-        waiting = ReplayState.WAITING
-        return [status.client_id for status in broker.retained.replays.statuses() if status.state is not waiting]
-
-    assert begun() == ["c0", "c1"]
-    assert broker.retained.replays.counts() == {"running": 2, "throttled": 0, "waiting": 5}
-    assert count(clients[1]) == 4
-    assert begun() == ["c0", "c2"]
-    clients[3].drop()
-    clients[0].send(p.Unsubscribe(2, ("t/#",)))
-    assert begun() == ["c2", "c4"]
-    broker.retained.replays.flow.change(attrs.evolve(flow, max_concurrent_replays=3))
-    assert begun() == ["c2", "c4", "c5"]
-    broker.retained.replays.flow.change(attrs.evolve(flow, max_concurrent_replays=1))
-    assert begun() == ["c2", "c4", "c5"]
-    for client in (clients[2], clients[4], clients[5]):
-        assert count(client) == 4
-    assert begun() == ["c6"]
-    assert count(clients[6]) == 4
-    assert broker.retained.replays.flow.waiting == 0
-
-
 # --- status
 
 
 def test_the_status_of_replays() -> None:
     """Client, Topic Filter, delivered messages, state and age."""
-    broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 60), max_concurrent_replays=2))
-    stalled, throttled, waiting = (broker.client(name) for name in ("stalled", "throttled", "waiting"))
+    broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 60)))
+    stalled, throttled = broker.client("stalled"), broker.client("throttled")
     stalled.network.blocked = True
     stalled.connection.send(bytes(1 << 20))
     ask(stalled, "t/#")
     broker.advance(2)
     ask(throttled, "t/+")
-    broker.advance(1)
-    ask(waiting, "#")
-    broker.advance(0.5)
+    broker.advance(1.5)
     told = [attrs.astuple(status)[1:] for status in broker.retained.replays.statuses()]
     assert told == [
         ("stalled", "t/#", 0, 0, "", ReplayState.RESTING, 3.5),
         ("throttled", "t/+", 2, 2, "t/001", ReplayState.THROTTLED, 1.5),
-        ("waiting", "#", 0, 0, "", ReplayState.WAITING, 0.5),
     ]
-    assert len({status.number for status in broker.retained.replays.statuses()}) == 3
-    assert broker.retained.replays.counts() == {"running": 2, "throttled": 1, "waiting": 1}
+    assert len({status.number for status in broker.retained.replays.statuses()}) == 2
+    assert broker.retained.replays.counts() == {"running": 2, "throttled": 1, "waiting": 0}
 
 
 # --- subscriptions that get retained messages
@@ -388,14 +331,12 @@ def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
         """
         [retainer]
         delivery_rate = "100/2s"
-        max_concurrent_replays = 5
         [retainer.flow_control]
         batch_read_number = 20
         batch_deliver_number = 10
-        max_batch_bytes = "2KB"
         client_rate = "7/s"
         """
     )
-    assert flow_of(load(path).retainer) == FlowSettings(20, 10, 2048, Rate(100, 2), Rate(7, 1), 5)
+    assert flow_of(load(path).retainer) == FlowSettings(20, 10, delivery_rate=Rate(100, 2), client_rate=Rate(7, 1))
     path.write_text("")
     assert flow_of(load(path).retainer) == FlowSettings()

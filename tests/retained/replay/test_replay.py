@@ -730,10 +730,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
 
     def drawn_flow() -> FlowSettings:
         rates = st.sampled_from([None, None, Rate(1, 1), Rate(3, 2)])
-        places = st.sampled_from([None, 1])
-        return FlowSettings(
-            draw(st.integers(1, 5)), draw(st.integers(0, 3)), 1 << 20, draw(rates), draw(rates), draw(places)
-        )
+        return FlowSettings(draw(st.integers(1, 5)), draw(st.integers(0, 3)), 1 << 20, draw(rates), draw(rates))
 
     broker = MemoryBroker(store=late, flow=drawn_flow(), limits=Limits(max_inflight=draw(st.integers(1, 3))))
     assert store is not None

@@ -171,14 +171,13 @@ def test_uptime_and_running_replays(broker: MemoryBroker) -> None:
     assert values["holdfast/replays/running"] == "1"
 
 
-def test_replays_that_wait_for_a_rate_or_for_a_place() -> None:
-    flow = FlowSettings(4, 2, delivery_rate=Rate(2, 60), max_concurrent_replays=1)
+def test_replays_that_wait_for_a_rate_or_in_their_sessions() -> None:
+    flow = FlowSettings(4, 2, delivery_rate=Rate(2, 60), max_replays_per_client=1)
     broker = MemoryBroker(flow=flow, sys_msg_interval=INTERVAL)
     publisher = broker.client("p")
     for number in range(5):
         publisher.publish(f"t/{number}", retain=True)
-    for name in "abc":
-        broker.client(name).subscribe("t/#")
+    broker.client("c").send(p.Subscribe(1, tuple(p.SubscriptionRequest(name) for name in ("t/#", "t/+", "#"))))
     values = present(broker)
     assert [values[f"holdfast/replays/{name}"] for name in ("running", "throttled", "waiting")] == ["1", "1", "2"]
 

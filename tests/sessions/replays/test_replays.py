@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.units import Rate
-from holdfast.retained.limits import FlowSettings
+from holdfast.retained.limits import REPLAYS_OF_SESSION, FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
@@ -13,7 +13,7 @@ from tests.doubles import Client, MemoryBroker
 MANY = 100
 
 
-def scene(most: int = 16) -> tuple[MemoryBroker, Client]:
+def scene(most: int = REPLAYS_OF_SESSION) -> tuple[MemoryBroker, Client]:
     """Return a broker with a retained message for each of many filters, and a client that can take one at a time."""
     broker = MemoryBroker(flow=FlowSettings(max_replays_per_client=most), limits=Limits(max_inflight=1))
     publisher = broker.client("publisher")
@@ -28,10 +28,6 @@ def connect(broker: MemoryBroker) -> Client:
 
 def subscribe(client: Client) -> None:
     client.send(p.Subscribe(1, tuple(p.SubscriptionRequest(f"t/{number:03}/#", 1) for number in range(MANY))))
-
-
-def test_the_default_is_sixteen() -> None:
-    assert FlowSettings().max_replays_per_client == 16
 
 
 def test_at_most_so_many_replays_of_a_session_run_and_all_are_finished_in_order() -> None:

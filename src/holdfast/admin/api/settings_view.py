@@ -9,7 +9,7 @@ from holdfast.config.options import Option, Section, Subsection, described
 from holdfast.config.shown_values import shown_value
 
 #: keys that may be changed while the broker runs; the name of a table includes all its keys
-CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "policies", "flow_control")
+CHANGEABLE = ("delivery_rate", "max_publish_rate", "policies", "flow_control")
 #: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
 UNTIL_RESTART = "until_restart"
 

@@ -74,13 +74,6 @@ class DatabaseUsersConfig(Section):
 
     applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
 
-    rehash: bool = option(
-        Flag(),
-        True,
-        help="When a user logs in whose hash is less work than memory and passes ask for: replace it in the database.",
-        effect="false: hashes stay as they are. A thief of the database guesses passwords of weak hashes sooner.",
-        example=False,
-    )
     memory: int = _memory()
     passes: int = _passes()
 

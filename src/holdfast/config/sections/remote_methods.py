@@ -288,14 +288,6 @@ class JWTConfig(Section):
         effect="The server needs a certificate of one of them.",
         example="/etc/holdfast/ca.pem",
     )
-    jwks_refresh: float = option(
-        Duration("30s", "1d"),
-        "5m",
-        help="Age at which keys of jwks_url are fetched again. An unknown key in a token lets them be fetched again,"
-        " too, at most every 30 seconds.",
-        effect="Longer: a key that the issuer withdraws counts longer.",
-        example="1h",
-    )
     algorithms: tuple[str, ...] = option(
         Names("a list of " + ", ".join(ALGORITHMS), ALGORITHMS),
         [],

@@ -119,13 +119,6 @@ class FlowControlConfig(Section):
         effect="Lower: other clients wait less, and a replay ends later.",
         example=50,
     )
-    max_batch_bytes: int = option(
-        Size("1KB", "256MB"),
-        "1MB",
-        help="Bytes that one replay reads from the store at once. A longer message is a batch of its own.",
-        effect="Higher: fewer reads of long messages, and more memory for each replay.",
-        example="256KB",
-    )
 
     client_rate: units.Rate | None = option(
         Rate(),
@@ -134,15 +127,6 @@ class FlowControlConfig(Section):
         effect="Lower: one client with wide Topic Filters uses less of the network, and waits longer. Waiting replays"
         " continue in the order of their arrival; nothing is dropped.",
         example="500/s",
-    )
-    max_replays_per_client: int = option(
-        Integer(1, 10000, unit="replays"),
-        16,
-        help="Most replays of one Session that run at a time. The others wait, in the order of their Topic Filters."
-        " Their Subscriptions get live messages meanwhile.",
-        effect="Higher: one client with many Subscriptions uses more memory, but no more than its share of the broker's"
-        " time.",
-        example=4,
     )
 
     @property
@@ -511,15 +495,6 @@ class RetainerConfig(RetainModes):
         effect="Lower: replays use less of the network and the broker, and last longer. Waiting replays continue in the"
         " order of their arrival; nothing is dropped.",
         example="1000/s",
-    )
-    max_concurrent_replays: int | None = option(
-        Integer(1, words={"infinity": None}, unit="replays"),
-        "infinity",
-        help="Most replays at the same time. Further Subscriptions are granted and get live messages at once; their"
-        " replays begin in the order of the Subscriptions, when others end.",
-        effect="Lower: less memory, because each replay holds a batch of at most max_batch_bytes. A replay to a client"
-        " that takes no messages counts until the client disconnects, and others wait for it.",
-        example=1000,
     )
     client_quota: QuotaConfig = field(
         factory=QuotaConfig,

@@ -91,13 +91,6 @@ class AlarmsConfig(Section):
         effect="Higher: an earlier alarm. On a full disk, changes are refused.",
         example="10GB",
     )
-    disk_full: int = option(
-        Size("1MB", "1000000GB", zero="off"),
-        "50MB",
-        help="With less free space on the disk of node.data_dir, /readyz answers 503.",
-        effect="Higher: a load balancer sends clients to other brokers sooner.",
-        example="500MB",
-    )
     certificate_expiry: float = option(
         Duration("1h", "365d", zero="off"),
         "21d",

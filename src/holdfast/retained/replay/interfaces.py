@@ -113,7 +113,6 @@ class ReplayState(Enum):
     """The states of a replay. ``replay.py`` has the table of what each waits for. Operators see the names."""
 
     COMMITTING = auto()  #: waits for the commit of changes accepted before the SUBSCRIBE
-    WAITING = auto()  #: waits until another replay ends
     READY = auto()  #: waits for its turn
     READING = auto()  #: waits for the store
     RESTING = auto()  #: waits for room

@@ -1,16 +1,15 @@
-"""Flow control: the turns, rates and places that all replays share.
+"""Flow control: the turns and rates that all replays share.
 
 How replays share. The in-flight window of one client is shared by its replays and its live messages; that rule is in
 ``sessions/delivery/inflight.py``, and a replay sees it only as ``IDelivery.room()``. Here all replays share the broker:
-one step per reactor turn (``turns``), a number of replays at once (``concurrency``), and a number of messages per
-second, of one client and of all clients.
+one step per reactor turn (``turns``), and a number of messages per second, of one client and of all clients.
 
 A replay that must wait is in one queue at a time, and the queue wakes it: no replay polls. Tokens are taken
 only for messages that the client has room for, so a client without room holds none. Without any rate, no limiter is
 asked (``is_limited``).
 
-By default there is no limit on concurrent replays. A replay reads only what its client has room for, and with a limit
-clients that stopped reading keep other clients waiting.
+There is no limit on concurrent replays. A replay reads only what its client has room for, and with a limit clients that
+stopped reading would keep other clients waiting.
 """
 
 from __future__ import annotations
@@ -27,52 +26,6 @@ from twisted.logger import Logger
 from holdfast.retained.limits import FlowSettings
 from holdfast.scheduling.fair_line import Turns
 from holdfast.scheduling.rate_limiter import RateLimiter, Waiter
-
-# The limit on concurrent replays: further replays wait, first in, first out.
-
-
-class ConcurrencyLimit:
-    """Lets at most ``limit`` waiters run at once (None for any number). The others wait in order of arrival."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._running: set[Waiter] = set()
-        self._waiting: dict[Waiter, None] = {}
-
-    def enter(self, waiter: Waiter) -> bool:
-        """Return whether the waiter may run now. If not, it waits and is told to proceed."""
-        if self._is_full():
-            self._waiting[waiter] = None
-            return False
-        self._running.add(waiter)
-        return True
-
-    def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter, whether it runs or waits."""
-        self._waiting.pop(waiter, None)
-        if waiter in self._running:
-            self._running.discard(waiter)
-            self._admit()
-
-    def change(self, limit: int | None) -> None:
-        """Use another limit. A lower one removes no running waiter."""
-        self._limit = limit
-        self._admit()
-
-    def _is_full(self) -> bool:
-        return self._limit is not None and len(self._running) >= self._limit
-
-    def _admit(self) -> None:
-        while self._waiting and not self._is_full():
-            waiter = next(iter(self._waiting))
-            del self._waiting[waiter]
-            self._running.add(waiter)
-            waiter.proceed()
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return len(self._waiting)
-
 
 # Replays that wait for room: after a second, each frees its held messages, and hears no more changes.
 #
@@ -170,14 +123,13 @@ class _ClientRate:
 
 
 class FlowControl:
-    """Decides whose turn it is, how many replays run, and how many messages each may deliver now."""
+    """Decides whose turn it is, and how many messages each replay may deliver now."""
 
     def __init__(self, clock: IReactorTime, settings: FlowSettings) -> None:
         self.settings = settings
         #: One step is taken per reactor turn, so live messages wait for at most one step, even if many replays run. A
         #: client's replay goes on until it has to wait: otherwise each of its replays would hold a batch.
         self.turns: Turns[FlowControlled] = Turns(clock, lambda replay: replay.step())
-        self.concurrency = ConcurrencyLimit(settings.max_concurrent_replays)
         self.stalled = StalledReplays(clock)
         self._clock = clock
         self._all = RateLimiter(clock, settings.delivery_rate)
@@ -189,15 +141,11 @@ class FlowControl:
         return self.settings.delivery_rate is not None or self.settings.client_rate is not None
 
     def change(self, settings: FlowSettings) -> None:
-        """Use other settings: the rates at once, the other settings from the next read or replay on.
-
-        A lower number of concurrent replays ends no running replay.
-        """
+        """Use other settings: the rates at once, the other settings from the next read or replay on."""
         self.settings = settings
         self._all.change(settings.delivery_rate)
         for client in self._clients.values():
             client.limiter.change(settings.client_rate)
-        self.concurrency.change(settings.max_concurrent_replays)
 
     def add_client(self, client_id: str) -> None:
         """Keep a limiter for a client that starts a replay."""
@@ -223,7 +171,6 @@ class FlowControl:
     def remove(self, replay: FlowControlled) -> None:
         """Remove a replay that is over from every queue."""
         self.turns.leave(replay.client_id, replay)
-        self.concurrency.leave(replay)
         self.stalled.remove(replay)
         self.leave_queues(replay)
 
@@ -252,6 +199,6 @@ class FlowControl:
 
     @property
     def waiting(self) -> int:
-        """How many replays wait for a turn, a place or tokens."""
+        """How many replays wait for a turn or for tokens."""
         queues = (client.limiter for client in self._clients.values())
-        return len(self.turns) + len(self.concurrency) + len(self._all) + sum(map(len, queues))
+        return len(self.turns) + len(self._all) + sum(map(len, queues))

@@ -17,9 +17,6 @@ from holdfast.retained.store.values import QueuedRows
 from holdfast.watch.log import client_text
 from holdfast.watch.metrics import REPLAY_SECONDS, Histogram
 
-#: the states in which a replay waits for what the configuration limits
-_WAITING = (ReplayState.WAITING, ReplayState.THROTTLED)
-
 
 class ReplayRegistry:
     """Starts replays and keeps them until they are over."""
@@ -162,12 +159,11 @@ class ReplayRegistry:
         return True
 
     def counts(self) -> dict[str, int]:
-        """Return how many replays run, how many of these wait for a rate, and how many wait for a place."""
-        waiting = len(self.flow.concurrency)
+        """Return how many replays run, how many of these wait for a rate, and how many wait in their Sessions."""
         return {
-            "running": len(self.running) - waiting,
+            "running": len(self.running),
             "throttled": self.throttled,
-            "waiting": waiting + self.waiting_in_sessions,
+            "waiting": self.waiting_in_sessions,
         }
 
     def totals(self) -> dict[str, int]:
@@ -176,7 +172,9 @@ class ReplayRegistry:
 
     def oldest_stalled(self) -> float:
         """Return for how many seconds, at most, a replay has delivered nothing; those that wait for a rate left out."""
-        return max((replay.idle for replay in self.running.values() if replay.state not in _WAITING), default=0.0)
+        return max(
+            (replay.idle for replay in self.running.values() if replay.state is not ReplayState.THROTTLED), default=0.0
+        )
 
     def __len__(self) -> int:
         return len(self.running)

@@ -13,7 +13,6 @@ So a slow client costs one batch, a client that stopped reading costs nothing af
 | state | waits for | woken by |
 |---|---|---|
 | COMMITTING | the commit of all changes accepted before the SUBSCRIBE | the ticket of ``store.flushed()`` |
-| WAITING | a place, where the number of concurrent replays is limited | ``ConcurrencyLimit``: ``proceed`` |
 | READY | its turn | ``turns``: ``step`` |
 | READING | a batch that it needs now | the answer of the store |
 | RESTING | room: the socket's buffer, the in-flight window, earlier messages | the connection: ``wake`` |
@@ -172,8 +171,8 @@ class Replay:
             self._get_ready()
 
     def proceed(self) -> None:
-        """Continue: the replay has got the place or the tokens that it waited for."""
-        if self._state in (ReplayState.WAITING, ReplayState.THROTTLED):
+        """Continue: the replay has got the tokens that it waited for."""
+        if self._state is ReplayState.THROTTLED:
             self._get_ready()
 
     def release(self) -> bool:
@@ -404,13 +403,9 @@ class Replay:
             self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
 
     def _committed(self, _failure: StorageFailure | None) -> None:
-        """Begin: all changes accepted before the SUBSCRIBE are committed or refused."""
-        if self._state is not ReplayState.COMMITTING:
-            return  # stopped meanwhile
-        if self._flow.concurrency.enter(self):
+        """Go on: all changes accepted before the SUBSCRIBE, or missed at rest, are committed or refused."""
+        if self._state is ReplayState.COMMITTING:  # else it was stopped meanwhile
             self._get_ready()
-        else:
-            self._enter(ReplayState.WAITING)
 
     def _enter(self, state: ReplayState) -> None:
         self._registry.throttled += (state is ReplayState.THROTTLED) - (self._state is ReplayState.THROTTLED)
@@ -422,12 +417,7 @@ class Replay:
         self._listening = self._feed.listen(self._changed, self.topic_filter)
         if self._rows.raise_to(self._registry.unsent_revision):
             self._delivery.yield_to_queue()  # as in include()
-        self._store.flushed(self.topic_filter).when_settled(self._caught_up)
-
-    def _caught_up(self, _failure: StorageFailure | None) -> None:
-        """Continue: all changes that were missed are committed or refused."""
-        if self._state is ReplayState.COMMITTING:
-            self._get_ready()
+        self._store.flushed(self.topic_filter).when_settled(self._committed)
 
     def _get_ready(self, goes_on: bool = False) -> None:
         self._enter(ReplayState.READY)
