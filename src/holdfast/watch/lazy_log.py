@@ -1,6 +1,11 @@
-"""Logging for modules that Spark's workers import too: Twisted's logger is imported with the first message.
+"""Logging for modules that Spark's workers import too, and the two limits on lines.
 
-Workers open databases for reading, and only a broker's process logs anything about them.
+A :class:`LogThrottle` limits lines on a few subjects, such as "the disk is full": one line for each in some seconds. A
+:class:`LineLimit` limits an amount: the lines of one kind in a window, whoever causes them. Both count what they leave
+out.
+
+Twisted's logger is imported with the first message. Workers open databases for reading, and only a broker's process
+logs anything about them.
 """
 
 from __future__ import annotations
@@ -72,3 +77,37 @@ class LogThrottle:
             self._write("{message} ({left_out} more like it before)", message=message, left_out=left_out)
         else:
             self._write("{message}", message=message)
+
+
+class LineLimit:
+    """Allows ``most`` lines in a window of so many seconds, and ``most_of_group`` of each group, such as an address.
+
+    A window begins with its first line. Only groups with a written line are remembered, so memory is bounded.
+    """
+
+    def __init__(self, most: int, window: float, most_of_group: int | None = None) -> None:
+        self._most = most
+        self._window = window
+        self._most_of_group = most if most_of_group is None else most_of_group
+        self._began = 0.0
+        self._count = 0
+        self._groups: dict[str, int] = {}
+        self._left_out = 0
+
+    def allows(self, group: str, now: float) -> bool:
+        """Count a line of this group, and tell whether it may be written."""
+        if now - self._began >= self._window:
+            self._began, self._count = now, 0
+            self._groups.clear()
+        of_group = self._groups.get(group, 0)
+        if self._count >= self._most or of_group >= self._most_of_group:
+            self._left_out += 1
+            return False
+        self._count += 1
+        self._groups[group] = of_group + 1
+        return True
+
+    def take_left_out(self) -> int:
+        """Return how many lines were left out since the last call."""
+        count, self._left_out = self._left_out, 0
+        return count

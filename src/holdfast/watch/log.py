@@ -11,6 +11,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from holdfast.core.terminal import counted, printable
+from holdfast.watch.lazy_log import LineLimit
 
 # The log lines that clients cause: bounded in number and length, with harmless text.
 #
@@ -85,23 +86,6 @@ class _Pair:
         return f": {named}{others}" if named else ""
 
 
-class _Second:
-    """Allows some lines in each second."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._second = 0
-        self._lines = 0
-
-    def allows(self, now: float) -> bool:
-        """Count a line, and tell whether it may be written."""
-        second = int(now)
-        if second != self._second:
-            self._second, self._lines = second, 0
-        self._lines += 1
-        return self._lines <= self._most
-
-
 class ClientLog:
     """Writes lines about clients to Twisted's log. ``connections`` tells whether to log clients that come and go."""
 
@@ -111,10 +95,9 @@ class ClientLog:
         self._clock = clock
         self.connections = connections
         self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
-        self._all = _Second(MOST_LINES)
-        self._comings = _Second(MOST_LINES)
+        self._all = LineLimit(MOST_LINES, _INTERVAL)
+        self._comings = LineLimit(MOST_LINES, _INTERVAL)
         self._forgotten = 0  # lines left out of pairs that are forgotten
-        self._comings_left_out = 0
         self._timer: IDelayedCall | None = None
 
     def write(self, cause: str, group: str, line: Callable[[], str], level: str = "info", quoted: str = "") -> None:
@@ -134,10 +117,9 @@ class ClientLog:
         """Log that a client comes or goes, unless that is switched off or there are too many."""
         if not self.connections:
             return
-        if self._comings.allows(self._clock.seconds()):
+        if self._comings.allows("", self._clock.seconds()):
             self._log.info("{text}", text=line())
         else:
-            self._comings_left_out += 1
             self._tell_later()
 
     def _may_write(self, cause: str, group: str, quoted: str = "") -> bool:
@@ -151,7 +133,7 @@ class ClientLog:
                 self._forgotten += oldest.left_out
         else:
             self._pairs.move_to_end(key)
-        if now >= pair.quiet_until and not pair.left_out and self._all.allows(now):
+        if now >= pair.quiet_until and not pair.left_out and self._all.allows("", now):
             pair.quiet_until, pair.told = now + _INTERVAL, quoted
             return True
         pair.left_out += 1
@@ -173,7 +155,7 @@ class ClientLog:
         for (cause, group), pair in self._pairs.items():
             if not pair.left_out:
                 continue
-            if now < pair.quiet_until or not self._all.allows(now):
+            if now < pair.quiet_until or not self._all.allows("", now):
                 waiting = True
                 continue
             self._log.info(
@@ -186,14 +168,14 @@ class ClientLog:
             )
             pair.left_out = 0
             pair.quiet_until = now + _INTERVAL
-        if self._forgotten and self._all.allows(now):
+        if self._forgotten and self._all.allows("", now):
             lines = counted(self._forgotten, "more line")
             self._log.info("{lines} about other addresses left out", lines=lines, count=self._forgotten)
             self._forgotten = 0
-        if self._comings_left_out:
-            clients = counted(self._comings_left_out, "more client")
-            self._log.info("not listed: {clients} that came or went", clients=clients, count=self._comings_left_out)
-            self._comings_left_out = 0
+        unlisted = self._comings.take_left_out()
+        if unlisted:
+            clients = counted(unlisted, "more client")
+            self._log.info("not listed: {clients} that came or went", clients=clients, count=unlisted)
         if waiting or self._forgotten:
             self._tell_later()
 
