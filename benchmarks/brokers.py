@@ -94,6 +94,11 @@ class Broker:
         """Start the process with these options, too, from the next time on."""
         self._command += options
 
+    def listen_by(self, file: Path) -> None:
+        """Take the listeners from a configuration file from the next start on, not from the option ``--listen``."""
+        at = self._command.index("--listen")
+        self._command[at : at + 2] = ["--config", str(file)]
+
     def launch(self) -> None:
         """Start the process without waiting for it."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1")

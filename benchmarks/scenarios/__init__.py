@@ -22,6 +22,7 @@ from benchmarks.scenarios import (
     seed,
     since,
     start,
+    websocket,
 )
 
 
@@ -73,6 +74,7 @@ SCENARIOS: dict[str, Scenario] = {
     "replay": Scenario(replay.run),
     "since": Scenario(since.run, null=False),
     "live": Scenario(live.run, nodelay=True),
+    "websocket": Scenario(websocket.run, null=False),
     "permissions": Scenario(permissions.run, nodelay=True, alone=True, once=True, null=False),
     "start": Scenario(start.run, nodelay=True, null=False),
     "memory": Scenario(memory.run, nodelay=True, alone=True, once=True, null=False),

@@ -80,16 +80,15 @@ class WebSocketLayer(Layer):
             return
         if complete is None:
             return
-        frames = ReceivedFrames(self._opening, self._longest)
         request, rest = complete
-        frames.open(request)
-        if isinstance(frames.end, Refused):
-            self._refuse(frames.end)
+        try:
+            accepted = self._opening.accept(request)
+        except Refused as refused:
+            self._refuse(refused)
             return
         self._head = None
-        self._frames = frames
-        self._send(frames.answer)
-        frames.answer = b""
+        self._frames = ReceivedFrames(self._longest)
+        self._send(accepted)
         if rest:
             self._feed(rest)
 
@@ -176,13 +175,13 @@ class WebSocketLayer(Layer):
             self._frames = None
             self.below.close(last, reason)
 
-    def _end(self, end: Refused | Violation | Closed) -> None:
+    def _end(self, end: Violation | Closed) -> None:
         if self._closing:
             self.below.close(b"", ReasonCode.SUCCESS)
         elif isinstance(end, Violation):
             self._last = close(end.code, end.explanation)
             self.below.fail("broke the rules of WebSocket", end.explanation)
-        elif isinstance(end, Closed):
+        else:
             below = self.below
             self.above.lost()
             below.close(close(end.code), ReasonCode.SUCCESS)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from attrs import frozen
+from websockets.exceptions import SecurityError
+from websockets.http11 import Request
+from websockets.streams import StreamReader
+from websockets.utils import accept_key
 
 from holdfast.config.sections.endpoints import ANY_ORIGIN, NotAnOrigin, parse_origin
 
-# The opening handshake: the beginning of the HTTP request, its verdict, and the answer to a request that is refused.
+# The opening handshake: the beginning of the HTTP request, its verdict, and the answer.
 #
-# The verdict knows nothing of Autobahn, which has checked the form of the request before.
+# How it works. :class:`RequestHead` collects the request, and the library ``websockets`` parses it.
+# :meth:`Opening.accept` compares it with RFC 6455 (4.2.1) and with the rules of the listener, and returns the answer
+# 101. A request that is refused gets a status and a sentence that tells a person what is wrong. No extension is
+# accepted: without compression, a small frame never becomes a large message.
 
 
 #: Bytes of a request until its empty line. Browsers with many cookies send a few thousand.
@@ -23,6 +32,7 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 _END = b"\r\n\r\n"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LONGEST_METHOD = 7
+_KEY_BYTES = 16
 _PROXY = b"PROXY "
 
 #: what the first byte tells of clients at the wrong port
@@ -81,11 +91,19 @@ class Opening:
     path: str
     origins: AllowedOrigins
 
-    def judge(self, target: str, headers: Mapping[str, str], offered: Sequence[str]) -> str:
-        """Return the subprotocol for this request. Raises :class:`Refused`.
+    def accept(self, request: bytes) -> bytes:
+        """Return the answer 101 to a whole request, up to its empty line. Raises :class:`Refused`."""
+        target, headers = _parsed(request)
+        key = _key_of(headers)
+        offered = [name.strip() for name in headers.get("sec-websocket-protocol", "").split(",")]
+        protocol = self._judge(target, headers, offered)
+        return (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Protocol: {protocol}\r\nSec-WebSocket-Accept: {accept_key(key)}\r\n\r\n"
+        ).encode()
 
-        ``target`` is the path with its query, and ``headers`` have names in lower case. The query is ignored.
-        """
+    def _judge(self, target: str, headers: Mapping[str, str], offered: Sequence[str]) -> str:
+        """Return the subprotocol. ``target`` is the path with its query, which is ignored."""
         if self.path and target.partition("?")[0] != self.path:
             raise Refused(404, f"MQTT is not at this path; it is at {self.path}")
         if not self.origins.allow(headers.get("origin"), headers.get("host", "")):
@@ -96,6 +114,78 @@ class Opening:
             if name in offered:
                 return name
         raise Refused(400, "the request does not offer the subprotocol mqtt (Sec-WebSocket-Protocol: mqtt)")
+
+
+def _parsed(request: bytes) -> tuple[str, Mapping[str, str]]:
+    """Return the target and the header fields of a GET request of HTTP/1.1, their names in lower case."""
+    reader = StreamReader()
+    reader.feed_data(request)
+    parsing = Request.parse(reader.read_line)
+    try:
+        next(parsing)
+    except StopIteration as done:
+        parsed: Request = done.value
+    except SecurityError as error:
+        raise Refused(431, f"the request is too large: {error}") from None
+    except (ValueError, NotImplementedError) as error:
+        line = request.partition(b"\r\n")[0].decode("latin-1")
+        raise Refused(400, f"the request is malformed: {error}; it begins with {line}") from None
+    else:
+        raise Refused(400, "the request is malformed")
+    if parsed.protocol != "HTTP/1.1":
+        raise Refused(505, f"the request is of {parsed.protocol}, not HTTP/1.1")
+    if parsed.method != "GET":
+        raise Refused(405, f"the method is {parsed.method}, not GET")
+    headers = {name.lower(): ", ".join(parsed.headers.get_all(name)) for name in parsed.headers}
+    _check_places(parsed.path, headers)
+    return parsed.path, headers
+
+
+def _check_places(target: str, headers: Mapping[str, str]) -> None:
+    """Refuse a target, a host or an origin that is no such thing."""
+    try:
+        parts = urlsplit(target)
+        host = urlsplit(f"//{_host_of(headers)}")
+        _ = parts.port, host.port  # raises ValueError, too
+        origin = headers.get("origin", "null")
+        nowhere = origin != "null" and not origin.startswith("file:") and urlsplit(origin).hostname is None
+    except ValueError as error:
+        raise Refused(400, f"the request names an invalid place: {error}") from None
+    if parts.fragment or "#" in target:
+        raise Refused(400, "the target of the request has a fragment")
+    if nowhere:
+        raise Refused(400, "the Origin of the request has no host")
+
+
+def _host_of(headers: Mapping[str, str]) -> str:
+    if "host" not in headers:
+        raise Refused(400, "the request has no Host")
+    return headers["host"]
+
+
+def _key_of(headers: Mapping[str, str]) -> str:
+    """Return the key of an upgrade to WebSocket [RFC 6455, 4.2.1]."""
+    upgrade = headers.get("upgrade")
+    if upgrade is None:
+        raise Refused(426, "the request does not ask for WebSocket (Upgrade: websocket)")
+    if "websocket" not in _tokens(upgrade):
+        raise Refused(400, f"the request asks for another protocol: {upgrade}")
+    if "upgrade" not in _tokens(headers.get("connection", "")):
+        raise Refused(400, "the request has no Connection: Upgrade")
+    if headers.get("sec-websocket-version") != "13":
+        raise Refused(400, "the request has no Sec-WebSocket-Version: 13")
+    key = headers.get("sec-websocket-key", "")
+    try:
+        random = b64decode(key, validate=True)
+    except ValueError:
+        random = b""
+    if len(random) != _KEY_BYTES:
+        raise Refused(400, f"Sec-WebSocket-Key is not {_KEY_BYTES} bytes in base64")
+    return key
+
+
+def _tokens(value: str) -> list[str]:
+    return [token.strip().lower() for token in value.split(",")]
 
 
 def answer(refused: Refused) -> bytes:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from holdfast.transports import websocket, websocket_frames
 from holdfast.transports.protocol import CLOSING_TIME
-from holdfast.transports.websocket_opening import AllowedOrigins, Opening
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.transports.test_protocol import CONNACK, CONNECT, HEADER, PROXY
@@ -249,24 +248,25 @@ def test_any_request_gets_one_answer(target: str, headers: dict[str, str]) -> No
 def test_a_turn_takes_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece of 64 KiB can have 10,000 frames. The rest of them waits, and the socket is not read meanwhile."""
     parsed = 0
-    count = websocket_frames.ReceivedFrames.onFrameBegin
+    take = websocket_frames.ReceivedFrames._take_header
 
-    def counted(self: websocket_frames.ReceivedFrames) -> None:
+    def counted(self: websocket_frames.ReceivedFrames, data: bytes, start: int) -> int:
         nonlocal parsed
         parsed += 1
-        count(self)
+        return take(self, data, start)
 
-    monkeypatch.setattr(websocket_frames.ReceivedFrames, "onFrameBegin", counted)
-    monkeypatch.setattr(websocket_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
+    monkeypatch.setattr(websocket_frames.ReceivedFrames, "_take_header", counted)
+    monkeypatch.setattr(websocket_frames.ReceivedFrames, "_take_usual", lambda _self, _data, start: start)
     door = WebSocketDoor()
     protocol = door.open()
     door.send(protocol, frame(CONNECT))
+    before = parsed
     protocol.dataReceived(frame(b"") * 10000)
-    assert parsed <= websocket_frames.FRAMES_OF_A_TURN + websocket_frames.SLICE // 6
+    assert parsed - before <= websocket_frames.FRAMES_OF_A_TURN
     assert protocol.transport.producerState == "paused"
     before = parsed
     door.broker.clock.turn()
-    assert 0 < parsed - before <= websocket_frames.FRAMES_OF_A_TURN + websocket_frames.SLICE // 6
+    assert 0 < parsed - before <= websocket_frames.FRAMES_OF_A_TURN
     assert door.send(protocol, frame(PINGREQ)) == b"\x82\2" + PINGRESP
     assert parsed == 1 + 10000 + 1
     assert protocol.transport.producerState == "producing"
@@ -415,7 +415,7 @@ def test_a_malformed_packet_is_closed_with_1002(more: bytes) -> None:
     assert protocol.transport.disconnecting is bool(more)
 
 
-# --- the usual frames are taken without Autobahn
+# --- the usual frames are taken without the library
 
 FRAMES = st.one_of(
     st.builds(frame, st.binary(max_size=130), st.just(BINARY), st.binary(min_size=4, max_size=4)),
@@ -425,13 +425,12 @@ FRAMES = st.one_of(
 
 
 def parsed(data: list[bytes], alone: bool) -> tuple[bytes, bytes | None, object]:
-    """Return the payload, the last ping and the end of a connection; ``alone`` lets Autobahn parse every frame."""
-    frames = websocket_frames.ReceivedFrames(Opening("/mqtt", AllowedOrigins()), 1 << 16)
-    frames.open(request())
+    """Return the payload, the last ping and the end of a connection; ``alone`` lets the library parse every frame."""
+    frames = websocket_frames.ReceivedFrames(1 << 16)
     payload = b""
     with pytest.MonkeyPatch.context() as patch:
         if alone:
-            patch.setattr(websocket_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
+            patch.setattr(websocket_frames.ReceivedFrames, "_take_usual", lambda _self, _data, start: start)
         for piece in data:
             while piece:
                 piece = frames.feed(piece)
@@ -440,7 +439,7 @@ def parsed(data: list[bytes], alone: bool) -> tuple[bytes, bytes | None, object]
 
 
 @given(st.data())
-def test_frames_taken_without_autobahn_are_those_that_it_would_take(data: st.DataObject) -> None:
+def test_frames_taken_without_the_library_are_those_that_it_would_take(data: st.DataObject) -> None:
     sent = b"".join(data.draw(st.lists(FRAMES, min_size=1, max_size=8)))
     pieces = data.draw(cut(sent)) if len(sent) > 1 else [sent]
     assert parsed(pieces, alone=False) == parsed(pieces, alone=True)
