@@ -127,7 +127,7 @@ def _parsed(request: bytes) -> tuple[str, Mapping[str, str]]:
         parsed: Request = done.value
     except SecurityError as error:
         raise Refused(431, f"the request is too large: {error}") from None
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, EOFError, NotImplementedError) as error:
         line = request.partition(b"\r\n")[0].decode("latin-1")
         raise Refused(400, f"the request is malformed: {error}; it begins with {line}") from None
     else:

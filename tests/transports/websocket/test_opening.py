@@ -111,6 +111,8 @@ def test_any_path_is_accepted_unless_the_listener_has_one(target: str) -> None:
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 426),
         (b"GET /mqtt HTTP/1.1\r\n" + b"Cookie: " + b"x" * LONGEST_HEAD, 431),
         (request(Cookie="x" * LONGEST_HEAD), 431),
+        (request(Cookie="x" * 9000), 431),  # of one line
+        (b"GET /mqtt HTTP/1.1\nHost: a\r\n\r\n", 400),
     ],
 )
 def test_another_request_gets_an_answer_and_is_closed(data: bytes, status: int) -> None:
