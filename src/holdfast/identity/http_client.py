@@ -21,13 +21,13 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web._newclient import RequestNotSent  # exported by no other module
 from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed, ResponseNeverReceived
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
 
+from holdfast.scheduling.twisted_internals import RequestNotSent
 from holdfast.scheduling.waiting import as_deferred
 
 #: seconds that an unused connection is kept

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.twisted_internals import poller_of, reads, use_poller, writes
 
 if TYPE_CHECKING:
     from socket import socket
@@ -145,9 +146,9 @@ def be_patient(reactor: Any) -> None:
 
     Other reactors than that of ``epoll`` stay as they are.
     """
-    poller = getattr(reactor, "_poller", None)
+    poller = poller_of(reactor)
     if isinstance(poller, getattr(select, "epoll", ())):
-        reactor._poller = PatientPoller(poller)
+        use_poller(reactor, PatientPoller(poller))
     else:
         _log.debug(
             "{reactor} serves all strangers and all lost connections in one turn", reactor=type(reactor).__name__
@@ -156,7 +157,7 @@ def be_patient(reactor: Any) -> None:
 
 def admit_strangers(port: Port) -> None:
     """Let the connections that a port accepts wait from the first moment on, until :func:`wait_no_more`."""
-    poller = getattr(port.reactor, "_poller", None)
+    poller = poller_of(port.reactor)
     if not isinstance(poller, PatientPoller):
         return
     make_transport: Callable[..., Any] = port.transport
@@ -170,7 +171,7 @@ def admit_strangers(port: Port) -> None:
 
 def let_wait(transport: Any) -> None:
     """Serve this port, or this connection, after those that are no strangers. One that is not read stays as it is."""
-    poller = getattr(getattr(transport, "reactor", None), "_poller", None)
+    poller = poller_of(getattr(transport, "reactor", None))
     if isinstance(poller, PatientPoller):
         file, events = _watched(transport)
         if events:
@@ -179,7 +180,7 @@ def let_wait(transport: Any) -> None:
 
 def wait_no_more(transport: Any) -> None:
     """Serve this connection with those that are no strangers."""
-    poller = getattr(getattr(transport, "reactor", None), "_poller", None)
+    poller = poller_of(getattr(transport, "reactor", None))
     if isinstance(poller, PatientPoller):
         poller.wait_no_more(*_watched(transport))
 
@@ -187,7 +188,7 @@ def wait_no_more(transport: Any) -> None:
 def _watched(transport: Any) -> _Event:
     """Return the number of a transport's file, and the events that the reactor waits for."""
     reactor, file = transport.reactor, transport.fileno()
-    return file, (_IN if file in reactor._reads else 0) | (_OUT if file in reactor._writes else 0)
+    return file, (_IN if reads(reactor, file) else 0) | (_OUT if writes(reactor, file) else 0)
 
 
 # Gives memory that was freed back to the system, so that a burst does not raise the broker's memory for good.

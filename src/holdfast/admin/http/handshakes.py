@@ -16,11 +16,12 @@ from OpenSSL import SSL
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.identity.addresses import Peer, peer_of
+from holdfast.scheduling.twisted_internals import OpenTLSProtocol
 
 #: the first byte of a handshake
 _HANDSHAKE = 0x16
@@ -78,17 +79,16 @@ class _Silent:
 _SILENT = _Silent()
 
 
-class TurnsProtocol(TLSMemoryBIOProtocol):
+class TurnsProtocol(OpenTLSProtocol):
     """TLS of one connection. While a step of its handshake waits, no more bytes are read from its client."""
 
     factory: TurnsFactory
     _arrived = b""
     _ended = False
-    _tlsConnection: Any
 
     def dataReceived(self, data: bytes) -> None:
         """Decrypt bytes, or keep them for the next step of the handshake."""
-        if self._handshakeDone:
+        if self.is_open:
             super().dataReceived(data)  # type: ignore[no-untyped-call]
             return
         waits = bool(self._arrived)
@@ -104,7 +104,7 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
             return
         try:
             self.transport.resumeProducing()  # type: ignore[union-attr]
-            if self._tlsConnection is not _SILENT or self._begins(data):
+            if self.engine is not _SILENT or self._begins(data):
                 super().dataReceived(data)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - the connections after this one must go on
             _log.failure("unexpected error in TLS of the API")
@@ -116,16 +116,17 @@ class TurnsProtocol(TLSMemoryBIOProtocol):
         if data[0] != _HANDSHAKE:
             self._failed(self.factory.tls.not_tls(data))
         elif maker is not None:  # else a reload has just switched TLS off
-            self._tlsConnection = maker()
+            self.engine = maker()
             return True
         self._ended = True
-        self._tlsShutdownFinished(None)
+        self.end(None)
         return False
 
-    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
-        if reason is not None and isinstance(reason.value, SSL.Error) and not (self._handshakeDone or self._ended):
-            self._failed(self.factory.tls.explain(reason.value, self._tlsConnection.get_app_data() or []))
-        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
+    def end(self, reason: Failure | None) -> None:
+        """End the connection; say why, if the handshake has failed."""
+        if reason is not None and isinstance(reason.value, SSL.Error) and not (self.is_open or self._ended):
+            self._failed(self.factory.tls.explain(reason.value, self.engine.get_app_data() or []))
+        super().end(reason)
 
     def _failed(self, cause: str) -> None:
         self.factory.tls.failed(peer_of(self.transport.getPeer()), cause)  # type: ignore[union-attr]

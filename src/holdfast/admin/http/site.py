@@ -32,6 +32,7 @@ from holdfast.admin.http.answers import AnswerProducer
 from holdfast.admin.http.request import LimitedRequest, call_of, long_target
 from holdfast.admin.http.upgrade import Upgrade
 from holdfast.scheduling.fair_line import GoOn, Turns, turns_of_calls
+from holdfast.scheduling.twisted_internals import OpenHTTPChannel
 
 #: seconds a connection may be idle
 _TIMEOUT = 60
@@ -119,7 +120,7 @@ class APIResource(Resource):
         request.finish()
 
 
-class CountedChannel(http.HTTPChannel):
+class CountedChannel(OpenHTTPChannel):
     """A connection that its site counts. Requests that arrive too slowly end it."""
 
     maxHeaders = _MOST_HEADERS
@@ -130,30 +131,12 @@ class CountedChannel(http.HTTPChannel):
     transport: Any
     operator: Caller = UNKNOWN
     _deadline: IDelayedCall | None = None
-    _path: bytes
     _refused = False
-
-    @property
-    def method(self) -> bytes:
-        """The method of the request whose headers have arrived."""
-        method: bytes = self._command
-        return method
-
-    @property
-    def target(self) -> bytes:
-        """The path and the query string of the request whose headers have arrived."""
-        return self._path
-
-    @property
-    def version(self) -> bytes:
-        """The version of HTTP of the request whose headers have arrived."""
-        version: bytes = self._version
-        return version
 
     @property
     def path(self) -> str:
         """The path of the request whose headers have arrived, still percent-encoded."""
-        return self._path.partition(b"?")[0].decode("ascii", "replace")
+        return self.target.partition(b"?")[0].decode("ascii", "replace")
 
     def connectionMade(self) -> None:
         """Accept the connection, unless there are too many already."""
@@ -169,23 +152,22 @@ class CountedChannel(http.HTTPChannel):
         """Take bytes of a request. The first ones start its timer."""
         if self._refused:
             return
-        if self._deadline is None and not self._handlingRequest:
+        if self._deadline is None and not self.is_answering:
             self._expect_end(_PATIENCE)
         http.HTTPChannel.dataReceived(self, data)
 
     def lineReceived(self, line: bytes) -> None:
         """Take the request line or a line of the headers, which have a limit together."""
-        target = getattr(self, "_path", None)  # there is none before the request line
         if self._refused:
             return
-        if target is not None and self._receivedHeaderSize + len(line) - len(target) > _HEADERS_BYTES:
+        if self.target and self.head_size + len(line) - len(self.target) > _HEADERS_BYTES:
             self.refuse_head(_too_many_headers())
         else:
             http.HTTPChannel.lineReceived(self, line)
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """Refuse a line that is too long."""
-        self.refuse_head(_too_many_headers() if hasattr(self, "_path") else long_target(_TARGET_BYTES))
+        self.refuse_head(_too_many_headers() if self.target else long_target(_TARGET_BYTES))
 
     def refuse_head(self, refused: RefusedCall) -> None:
         """Refuse a request with an unreadable head. Later bytes of the client are not read."""
@@ -199,13 +181,13 @@ class CountedChannel(http.HTTPChannel):
         self.transport.write(bytes_of(refused))
         self._expect_end(LINGER_SECONDS)
 
-    def _respondToBadRequestAndDisconnect(self) -> None:
-        # Twisted's own answer has neither a body nor a length.
+    def answer_bad_request(self) -> None:
+        """Refuse it: Twisted's own answer has neither a body nor a length."""
         self.refuse_head(bad_request("this is not a request of HTTP/1.1"))
 
-    def _send100Continue(self) -> None:
-        if not self.requests[-1].is_too_long:
-            http.HTTPChannel._send100Continue(self)
+    def wants_body(self) -> bool:
+        """Tell whether the body is not too long."""
+        return not self.requests[-1].is_too_long
 
     def headerReceived(self, line: bytes) -> bool:
         """Take a header. A length with very many digits is answered as other bad lengths are."""
@@ -226,9 +208,9 @@ class CountedChannel(http.HTTPChannel):
     def rawDataReceived(self, data: bytes) -> None:
         """Take bytes of a body, or of requests after the one that is being answered."""
         http.HTTPChannel.rawDataReceived(self, data)
-        if self._handlingRequest and self._has_too_much:
-            self._networkProducer.pauseProducing()  # Twisted does not while the client takes nothing
-        elif self._dataBuffer and not self._handlingRequest:  # the answer was there at once
+        if self.is_answering and self.has_too_much:
+            self.stop_reading()  # Twisted does not while the client takes nothing
+        elif self.waiting and not self.is_answering:  # the answer was there at once
             self._wait_for_turn()
 
     def allContentReceived(self) -> None:
@@ -239,7 +221,7 @@ class CountedChannel(http.HTTPChannel):
 
     def requestDone(self, request: Any) -> None:
         """Finish a request. Requests that came meanwhile wait for their turn, and until the client takes answers."""
-        waits = bool(self.persistent and (self._buffer or self._dataBuffer))
+        waits = bool(self.persistent and self.has_waiting)
         self.paused = waits
         self.site.answered(self)
         http.HTTPChannel.requestDone(self, request)
@@ -254,24 +236,19 @@ class CountedChannel(http.HTTPChannel):
 
     def _wait_for_turn(self) -> None:
         self.paused = True
-        self._networkProducer.pauseProducing()
-        if not self._waitingForTransport:
+        self.stop_reading()
+        if not self.is_blocked:
             self.site.turns.enter(self, self._take_turn)
 
     def _take_turn(self) -> None:
         """Work on the next request."""
-        if self._waitingForTransport:
+        if self.is_blocked:
             return  # resumeProducing goes on
         self.paused = False
-        self._buffer = b"".join([*self._dataBuffer, self._buffer])
-        self._dataBuffer = []
+        self.take_waiting()
         self.dataReceived(b"")
-        if not self.paused and not self._waitingForTransport and not self._has_too_much:
-            self._networkProducer.resumeProducing()
-
-    @property
-    def _has_too_much(self) -> bool:
-        return sum(map(len, self._dataBuffer)) > self._optimisticEagerReadSize
+        if not self.paused and not self.is_blocked and not self.has_too_much:
+            self.read_again()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # Twisted always gives the reason
         """Forget the connection."""

@@ -53,7 +53,7 @@ class Upgrade:
         accepted = self._released(channel)
         if accepted is None or transport is None:  # it is closing
             return
-        rest = b"".join(channel._dataBuffer)
+        rest = b"".join(channel.waiting)
         channel.abandon()
         request.channel = None
         protocol: Any = self._make(accepted, caller, cookie)

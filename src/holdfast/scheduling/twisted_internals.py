@@ -1,0 +1,168 @@
+"""The insides of Twisted that the broker needs: each private name stands here, and nowhere else.
+
+Twisted may change a private name in any release. So a test for each name says what to do when an upgrade breaks it
+(``tests/scheduling/test_twisted_internals.py``), and the package asks for a tested range of Twisted (``setup.cfg``).
+
+What is used, and why the public interface is not enough:
+
+- the poller of the epoll reactor, and the files that it waits for: strangers wait behind admitted clients
+  (:mod:`holdfast.scheduling.reactor`), and the order within a turn has no interface;
+- the head of a request, before an HTTP channel makes the request: a body is refused before it arrives;
+- the received bytes that an HTTP channel keeps: pipelined requests take turns, and a protocol that takes over a
+  connection gets the rest;
+- the producer of an HTTP channel, and whether the client takes nothing: reading stops while too much waits;
+- two answers that an HTTP channel gives by itself: to a bad request it has no length, and it asks for bodies that are
+  refused;
+- the engine of a TLS protocol, and the end of its handshake: handshakes take turns, and a renewed certificate counts at
+  once;
+- the error of a request that was not sent: the request is sent again on a new connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from twisted.web import http
+from twisted.web._newclient import RequestNotSent
+
+__all__ = ["OpenHTTPChannel", "OpenTLSProtocol", "RequestNotSent", "poller_of", "reads", "use_poller", "writes"]
+
+# The reactor.
+
+
+def poller_of(reactor: object) -> Any:
+    """Return the object that a reactor with epoll waits with; None for another reactor."""
+    return getattr(reactor, "_poller", None)
+
+
+def use_poller(reactor: Any, poller: object) -> None:
+    """Let a reactor with epoll wait with another object."""
+    reactor._poller = poller
+
+
+def reads(reactor: Any, file: int) -> bool:
+    """Tell whether a reactor with epoll waits for bytes of a file."""
+    return file in reactor._reads
+
+
+def writes(reactor: Any, file: int) -> bool:
+    """Tell whether a reactor with epoll waits until a file takes bytes."""
+    return file in reactor._writes
+
+
+# HTTP.
+
+
+class OpenHTTPChannel(http.HTTPChannel):
+    """An HTTP channel whose state can be asked for."""
+
+    @property
+    def method(self) -> bytes:
+        """The method of the request whose headers have arrived."""
+        method: bytes = self._command
+        return method
+
+    @property
+    def target(self) -> bytes:
+        """The path and the query string of the request whose headers have arrived, b"" before the request line."""
+        target: bytes = getattr(self, "_path", b"")
+        return target
+
+    @property
+    def version(self) -> bytes:
+        """The version of HTTP of the request whose headers have arrived."""
+        version: bytes = self._version
+        return version
+
+    @property
+    def head_size(self) -> int:
+        """The bytes of the request line and of the headers so far."""
+        size: int = self._receivedHeaderSize
+        return size
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered: later ones wait."""
+        answering: bool = self._handlingRequest
+        return answering
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the client takes no bytes now."""
+        blocked: bool = self._waitingForTransport
+        return blocked
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """The bytes of later requests."""
+        waiting: list[bytes] = self._dataBuffer
+        return waiting
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are bytes of later requests, or of the present line."""
+        return bool(self._buffer or self._dataBuffer)
+
+    @property
+    def has_too_much(self) -> bool:
+        """Whether so many bytes of later requests wait that Twisted would stop reading."""
+        return sum(map(len, self._dataBuffer)) > self._optimisticEagerReadSize
+
+    def take_waiting(self) -> None:
+        """Make the bytes of later requests the next bytes to parse."""
+        self._buffer = b"".join([*self._dataBuffer, self._buffer])
+        self._dataBuffer = []
+
+    def stop_reading(self) -> None:
+        """Read no more bytes of the client."""
+        self._networkProducer.pauseProducing()
+
+    def read_again(self) -> None:
+        """Read bytes of the client again."""
+        self._networkProducer.resumeProducing()
+
+    def answer_bad_request(self) -> None:
+        """Answer what is no request of HTTP/1.1, and end the connection."""
+        super()._respondToBadRequestAndDisconnect()  # type: ignore[no-untyped-call]
+
+    def wants_body(self) -> bool:
+        """Tell whether a client that asks before it sends a body may send it."""
+        return True
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        self.answer_bad_request()
+
+    def _send100Continue(self) -> None:
+        if self.wants_body():
+            super()._send100Continue()  # type: ignore[no-untyped-call]
+
+
+# TLS.
+
+
+class OpenTLSProtocol(TLSMemoryBIOProtocol):
+    """TLS of one connection, whose engine can be replaced before the handshake."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the handshake is over."""
+        done: bool = self._handshakeDone
+        return done
+
+    @property
+    def engine(self) -> Any:
+        """OpenSSL's connection."""
+        return self._tlsConnection
+
+    @engine.setter
+    def engine(self, engine: object) -> None:
+        self._tlsConnection: Any = engine
+
+    def end(self, reason: Failure | None) -> None:
+        """End the connection, with a failure or without one."""
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        self.end(reason)
