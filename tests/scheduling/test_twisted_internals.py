@@ -194,7 +194,7 @@ def test_the_engine_and_the_end_of_tls() -> None:
     protocol.engine = another = SSL.Connection(context, None)
     another.set_accept_state()
     assert protocol.engine is another
-    protocol.dataReceived(b"\x16\x03\x01\x00\x02no")
+    protocol.dataReceived(b"GET / HTTP/1.1\r\n\r\n")
     assert len(protocol.ends) == 1
     assert protocol.ends[0] is not None
     assert protocol.ends[0].check(SSL.Error)
