@@ -23,6 +23,9 @@ from tests.e2e.never_stale.witness import Violation
 
 #: A moment is over after this time, in seconds: times of changes are in milliseconds.
 _MOMENT = 0.002
+#: So much, in seconds, may the clocks of two brokers on one machine differ: each leaves 10 ms uncorrected
+#: (``scheduling/deadlines.py``). Times in the history never decrease, so a change may have the time of the faster clock.
+_CLOCKS_DIFFER = 0.02
 #: The prefix of the past for the moment of the SUBSCRIBE.
 _NOW = "$history/at/-0s/"
 #: The broker answers one question of a Client at a time, and lets four more wait.
@@ -85,6 +88,7 @@ class Inquirer:
         else:
             at = _NOW
             inquiry = Inquiry(topic_filter, self._ledger.known(self._node), sys.maxsize, at=at)
+            await asyncio.sleep(_CLOCKS_DIFFER)
         self._open[number] = inquiry
         link.send(p.Subscribe(number, (p.SubscriptionRequest(at + topic_filter, 1),)))
         await asyncio.sleep(_MOMENT)
