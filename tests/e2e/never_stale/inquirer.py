@@ -24,7 +24,7 @@ from tests.e2e.never_stale.witness import Violation
 #: A moment is over after this time, in seconds: times of changes are in milliseconds.
 _MOMENT = 0.002
 #: So much, in seconds, may the clocks of two brokers on one machine differ: each leaves 10 ms uncorrected
-#: (``scheduling/deadlines.py``). Times in the history never decrease, so a change may have the time of the faster clock.
+#: (``scheduling/deadlines.py``). Times in the history never decrease: a change may have the time of the faster clock.
 _CLOCKS_DIFFER = 0.02
 #: The prefix of the past for the moment of the SUBSCRIBE.
 _NOW = "$history/at/-0s/"
