@@ -16,11 +16,12 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from benchmarks.wire import PAYLOAD, TOPIC
+from holdfast.changes.configured import recorder_of
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.config import Config
 from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
-from holdfast.retained.changes.recording import HistoryRecorder
-from holdfast.retained.configured import recorder_of, store_of
+from holdfast.retained.configured import store_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor

@@ -21,6 +21,8 @@ from holdfast.identity.interfaces import (
     PeerCertificate,
     UnrestrictedAuthorizer,
 )
+from holdfast.replay.pace import FlowControl
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.leases import LeaseRows
 from holdfast.retained.limits import FlowSettings, RetainerLimits
 from holdfast.retained.service import RetainedMessages
@@ -144,9 +146,15 @@ class MemoryBroker:
             clock=self.clock,
             now=self.now,
             limits=retainer or RetainerLimits(),
-            flow=flow or FlowSettings(),
             sources=sources,
             leases=self.make_leases(),
+        )
+        self.replays = ReplayRegistry(
+            store=self.store,
+            feed=self.retained.feed,
+            flow=FlowControl(self.clock, flow or FlowSettings()),
+            now=self.now,
+            sources=sources,
         )
         self.open_store()
         self.retained.startService()
@@ -155,6 +163,7 @@ class MemoryBroker:
             clock=self.clock,
             now=self.now,
             retained=self.retained,
+            replays=self.replays,
             states=states or self.make_states(),
             authorizer=authorizer,
             denied=lambda principal, action, topic: self.denied.append((principal.client_id, action, topic)),

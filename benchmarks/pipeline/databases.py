@@ -8,9 +8,9 @@ from pathlib import Path
 
 from twisted.internet.task import Clock
 
+from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.messages import RetainedChange, RetainedMessage
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability

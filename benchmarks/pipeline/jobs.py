@@ -13,7 +13,7 @@ from uuid import uuid4
 from benchmarks.pipeline import plain
 from benchmarks.pipeline.databases import CHANGES, database, fill
 from benchmarks.pipeline.figures import Figure, best
-from holdfast.retained.changes.periods import read_state
+from holdfast.changes.periods import read_state
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.database.snapshot import snapshot_of

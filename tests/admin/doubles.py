@@ -14,9 +14,9 @@ from holdfast.admin.deadlines import Deadlines
 from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import RoutingTable
 from holdfast.broker.retainer import compose_api
+from holdfast.changes.moments import HistoryUnavailable
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
-from holdfast.retained.changes.moments import HistoryUnavailable
 from holdfast.retained.importing import Merger
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.operator_publisher import OperatorPublisher
@@ -65,6 +65,7 @@ class Desk:
             config or RetainerConfig(),
             administration=self.administration,
             retained=self.broker.retained,
+            replays=self.broker.replays,
             history=self.history,
             publisher=self.publisher,
             can_change=True,

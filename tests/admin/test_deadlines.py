@@ -20,12 +20,13 @@ from holdfast.admin.callers import this_operator
 from holdfast.admin.deadlines import Deadlines
 from holdfast.admin.jobs import MOST_ADOPTED, MOST_RUNNING, Job, Jobs, note_of
 from holdfast.admin.routing import Route, RoutingTable
+from holdfast.changes import restoring
 from holdfast.commands.access import BrokerClient
 from holdfast.commands.interfaces import Inaccessible
 from holdfast.config import default
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.identity.addresses import Peer
-from holdfast.retained import administration, restoring
+from holdfast.retained import administration
 from tests.admin.doubles import Desk
 from tests.admin.test_table import CHIEF, route
 from tests.retained.store.delayed_store import DelayedStore

@@ -12,17 +12,17 @@ import pytest
 
 from holdfast.admin.callers import this_operator
 from holdfast.admin.jobs import State
+from holdfast.changes import history
+from holdfast.changes.entries import NOT_RECORDED, Rule, Rules
+from holdfast.changes.history import HistoryLimits
 from holdfast.core.units import BadTime, Rate, moment_of
-from holdfast.retained.changes import history
-from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules
-from holdfast.retained.changes.history import HistoryLimits
 from holdfast.retained.limits import FlowSettings
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
 from tests.admin.test_long_work import begin, job_of
+from tests.changes.history.recorded import RecordedBroker
 from tests.doubles import START
 from tests.postgres import synchronous
-from tests.retained.history.recorded import RecordedBroker
 from tests.storage.doubles import fresh_file
 
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.admin.api.events import event
+from holdfast.changes.recent import StoredChange
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.recent import StoredChange
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from tests.admin.doubles import Desk

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from holdfast.admin.api import merging
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.tickets import FailureKind, StorageFailure
-from holdfast.retained.changes.feed import Change
+from holdfast.retained.feed import Change
 from holdfast.retained.import_jobs import read_job
 from holdfast.retained.importing import MergedPart
 from holdfast.retained.limits import RetainerLimits
@@ -25,7 +25,7 @@ from holdfast.wire import packets as p
 from tests.admin.doubles import Desk
 from tests.admin.stored import stored_desk
 from tests.pipeline.stores import MAKES
-from tests.retained.replay.test_replay import SMALL
+from tests.replay.test_replay import SMALL
 from tests.storage.doubles import result_of
 
 

@@ -17,9 +17,9 @@ from holdfast.admin.routing import RoutingTable
 from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.operator_publisher import OperatorMessages, OperatorPublisher
 from holdfast.wire import packets as p
+from tests.changes.history.recorded import RecordedBroker
 from tests.doubles import MemoryBroker
 from tests.postgres import synchronous
-from tests.retained.history.recorded import RecordedBroker
 from tests.storage.doubles import fresh_file, result_of
 
 ALICE = Caller("alice", 1000, frozenset({Scope.PUBLISH}))

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.admin.api import lists, messages
 from holdfast.admin.api.lists import ReadLimit
-from holdfast.retained.changes import history
+from holdfast.changes import history
 from tests.admin.doubles import Desk
+from tests.changes.history.recorded import RecordedBroker
 from tests.postgres import synchronous
-from tests.retained.history.recorded import RecordedBroker
 from tests.storage.doubles import fresh_file
 
 TOPICS = {f"t/{number:02}/{'rare' if number == 17 else 'often'}" for number in range(20)}

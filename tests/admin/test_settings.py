@@ -74,8 +74,8 @@ def test_a_change_takes_effect_at_once_until_the_restart() -> None:
         "PUT", "", {"delivery_rate": "5/s", "max_publish_rate": "2/s", "flow_control": {"client_rate": "3/s"}}
     )
     assert told["until_restart"] == ["max_publish_rate", "delivery_rate", "flow_control.client_rate"]
-    assert desk.broker.retained.replays.flow.settings.delivery_rate == Rate(5, 1.0)
-    assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
+    assert desk.broker.replays.flow.settings.delivery_rate == Rate(5, 1.0)
+    assert desk.broker.replays.flow.settings.client_rate == Rate(3, 1.0)
     for number in range(3):
         desk.retain(f"t/{number}")
     assert desk.broker.retained.admission.refusals[Limit.PUBLISH_RATE] == 1
@@ -83,8 +83,8 @@ def test_a_change_takes_effect_at_once_until_the_restart() -> None:
         "max_publish_rate",
         "flow_control.client_rate",
     ]
-    assert desk.broker.retained.replays.flow.settings.delivery_rate is None
-    assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
+    assert desk.broker.replays.flow.settings.delivery_rate is None
+    assert desk.broker.replays.flow.settings.client_rate == Rate(3, 1.0)
 
 
 def test_the_whole_answer_may_be_sent_back() -> None:

@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
+from holdfast.changes.configured import history_rules_of
+from holdfast.changes.entries import FOREVER, GENERAL, NOT_RECORDED
 from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
-from holdfast.retained.changes.entries import FOREVER, GENERAL, NOT_RECORDED
-from holdfast.retained.configured import history_rules_of
 from tests.config.conftest import Problems
 
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from attrs import frozen
 
 from benchmarks.filling import BATCH, milliseconds, offline_store, settle
+from holdfast.changes.periods import begin, write_part
 from holdfast.config import Config
 from holdfast.core.messages import RetainedChange, RetainedMessage
 from holdfast.core.tickets import CommitTicket
-from holdfast.retained.changes.periods import begin, write_part
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at

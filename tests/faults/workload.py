@@ -14,12 +14,12 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.task import Clock
 
+from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import CommitTicket, StorageFailure
 from holdfast.identity.interfaces import Principal
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.recording import HistoryRecorder
-from holdfast.retained.limits import FlowSettings, RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable import DurableSessionStates
@@ -66,9 +66,7 @@ class Workload:
         self.history = RetainedHistory(
             self.durable, flushed=self.store.flushed, clock=self.clock, now=self.wall, limits=limits
         )
-        self.retained = RetainedMessages(
-            self.store, clock=self.clock, now=self.wall, limits=RetainerLimits(), flow=FlowSettings()
-        )
+        self.retained = RetainedMessages(self.store, clock=self.clock, now=self.wall, limits=RetainerLimits())
         self.states = DurableSessionStates(self.durable, self.clock)
 
     def open(self) -> Workload:

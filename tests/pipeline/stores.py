@@ -10,10 +10,10 @@ from typing import Any
 from attrs import evolve, frozen
 from twisted.internet.task import Clock
 
+from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.changes.nodes import Epochs
+from holdfast.changes.recording import AppendingRecorder, GatheringRecorder, HistoryRecorder
 from holdfast.core.messages import RetainedChange, RetainedMessage
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.nodes import Epochs
-from holdfast.retained.changes.recording import AppendingRecorder, GatheringRecorder, HistoryRecorder
 from holdfast.retained.store.interfaces import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability

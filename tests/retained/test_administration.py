@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin, RetainedChange
-from holdfast.retained.changes.feed import Change
+from holdfast.retained.feed import Change
 from holdfast.sessions.limits import Limits
 from holdfast.wire.packets import SubscriptionRequest
 from tests.admin.doubles import Desk

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.retained.changes.feed import Change
+from holdfast.retained.feed import Change
 from holdfast.retained.policies import Policies, Policy
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

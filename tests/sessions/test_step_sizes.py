@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from holdfast.changes.since import ChangesSince
 from holdfast.core import topics
 from holdfast.core.clients import Found, SubscriptionSearch, SubscriptionView
 from holdfast.identity.authorizer import Authorizer
 from holdfast.identity.rules import EVERY_ACTION, MOST_VISITED, Rule, RuleList, Ruleset
-from holdfast.retained.changes.since import ChangesSince
 from holdfast.scheduling.long_work import STEPS_IN_PART
 from holdfast.sessions import directory, sys_topics
 from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN
@@ -249,7 +249,7 @@ def test_few_topic_filters_are_decoded_in_each_turn(
 
     monkeypatch.setattr(LongEntries, "__iter__", counted)
     broker = MemoryBroker()
-    broker.retained.since = cast(ChangesSince, Tokens())
+    broker.replays.since = cast(ChangesSince, Tokens())
     client = broker.client("c", version, properties=TAKES_PART if version == 5 else NO_PROPERTIES)
     client.send(packet)
     answers = [each for each in client.packets() if isinstance(each, p.Suback | p.Unsuback | p.Disconnect)]

@@ -240,7 +240,7 @@ def _event_routes(
         base.reactor,
         {
             "client": happening_sources.clients(base.overheard, base.now),
-            "replay": happening_sources.replays(retainer.retained.replays, base.reactor),
+            "replay": happening_sources.replays(retainer.replays, base.reactor),
             "alarm": happening_sources.alarms(monitoring.alarms, base.now, config.node.id),
             "monitor": happening_sources.monitor(monitoring.recent.ring, base.reactor),
         },

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from holdfast.broker.figures import Heartbeat, Surroundings
 from holdfast.config.sections.watching import AlarmsConfig
 from holdfast.core.units import second_of
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.sessions.counters import Counters
@@ -57,6 +58,7 @@ class WatchedParts:
     counters: Counters
     durable: DurableStore
     retained: RetainedMessages
+    replays: ReplayRegistry
     audit: Audit
     heartbeat: Heartbeat
     guard: MemoryGuard | None
@@ -158,7 +160,7 @@ def _load(watched: WatchedParts) -> Iterator[Condition]:
         begins=MANY_DROPPED, ends=0,
         tell=lambda count: f"{count:,.0f} messages were dropped in the last minute, because queues were full",
     )  # fmt: skip
-    replays = watched.retained.replays
+    replays = watched.replays
     yield Condition(
         name="replay_stalled", severity=_WARNING, meaning="A replay has delivered nothing for a long time.",
         remedy="Its client does not read or acknowledge; end the replay with holdfast retainer replays --cancel",

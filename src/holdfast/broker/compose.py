@@ -87,6 +87,7 @@ def compose_broker(
         close_audit=ground.audit.close,
         store=durable,
         retained=kept.retained,
+        since=kept.replays.since,
         history=kept.history,
         sys_topics=served.sys_topics,
         registry=served.registry,

@@ -15,9 +15,10 @@ from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.broker.client_metrics import Walked
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.periods import read_state
 from holdfast.core.tickets import StorageFailure
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.periods import read_state
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
@@ -210,6 +211,7 @@ class Recorded:
     counters: Counters
     registry: SessionRegistry
     retained: RetainedMessages
+    replays: ReplayRegistry
     durable: DurableStore
     heartbeat: Heartbeat
     walked: Callable[[], Walked]
@@ -221,7 +223,7 @@ class Recorded:
 def fields_of(parts: Recorded) -> list[Field]:
     """Return the figures of a record."""
     counters, registry, retained = parts.counters, parts.registry, parts.retained
-    holdings = counters.holdings
+    replays, holdings = parts.replays, counters.holdings
 
     def writer(read: Callable[[Writer], Histogram | None]) -> Callable[[], Histogram | None]:
         return lambda: None if parts.durable.parts is None else read(parts.durable.parts.writer)
@@ -250,8 +252,8 @@ def fields_of(parts: Recorded) -> list[Field]:
         Present("retained_msg_count", lambda: retained.totals.latest.count),
         Present("retained_bytes", lambda: retained.totals.latest.bytes),
         Rate("retained_set_rate", lambda: sum(retained.changes.values())),
-        Present("replays", lambda: len(retained.replays)),
-        Rate("replayed_msg_rate", lambda: retained.replays.delivered),
+        Present("replays", lambda: len(replays)),
+        Rate("replayed_msg_rate", lambda: replays.delivered),
         Rate("commit_rate", of_writer(lambda one: one.counters.commits)),
         Rate("committed_rows_rate", of_writer(lambda one: one.counters.rows)),
         Quantile("puback_p50_ms", waits, 0.5),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TypeVar
 
 from holdfast.broker.figures import Surroundings
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.limits import Limit
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
@@ -68,10 +69,10 @@ _STATES = ("running", "throttled", "waiting")
 
 
 def retained_metrics(
-    counters: Counters, retained: RetainedMessages, surroundings: Callable[[], Surroundings]
+    counters: Counters, retained: RetainedMessages, replays: ReplayRegistry, surroundings: Callable[[], Surroundings]
 ) -> list[Metric]:
     """Return the metrics. ``surroundings`` returns what was measured last."""
-    replays, sources = retained.replays, retained.sources
+    sources = retained.sources
 
     def replay_counts() -> Reading:
         counts = replays.counts()

@@ -17,10 +17,11 @@ from holdfast.broker.reloading import Change, Reloads
 from holdfast.broker.retainer import RetainerParts, judges_guests, judges_sources
 from holdfast.broker.service_manager import ServiceManager
 from holdfast.broker.sessions import SessionParts, ownership_of, rejects_when_full
+from holdfast.changes.configured import history_limits_of
 from holdfast.config import Config
 from holdfast.config.document import FileState, file_states
-from holdfast.retained.configured import history_limits_of, payer_limits_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
+from holdfast.retained.configured import payer_limits_of
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.revocation import OnRevoke
 from holdfast.transports.configured import ComposedTLS

@@ -21,30 +21,30 @@ from holdfast.broker.base import Base
 from holdfast.broker.identity import (
     IdentityParts,
 )
+from holdfast.changes.configured import history_limits_of, history_rules_of, recorder_of
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.nodes import Epochs
+from holdfast.changes.past import PastMessages
+from holdfast.changes.restoring import Restorer
+from holdfast.changes.since import ChangesSince
+from holdfast.changes.watch import ChangeLog, ChangeWatch
 from holdfast.config import Config
 from holdfast.config.sections.authorization import STRICT
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.bans import Bans
+from holdfast.replay.pace import FlowControl
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.administration import Administration, IPublisher
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.nodes import Epochs
-from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.changes.since import ChangesSince
-from holdfast.retained.changes.watch import ChangeLog, ChangeWatch
+from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.configured import (
-    apply_settings,
-    history_limits_of,
-    history_rules_of,
     payer_limits_of,
-    recorder_of,
+    policies_of,
     store_of,
 )
-from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.importing import Merger
 from holdfast.retained.leases import DurableLeaseRows
 from holdfast.retained.limits import PayerLimits, flow_of
-from holdfast.retained.restoring import Restorer
 from holdfast.retained.rules import KeepRule
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import SourceCheck
@@ -72,6 +72,7 @@ class RetainerParts:
 
     store: SQLRetainedStore
     retained: RetainedMessages
+    replays: ReplayRegistry
     history: RetainedHistory
     #: follows the changes for streams of events; None if changes are not stored, or nobody asks
     changes: ChangeWatch | None = None
@@ -85,7 +86,7 @@ def build(config: Config, base: Base, identity: IdentityParts) -> RetainerParts:
         judges_sources=judges_sources(config), judges_guests=judges_guests(config), bans=identity.bans,
         payers=payer_limits_of(config), max_packet_size=config.max_packet_size,
     )  # fmt: skip
-    since = parts.retained.since
+    since = parts.replays.since
     if since is None:
         return parts
     return evolve(parts, changes=ChangeWatch(parts.store, ChangeLog(parts.store, since), base.reactor))
@@ -132,16 +133,29 @@ def compose_retainer(
     if keep_rule is not None:
         sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources, bans=bans)
     retained = RetainedMessages(
-        store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources,
-        leases=DurableLeaseRows(durable),
+        store, clock=clock, now=now, limits=limits, sources=sources, leases=DurableLeaseRows(durable)
     )  # fmt: skip
+    since = None
     if changes is not None:
-        retained.since = ChangesSince(
+        since = ChangesSince(
             store, epochs, changes, clock=clock, now=now,
             keep=lambda: round(1000 * retained.admission.limits.tombstone_ttl),
         )  # fmt: skip
-    retained.past = PastMessages(history, store)
-    return RetainerParts(store=store, retained=retained, history=history)
+    replays = ReplayRegistry(
+        store=store, feed=retained.feed, flow=FlowControl(clock, flow_of(config)), now=now, sources=sources,
+        since=since, past=PastMessages(history, store),
+    )  # fmt: skip
+    return RetainerParts(store=store, retained=retained, replays=replays, history=history)
+
+
+def apply_settings(
+    retained: RetainedMessages, replays: ReplayRegistry, history: RetainedHistory, retainer: RetainerConfig
+) -> None:
+    """Use the configured flow control, publish rate and policies from now on."""
+    retained.change_policies(policies_of(retainer))
+    history.change_rules(history_rules_of(retainer))
+    replays.flow.change(flow_of(retainer))
+    retained.admission.change_publish_rate(retainer.max_publish_rate)
 
 
 def compose_api(
@@ -149,6 +163,7 @@ def compose_api(
     *,
     administration: Administration,
     retained: RetainedMessages,
+    replays: ReplayRegistry,
     history: RetainedHistory,
     publisher: IPublisher,
     can_change: bool,
@@ -165,9 +180,10 @@ def compose_api(
     return RetainerAPI(
         administration=administration,
         retained=retained,
+        replays=replays,
         history=history,
         restorer=Restorer(history, retained, publisher, administration.now),
-        settings=Settings(config, partial(apply_settings, retained, history) if can_change else None),
+        settings=Settings(config, partial(apply_settings, retained, replays, history) if can_change else None),
         store=location,
         jobs=jobs or Jobs(administration.now),
         health=health,
@@ -188,6 +204,7 @@ def build_api(config: Config, base: Base, parts: RetainerParts, router: Router) 
         config.retainer,
         administration=Administration(parts.retained, parts.store, base.now, pause, publisher),
         retained=parts.retained,
+        replays=parts.replays,
         history=parts.history,
         publisher=publisher,
         can_change=True,

@@ -17,8 +17,8 @@ from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.broker.process import complain, end_with_failure, on_terminal
 from holdfast.broker.reloading import Reloads
 from holdfast.broker.service_manager import ServiceManager
+from holdfast.changes.history import RetainedHistory
 from holdfast.config import ConfigError
-from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
@@ -94,6 +94,7 @@ class BrokerService(Service):
         close_audit: Callable[[], None],
         store: Store,
         retained: RetainedMessages,
+        since: IService | None,
         history: RetainedHistory,
         sys_topics: SysTopics,
         registry: SessionRegistry,
@@ -122,6 +123,7 @@ class BrokerService(Service):
         self._close_audit = close_audit
         self._store = store
         self._retained = retained
+        self._since = since
         self._history = history
         self._sys_topics = sys_topics
         self._registry = registry
@@ -207,6 +209,8 @@ class BrokerService(Service):
     def _start_parts(self) -> None:
         self._has_started = True
         self._retained.startService()
+        if self._since is not None:
+            self._since.startService()
         self._history.startService()
         self._sys_topics.startService()
         if self._certificates is not None:
@@ -234,6 +238,8 @@ class BrokerService(Service):
         await self._connections.all_closed(DRAIN_TIME)
         if self._has_started:
             self._retained.stopService()
+            if self._since is not None:
+                self._since.stopService()
             self._history.stopService()
         self._close_audit()
         await self._store.close()

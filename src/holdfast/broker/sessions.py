@@ -26,6 +26,7 @@ from holdfast.identity.interfaces import (
     Principal,
     tell_nobody,
 )
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
@@ -82,6 +83,7 @@ def build(config: Config, base: Base, identity: IdentityParts, retainer: Retaine
         clock=base.reactor,
         now=base.now,
         retained=retainer.retained,
+        replays=retainer.replays,
         states=DurableSessionStates(base.durable, base.reactor),
         authorizer=identity.accounts.authorizer,
         authenticator=authentication.authenticator,
@@ -120,6 +122,7 @@ def compose_sessions(
     clock: IReactorTime,
     now: Callable[[], int],
     retained: RetainedMessages,
+    replays: ReplayRegistry,
     states: ISessionStates,
     authorizer: IAuthorizer,
     authenticator: IAuthenticator,
@@ -168,7 +171,7 @@ def compose_sessions(
         authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
     )  # fmt: skip
     figures = Figures(
-        version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
+        version=broker_version, clock=clock, registry=registry, retained=retained, replays=replays, counters=counters,
         connections=connections or ProcessConnections(), storage=storage,
     )  # fmt: skip
     memory = None
@@ -178,7 +181,7 @@ def compose_sessions(
         )
     sys_topics = SysTopics(clock=clock, work=work, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
-        clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
+        clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained, replays=replays,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,

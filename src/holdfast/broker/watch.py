@@ -29,12 +29,13 @@ from holdfast.broker.listeners import ComposedListeners, ListenerParts
 from holdfast.broker.metrics import process_metrics, retained_metrics, security_metrics, storage_metrics
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts
+from holdfast.changes.history import RetainedHistory
 from holdfast.config import Config
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.tickets import StorageFailure
 from holdfast.core.units import second_of
 from holdfast.identity.bans import Bans
-from holdfast.retained.changes.history import RetainedHistory
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import BrokerClock, ClockNotices, ClockWatch, clock_notices
 from holdfast.sessions.connection.pressure import Pressure
@@ -82,7 +83,7 @@ def build(
     """Build the monitoring of the running broker."""
     monitoring = compose_monitoring(
         config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
-        history=retainer.history, sessions=sessions, pressure=base.pressure, process=base.process,
+        replays=retainer.replays, history=retainer.history, sessions=sessions, pressure=base.pressure, process=base.process,
         listeners=listening.listeners, tls=listening.tls, bans=identity.bans, audit=base.audit,
         is_stopping=is_stopping, clock=base.clock,
     )  # fmt: skip
@@ -98,6 +99,7 @@ def compose_monitoring(
     now: Callable[[], int],
     durable: DurableStore,
     retained: RetainedMessages,
+    replays: ReplayRegistry,
     history: RetainedHistory,
     sessions: SessionParts,
     pressure: Pressure,
@@ -126,14 +128,14 @@ def compose_monitoring(
     )  # fmt: skip
     alarms = Alarms(now)
     watched = WatchedParts(
-        counters=counters, durable=durable, retained=retained, audit=audit, heartbeat=heartbeat, guard=sessions.memory,
-        surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,
+        counters=counters, durable=durable, retained=retained, replays=replays, audit=audit, heartbeat=heartbeat,
+        guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip
     watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
     _report(alarms, audit, sessions, config.node.id)
     recorded = Recorded(
-        counters=counters, registry=registry, retained=retained, durable=durable, heartbeat=heartbeat,
-        walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory, now=now,
+        counters=counters, registry=registry, retained=retained, replays=replays, durable=durable,
+        heartbeat=heartbeat, walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory, now=now,
     )  # fmt: skip
     recent = Recent(recorded, reactor)
     begun = reactor.seconds()
@@ -144,7 +146,7 @@ def compose_monitoring(
         ),
         *traffic_metrics(counters, pressure, lambda: walk.latest),
         *client_metrics(counters, registry, process, listeners.open_connections),
-        *retained_metrics(counters, retained, lambda: surroundings.latest),
+        *retained_metrics(counters, retained, replays, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends

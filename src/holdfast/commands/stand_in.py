@@ -25,6 +25,7 @@ from holdfast.admin.callers import this_operator
 from holdfast.admin.routing import Route, RoutingTable
 from holdfast.broker.identity import compose_account_routes, hash_parameters_of
 from holdfast.broker.retainer import compose_api, compose_retainer
+from holdfast.changes.periods import is_recorded
 from holdfast.commands.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
@@ -34,7 +35,6 @@ from holdfast.identity.hashes import new_hash
 from holdfast.identity.rule_sources import read_sources
 from holdfast.identity.users import Users
 from holdfast.retained.administration import Administration, SilentPublisher
-from holdfast.retained.changes.periods import is_recorded
 from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.importing import Merger
 from holdfast.storage.database import Durability
@@ -166,6 +166,7 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         config.retainer,
         administration=Administration(parts.retained, parts.store, _milliseconds, pause, nobody),
         retained=parts.retained,
+        replays=parts.replays,
         history=parts.history,
         publisher=nobody,
         can_change=False,

@@ -16,7 +16,7 @@ from zope.interface import Interface, implementer
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.terminal import counted
 from holdfast.core.tickets import CommitTicket
-from holdfast.retained.changes.feed import Change
+from holdfast.retained.feed import Change
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained, name_refusal
 from holdfast.retained.searches import Count, Searches
@@ -121,11 +121,6 @@ class Administration:
         """Whether the last read and the last write of the database succeeded."""
         available: bool = self._store.available
         return available
-
-    @property
-    def replay_count(self) -> int:
-        """The number of replays."""
-        return len(self._retained.replays)
 
     def statistics(self) -> Deferred[RetainedStatistics]:
         """Read the number of messages and their bytes, of all nodes, without expired messages."""

@@ -1,42 +1,16 @@
-"""The retainer's store and settings from ``[retainer]``, for the broker and for operators' commands."""
+"""The retainer's store and limits from ``[retainer]``, for the broker and for operators' commands."""
 
 from __future__ import annotations
 
-from math import inf
-
-from attrs import asdict
-
 from holdfast.config import Config
 from holdfast.config.sections.limits import LimitsOfClients
-from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
-from holdfast.retained.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
-from holdfast.retained.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits, flow_of
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.retained.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.policies import Policies, Policy
-from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore
-
-
-def recorder_of(
-    retainer: RetainerConfig, durable: DurableStore, history: Recorder, gathers: bool = True
-) -> tuple[Recorder, IChangesRecorder | None]:
-    """Return the recorder of the store, and the one of changed topics if these are recorded.
-
-    Both pass the changes on to the recorder of the ``history``. The latter may gather changes only in a process that
-    appends them before its end.
-    """
-    if not retainer.changes.enable:
-        return history, None
-    changes: IChangesRecorder
-    if durable.dialect == "sqlite":
-        changes = GatheringRecorder(history, durable.bulk, most=MOST_GATHERED if gathers else 1)
-    else:
-        changes = AppendingRecorder(history)
-    return changes, changes
 
 
 def store_of(
@@ -118,32 +92,6 @@ def policies_of(retainer: RetainerConfig) -> Policies:
             for number, policy in enumerate(retainer.policies, 1)
         ]
     )
-
-
-def history_limits_of(retainer: RetainerConfig) -> HistoryLimits:
-    """Return whether the history is kept, and its limits."""
-    return HistoryLimits(**asdict(retainer.history))
-
-
-def history_rules_of(retainer: RetainerConfig) -> Rules:
-    """Return which topics the history records, and how long it keeps them, from the policies."""
-    return Rules(Rule(policy.filter, _depth_of(policy)) for policy in retainer.policies)
-
-
-def _depth_of(policy: PolicyConfig) -> Depth:
-    if policy.history is False:
-        return NOT_RECORDED
-    if policy.history_keep is None:
-        return GENERAL
-    return FOREVER if policy.history_keep == inf else round(policy.history_keep * 1000)
-
-
-def apply_settings(retained: RetainedMessages, history: RetainedHistory, retainer: RetainerConfig) -> None:
-    """Use the configured flow control, publish rate and policies from now on."""
-    retained.change_policies(policies_of(retainer))
-    history.change_rules(history_rules_of(retainer))
-    retained.replays.flow.change(flow_of(retainer))
-    retained.admission.change_publish_rate(retainer.max_publish_rate)
 
 
 def _client_quota(retainer: RetainerConfig) -> Quota | None:

@@ -6,9 +6,7 @@ announces it to the change feed. A message that passes here:
     admission.undecided, check    refused with RetainRefused, or charged
     retain                        stamped with a revision; the ticket is settled when the change is durable
     _put                          given to the store, and announced to the feed, so that running replays drop older
-                                  copies (``replay/replay.py``)
-
-Replays begin at :attr:`RetainedMessages.replays`; a replay reads the store by itself.
+                                  copies
 """
 
 from __future__ import annotations
@@ -35,16 +33,12 @@ from holdfast.core.messages import (
 )
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
 from holdfast.retained.admission import Admission
-from holdfast.retained.changes.feed import Change, ChangeFeed
-from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.changes.since import ChangesSince
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.delayed_writes import DelayedWrites
+from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.leases import LeaseBook, LeaseRows, NoLeaseRows, Wanted
-from holdfast.retained.limits import FlowSettings, RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.policies import Policies
-from holdfast.retained.replay.pace import FlowControl
-from holdfast.retained.replay.registry import ReplayRegistry
 from holdfast.retained.source_check import SourceCheck
 from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -61,7 +55,7 @@ _AGAIN = 1.0
 
 
 class RetainedMessages(Service):
-    """Retained messages in a store, with limits, replays and expiry.
+    """Retained messages in a store, with limits and expiry.
 
     ``now`` returns milliseconds since the epoch. The composition opens the store before it starts this service, and
     closes the store after it has stopped this service.
@@ -76,24 +70,16 @@ class RetainedMessages(Service):
         clock: IReactorTime,
         now: Callable[[], int],
         limits: RetainerLimits,
-        flow: FlowSettings,
         sources: SourceCheck | None = None,
         leases: LeaseRows | None = None,
     ) -> None:
-        """With ``sources``, replays judge the publishers of the messages. ``leases`` are stored there, or nowhere."""
+        """``sources`` hears of messages that no Client has just published. ``leases`` are stored, or not at all."""
         self.leases = LeaseBook(leases or NoLeaseRows())
         self._leased = self.leases.by_topic  # looked into for each change
         #: is called when the policies have changed
         self.policies_changed: Callable[[], None] = lambda: None
         self.feed = ChangeFeed()
         self.sources = sources
-        self.replays = ReplayRegistry(
-            store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now, sources=sources
-        )
-        #: where replays read the past; None without a history
-        self.past: PastMessages | None = None
-        #: what has changed since a token; None: everything is replayed
-        self.since: ChangesSince | None = None
         self.store = store
         self._clock = clock
         #: messages of topics with a ``write_interval``, until they are written
@@ -121,8 +107,6 @@ class RetainedMessages(Service):
         """Start to sweep expired messages, and to judge publishers."""
         Service.startService(self)
         self._sweep.start()
-        if self.since is not None:
-            self.since.startService()
         if self.sources is not None:
             self.sources.start()
 
@@ -130,8 +114,6 @@ class RetainedMessages(Service):
         """Stop sweeping and judging, and give all delayed messages to the writer."""
         Service.stopService(self)
         self.delayed.stop()
-        if self.since is not None:
-            self.since.stopService()
         self._sweep.stop()
         if self.sources is not None:
             self.sources.stop()
@@ -245,7 +227,7 @@ class RetainedMessages(Service):
         Until then the ledger trusts no budget.
         """
         self.admission.suspend()
-        self.replays.include(revision)
+        self.feed.begin_import(revision)
         if self.sources is not None:
             self.sources.renew()
 
@@ -255,7 +237,7 @@ class RetainedMessages(Service):
         if len(self.feed):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
-        self.replays.included(revision)
+        self.feed.import_ended(revision)
 
     @as_deferred
     async def clock_moves(self, step: int, since: int) -> None:
@@ -388,7 +370,7 @@ class RetainedMessages(Service):
         if live and self._conditional.pending:
             self._conditional.note(change.topic, change.revision)
         if not live:
-            self.replays.note_unsent(change.revision)
+            self.feed.note_unsent(change.revision)
         if len(self.feed):
             stored = ticket
             if ticket.settled and ticket.failure is None:

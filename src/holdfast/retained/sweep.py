@@ -27,7 +27,7 @@ from zope.interface import Interface
 
 from holdfast.core.messages import ApplicationMessage, ChangeKind
 from holdfast.core.tickets import StorageFailure
-from holdfast.retained.changes.feed import Change, ChangeFeed
+from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.limits import Quota, RetainerLimits
 from holdfast.retained.policies import Policies
 from holdfast.retained.store.interfaces import IRetainedStore

@@ -45,7 +45,7 @@ class ReplayProgress:
 
     Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain. ``marker`` is
     the marker that is due at its end (:class:`.PendingMarker`), None for none. ``facts`` are told of each message.
-    ``since`` is the turn after which it brings changes (:mod:`holdfast.retained.changes.log`), None for all
+    ``since`` is the turn after which it brings changes (:mod:`holdfast.changes.log`), None for all
     messages.
     """
 

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.topics import SYS_PREFIX, has_wildcard, matches
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.long_work import LongWork, Meter
@@ -198,6 +199,7 @@ class Figures:
         clock: IReactorTime,
         registry: SessionRegistry,
         retained: RetainedMessages,
+        replays: ReplayRegistry,
         counters: Counters,
         connections: ProcessConnections,
         storage: Callable[[], Mapping[str, object]] = dict,
@@ -206,6 +208,7 @@ class Figures:
         self._clock = clock
         self._registry = registry
         self._retained = retained
+        self._replay_registry = replays
         self._counters = counters
         self._connections = connections
         self._storage = storage
@@ -306,7 +309,7 @@ class Figures:
         return figures
 
     def _replays(self) -> dict[str, object]:
-        replays, sources = self._retained.replays, self._retained.sources
+        replays, sources = self._replay_registry, self._retained.sources
         counts = replays.counts() | replays.totals()
         figures: dict[str, object] = {f"holdfast/replays/{name}": count for name, count in counts.items()}
         figures["holdfast/counters/replayed_source_not_authorized"] = 0 if sources is None else sources.withheld

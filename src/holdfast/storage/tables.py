@@ -262,7 +262,7 @@ Index("retained_history_topics", retained_history.c.topic, retained_history.c.se
 #: (NULL for the present period). Of the entries up to ``pruned_to``, only the newest of each topic is kept. ``rules``
 #: is JSON: which topics are recorded, and which are kept for a time of their own; NULL is every topic, for the general
 #: time. ``depths`` is JSON: what ``pruned_to`` and ``complete_since`` are for each of these times
-#: (:mod:`holdfast.retained.changes.entries`).
+#: (:mod:`holdfast.changes.entries`).
 retained_history_periods = Table(
     "retained_history_periods",
     metadata,
@@ -371,7 +371,7 @@ api_keys = Table(
     sqlite_with_rowid=False,
 )
 
-#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.retained.changes.log`). ``expired`` is
+#: Which topics changed, in the order in which transactions ended (:mod:`holdfast.changes.log`). ``expired`` is
 #: 1 if the message expired.
 retained_changes = Table(
     "retained_changes",

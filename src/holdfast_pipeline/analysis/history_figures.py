@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.changes.api import GENERAL
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.api import GENERAL
 from holdfast_pipeline.analysis.prefixes import prefixes
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.archive.states import has_general_depth

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.retained.changes.api import GENERAL, Depth
+from holdfast.changes.api import GENERAL, Depth
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.analysis.topic_shapes import with_shape
 from holdfast_pipeline.archive.states import has_general_depth

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.changes.api import Period, read_periods, retained_sql
 from holdfast.core.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.changes.api import Period, read_periods, retained_sql
 from holdfast_pipeline.analysis.kept_table import KeptTable, kept_frame, kept_table
 from holdfast_pipeline.database.history_range import history_range
 from holdfast_pipeline.database.snapshot import Snapshot

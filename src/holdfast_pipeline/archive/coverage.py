@@ -14,9 +14,9 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
+from holdfast.changes.api import HistoryUnavailable, Moment, Period, check_recorded, read_periods
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
-from holdfast.retained.changes.api import HistoryUnavailable, Moment, Period, check_recorded, read_periods
 from holdfast_pipeline.database.connection import ReadTransaction
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder

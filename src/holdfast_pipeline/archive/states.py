@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.retained.changes.api import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
+from holdfast.changes.api import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
 from holdfast.storage.api import TIME_SHIFT
 from holdfast_pipeline.sources.columns import RETAINED
 from holdfast_pipeline.sources.topic_patterns import pattern
@@ -17,7 +17,7 @@ from holdfast_pipeline.sources.topic_patterns import pattern
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from holdfast.retained.changes.api import Moment
+    from holdfast.changes.api import Moment
 
 _STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT}))")
 

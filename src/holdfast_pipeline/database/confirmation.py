@@ -6,8 +6,8 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from holdfast.changes.api import confirm
 from holdfast.commands.api import Inaccessible, access_to
-from holdfast.retained.changes.api import confirm
 from holdfast.storage.api import DirectoryUnusable, Durability, StoreUnusable, database_at
 from holdfast_pipeline.errors import PipelineError
 

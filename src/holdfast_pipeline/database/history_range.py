@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.retained.changes.api import read_periods, read_state
+from holdfast.changes.api import read_periods, read_state
 from holdfast_pipeline.database.connection import ReadTransaction
 
 _COUNT = "SELECT count(*) FROM retained_history WHERE seq > ? AND seq <= ?"

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from attrs import frozen
 
-from holdfast.retained.changes.api import last_token, turns_of
+from holdfast.changes.api import last_token, turns_of
 from holdfast_pipeline.database.connection import Source, check
 from holdfast_pipeline.database.location import url_of
 from holdfast_pipeline.database.temporary_folder import temporary_folder

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.retained.changes.api import read_state
+from holdfast.changes.api import read_state
 from holdfast.storage.api import shown
 from holdfast_pipeline.archive.checkpoint import committed_seq
 from holdfast_pipeline.archive.coverage import Coverage, read_coverage, write_coverage

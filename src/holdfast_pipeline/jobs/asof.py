@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.changes.api import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast.retained.changes.api import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 from holdfast_pipeline.archive.coverage import require_coverage
 from holdfast_pipeline.archive.entries import read_archive
 from holdfast_pipeline.archive.states import newest_of, state_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.retained.changes.api import HistoryUnavailable, Moment, present_moment
+from holdfast.changes.api import HistoryUnavailable, Moment, present_moment
 from holdfast_pipeline.archive.states import is_known
 from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.errors import PipelineError

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from holdfast.retained.changes.api import read_periods
+from holdfast.changes.api import read_periods
 from holdfast.storage.api import shown
 from holdfast_pipeline.database.connection import ReadTransaction, Source, check
 from holdfast_pipeline.database.history_range import MissingEntries, history_range, missing_entries

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.changes.api import GENERAL, Rules, read_periods
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.units import Rate
-from holdfast.retained.changes.api import GENERAL, Rules, read_periods
 from holdfast_pipeline.archive.states import has_depth
 from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule
 from holdfast_pipeline.checks.rules import Rule

@@ -1,6 +1,6 @@
 """Reading ``format("retained")`` with the option ``since``: the topics that have changed after a token or a time.
 
-How it works. The broker stores which topics change, in turns (``retained/changes/log.py``). A token names the turn
+How it works. The broker stores which topics change, in turns (``changes/log.py``). A token names the turn
 up to which a reader knows all changes. The rows are the present messages of the topics that have changed after it, and
 a row ``clear`` for each topic that has none any more. A change may come twice, and every change comes in the end. Some
 changes are not in the table yet: their transaction has not ended, or the broker gathers them. They are above the next
@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from holdfast.core.topics import EVERY_TOPIC
-from holdfast.retained.changes.api import (
+from holdfast.changes.api import (
     TOKEN_LENGTHS,
     BadToken,
     Token,
@@ -27,6 +26,7 @@ from holdfast.retained.changes.api import (
     turn_before,
     turns_of,
 )
+from holdfast.core.topics import EVERY_TOPIC
 from holdfast_pipeline.database.connection import ReadTransaction, Source, check
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.arrow_batches import MatchingRows, batches_of

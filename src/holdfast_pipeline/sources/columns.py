@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.retained.changes.api import stored_at_sql
+from holdfast.changes.api import stored_at_sql
 from holdfast.storage.api import TIME_SHIFT
 from holdfast_pipeline.errors import PipelineError
 

@@ -1,7 +1,7 @@
 """Reading ``format("retained")`` with the option ``as_of``: the messages that were retained at a past time.
 
 How it works. The history finds the time's moment: a range of entries, whose newest entry of each topic tells what was
-retained then. The rules are those of ``retained/changes/moments.py``: topics that the history does not know then are
+retained then. The rules are those of ``changes/moments.py``: topics that the history does not know then are
 left out, and a Topic Filter of such topics alone is refused. Each task checks its part in the transaction that
 reads it, so pruning cannot make topics disappear from the answer.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from holdfast.retained.changes.api import (
+from holdfast.changes.api import (
     HistoryUnavailable,
     Moment,
     check_moment,

@@ -20,7 +20,7 @@ def test_clients_and_replays_are_told_from_begin_to_stop() -> None:
     told: list[Any] = []
     stops = [
         happening_sources.clients(audit, broker.now)(told.append),
-        happening_sources.replays(broker.retained.replays, broker.clock)(told.append),
+        happening_sources.replays(broker.replays, broker.clock)(told.append),
     ]
     publisher = broker.client("p" * 1000, 5)
     publisher.publish("a", b"x", retain=True)

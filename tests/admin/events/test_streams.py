@@ -14,10 +14,10 @@ from holdfast.admin.api.events import EventCalls
 from holdfast.admin.api.happenings import Happenings, Tell
 from holdfast.admin.call import Answer, Call, Caller, Scope, Via
 from holdfast.admin.routing import RoutingTable
+from holdfast.changes.recent import StoredChange, Taken
+from holdfast.changes.tokens import Token
+from holdfast.changes.watch import NotStored
 from holdfast.core.messages import ChangeKind
-from holdfast.retained.changes.recent import StoredChange, Taken
-from holdfast.retained.changes.tokens import Token
-from holdfast.retained.changes.watch import NotStored
 from tests.storage.doubles import result_of
 
 READER = Caller("key reader", None, frozenset({Scope.READ}), Via.KEY)

@@ -19,8 +19,8 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.identity.addresses import Peer
 from holdfast.identity.bans import Bans, Exempt
 from holdfast.identity.failed_logins import FailureLimits, Failures
-from holdfast.retained.replay.interfaces import ReplayState
-from holdfast.retained.replay.replay import Replay
+from holdfast.replay.interfaces import ReplayState
+from holdfast.replay.replay import Replay
 from holdfast.watch.alarms import Alarms
 from holdfast.watch.log import LastingFailure
 from holdfast.wire import packets as p
@@ -111,7 +111,7 @@ def _idle(seconds: float) -> Act:
     def act(broker: WatchedBroker) -> None:
         replay = SimpleNamespace(idle=seconds, state=ReplayState.RESTING)
         waiting = SimpleNamespace(idle=9e9, state=ReplayState.THROTTLED)  # the configuration lets it wait
-        broker.retained.replays.running = cast("dict[int, Replay]", {1: replay, 2: waiting})
+        broker.replays.running = cast("dict[int, Replay]", {1: replay, 2: waiting})
 
     return act
 

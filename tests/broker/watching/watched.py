@@ -10,10 +10,10 @@ from attrs import define, field
 from twisted.internet.defer import maybeDeferred
 
 from holdfast.broker.watch import compose_monitoring
+from holdfast.changes.history import HistoryLimits, RetainedHistory
 from holdfast.config import Config, default
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.identity.bans import Bans, Exempt
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
 from holdfast.watch.audit import Audit
 from tests.sessions.restartable import RestartableBroker
 
@@ -52,7 +52,7 @@ class WatchedBroker(RestartableBroker):
         self.process = ProcessConnections()
         self.monitoring = compose_monitoring(
             config, reactor=self.clock, now=self.now, durable=self.durable, retained=self.retained,
-            history=self.history, sessions=self.session_parts, pressure=self.pressure, process=self.process,
+            replays=self.replays, history=self.history, sessions=self.session_parts, pressure=self.pressure, process=self.process,
             listeners=cast("Any", self.around), tls=cast("Any", self.around),
             bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
             is_stopping=lambda: self.around.stopping, run=maybeDeferred,

@@ -15,14 +15,14 @@ from click.testing import CliRunner, Result
 
 from holdfast.admin.api import history as parts
 from holdfast.admin.callers import this_operator
+from holdfast.changes import restoring
+from holdfast.changes.entries import NOT_RECORDED, Rule, Rules
 from holdfast.commands import main
 from holdfast.commands import retainer_history as commands
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained import restoring
-from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules
 from holdfast.retained.service import RetainedMessages
+from tests.changes.history.past import Past
 from tests.postgres import drop, fresh_database
-from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, fresh_file
 
 LEFT_OUT = "left out, because the history does not know them then: the topics of lamp/1"

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from holdfast.retained.changes.periods import read_state
+from holdfast.changes.periods import read_state
 from holdfast_pipeline import Source
 from holdfast_pipeline.archive.entries import read_archive
 from holdfast_pipeline.database.confirmation import confirm_archived

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from holdfast.retained.changes.periods import Period
+from holdfast.changes.periods import Period
 from holdfast_pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.changes.entries import NOT_RECORDED, Rule, Rules, retained_by
+from holdfast.changes.history import HistoryLimits
+from holdfast.changes.moments import HistoryUnavailable, present_moment
 from holdfast.core.messages import ChangeOrigin, RetainedChange
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules, retained_by
-from holdfast.retained.changes.history import HistoryLimits
-from holdfast.retained.changes.moments import HistoryUnavailable, present_moment
 from holdfast_pipeline import Source, snapshot_of
 from holdfast_pipeline.cli.options import milliseconds
 from holdfast_pipeline.errors import PipelineError
@@ -22,8 +22,8 @@ from holdfast_pipeline.jobs.archive import archive
 from holdfast_pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
 from holdfast_pipeline.jobs.audit import AuditResult, audit
 from holdfast_pipeline.output.folder import Folder
+from tests.changes.history.past import Past
 from tests.pipeline.stores import NOW, Filled, fill, message
-from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, result_of
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.changes.periods import read_state
 from holdfast.config import Config, default
-from holdfast.retained.changes.periods import read_state
 from holdfast.storage.location import DirectoryLock
 from holdfast_pipeline.database.confirmation import confirm_archived
 from holdfast_pipeline.database.connection import Source

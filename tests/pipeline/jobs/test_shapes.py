@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.retained.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
+from holdfast.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.analysis.history_figures import history_of
 from holdfast_pipeline.analysis.kept_table import KeptTable
@@ -25,8 +25,8 @@ from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.shapes.patterns import Patterns
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
 from holdfast_pipeline.shapes.totals import ShapeTotals
+from tests.changes.history.past import Past
 from tests.pipeline.stores import NOW, database, message
-from tests.retained.history.past import Past
 
 pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline" / "shapes.md"

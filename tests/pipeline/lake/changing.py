@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from holdfast.retained.changes.periods import end, prune_part
+from holdfast.changes.periods import end, prune_part
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at
 from tests.pipeline.stores import NOW, Filled

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.messages import ChangeOrigin
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at
 from holdfast.storage.postgres_values import PostgresBulk

@@ -16,10 +16,10 @@ from twisted.internet.task import Clock
 
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage, stored_size
 from holdfast.retained import importing
-from holdfast.retained.changes.feed import Change
+from holdfast.retained.feed import Change
 from holdfast.retained.import_jobs import OtherJob, read_job
 from holdfast.retained.importing import ImportJob, Merger, Reject
-from holdfast.retained.limits import FlowSettings, RetainerLimits, RetainRefused
+from holdfast.retained.limits import RetainerLimits, RetainRefused
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.staging import (
     FILE_INSERT,
@@ -84,9 +84,7 @@ class Place:
     def opened(self, limits: RetainerLimits | None = None, rows: int = importing.FIRST_ROWS) -> Iterator[Desk]:
         """Open the database as a broker does."""
         with self.filled.store() as store:
-            retained = RetainedMessages(
-                store, clock=Clock(), now=lambda: NOW, limits=limits or RetainerLimits(), flow=FlowSettings()
-            )
+            retained = RetainedMessages(store, clock=Clock(), now=lambda: NOW, limits=limits or RetainerLimits())
             yield Desk(
                 store, retained, Merger(retained, store, now=lambda: NOW, pause=lambda: succeed(None), rows=rows)
             )
@@ -248,7 +246,7 @@ def test_chunks_grow_until_they_take_the_intended_time(place: Place) -> None:
         return NOW
 
     with place.filled.store() as store:
-        retained = RetainedMessages(store, clock=Clock(), now=now, limits=RetainerLimits(), flow=FlowSettings())
+        retained = RetainedMessages(store, clock=Clock(), now=now, limits=RetainerLimits())
         merger = Merger(
             retained,
             store,

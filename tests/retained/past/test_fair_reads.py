@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from holdfast.retained.changes.past import FairReads
+from holdfast.changes.past import FairReads
 from holdfast.storage.driver import Cursor
 from tests.storage.doubles import result_of
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.moments import HistoryUnavailable
+from holdfast.changes.past import PastMessages
 from holdfast.core.extensions import past_filter
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.moments import HistoryUnavailable
-from holdfast.retained.changes.past import PastMessages
 from holdfast.storage.revisions import RevisionClock
 from tests.retained.store.memory import MemoryRetainedStore
 from tests.storage.doubles import result_of

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from twisted.python.failure import Failure
 
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.extensions import Conditions
 from holdfast.core.messages import RetainedChange
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.compare_and_set import CompareAndSets, Decision
 from holdfast.retained.store.conditional import ConditionalChange, Verdict
 from holdfast.retained.store.interfaces import IRetainedStore

@@ -17,9 +17,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.messages import RetainedChange
 from holdfast.core.tickets import CommitTicket
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.delayed_writes import DelayedWrites
 from holdfast.retained.policies import NO_POLICIES, Policies, Policy
 from holdfast.retained.store import bounded_read as reading

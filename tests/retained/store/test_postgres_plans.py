@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.retained.changes.recording import AppendingRecorder
-from holdfast.retained.changes.since import SinceSource, count_expired
+from holdfast.changes.recording import AppendingRecorder
+from holdfast.changes.since import SinceSource, count_expired
 from holdfast.retained.store.interfaces import NO_RECORDER
 from holdfast.retained.store.rows import COLUMNS
 from holdfast.retained.store.sql import SQLRetainedStore

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.messages import RetainedChange
 from holdfast.core.tickets import FailureKind, StorageFailure
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.retained.store.interfaces import IRetainedStore

@@ -835,7 +835,7 @@ def test_a_message_that_an_operator_replaces_does_not_leave_with_qos_2_later(
     assert before == []
     broker.commit()
     assert [(packet.payload, packet.qos) for packet in client.got(p.Publish)] == ([(payload, 2)] if payload else [])
-    assert broker.retained.replays.running == {}
+    assert broker.replays.running == {}
 
 
 def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) -> Callable[[], bool]:

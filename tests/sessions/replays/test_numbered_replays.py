@@ -37,7 +37,7 @@ def replayed(broker: MemoryBroker, client: Client, draw: Any) -> list[p.Publish]
         seen += came
         unacknowledged += [packet.packet_identifier for packet in came if packet.qos]
         assert len(set(unacknowledged)) == len(unacknowledged)
-        if not unacknowledged and not broker.retained.replays.running:
+        if not unacknowledged and not broker.replays.running:
             return seen
         some = draw(st.integers(1, len(unacknowledged)))
         if draw(st.booleans()):

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
+from holdfast.changes.entries import NO_RULES
+from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.changes.past import PastMessages
+from holdfast.changes.recording import HistoryRecorder
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.bans import Ban, Bans, Exempt, Kind
-from holdfast.retained.changes.entries import NO_RULES
-from holdfast.retained.changes.history import HistoryLimits, RetainedHistory
-from holdfast.retained.changes.past import PastMessages
-from holdfast.retained.changes.recording import HistoryRecorder
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -63,7 +63,7 @@ class RememberingBroker(RestartableBroker):
     def open_store(self) -> None:
         super().open_store()
         self.history.startService()
-        self.retained.past = PastMessages(self.history, self.store)
+        self.replays.past = PastMessages(self.history, self.store)
 
 
 def filled(place: Path | str, **options: Any) -> RememberingBroker:
@@ -122,7 +122,7 @@ def test_the_past_of_now_has_the_messages_that_wait(tmp_path: Path) -> None:
         looks.append(lambda: broker.history.read_apart(work).chainDeferred(answer))
         return answer
 
-    broker.retained.past = PastMessages(cast("RetainedHistory", SimpleNamespace(
+    broker.replays.past = PastMessages(cast("RetainedHistory", SimpleNamespace(
         read_apart=held, check_kept=broker.history.check_kept, now=broker.now, page_of=broker.history.page_of
     )), broker.store)  # fmt: skip
     client = broker.client("c", 5)

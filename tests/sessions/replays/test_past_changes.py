@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.retained.changes import past
-from holdfast.retained.changes.history import HistoryLimits
+from holdfast.changes import past
+from holdfast.changes.history import HistoryLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

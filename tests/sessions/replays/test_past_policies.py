@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.retained.changes.entries import NOT_RECORDED, Rule, Rules
+from holdfast.changes.entries import NOT_RECORDED, Rule, Rules
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

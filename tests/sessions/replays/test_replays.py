@@ -33,12 +33,12 @@ def subscribe(client: Client) -> None:
 def test_at_most_so_many_replays_of_a_session_run_and_all_are_finished_in_order() -> None:
     broker, client = scene(4)
     subscribe(client)
-    counts = broker.retained.replays.counts()
+    counts = broker.replays.counts()
     assert (counts["running"], counts["waiting"]) == (4, MANY - 4)
-    assert [status.topic_filter for status in broker.retained.replays.statuses()] == [f"t/00{n}/#" for n in range(4)]
+    assert [status.topic_filter for status in broker.replays.statuses()] == [f"t/00{n}/#" for n in range(4)]
     came = client.messages()
     assert [topic for topic, _, _, _ in came] == [f"t/{number:03}/x" for number in range(MANY)]
-    counts = broker.retained.replays.counts()
+    counts = broker.replays.counts()
     assert (counts["running"], counts["waiting"]) == (0, 0)
 
 
@@ -73,7 +73,7 @@ def test_waiting_replays_outlive_the_connection() -> None:
     broker, client = scene(4)
     subscribe(client)
     client.drop()
-    assert broker.retained.replays.counts()["waiting"] == 0
+    assert broker.replays.counts()["waiting"] == 0
     broker.client("p").publish("t/050/x", b"new", 1, True)
     client = connect(broker)
     came = [packet for packet in client.backlog if isinstance(packet, p.Publish)]
@@ -86,17 +86,17 @@ def test_unsubscribing_gives_the_place_to_the_next() -> None:
     broker, client = scene(2)
     subscribe(client)
     client.send(p.Unsubscribe(2, ("t/000/#", "t/002/#")))
-    assert [status.topic_filter for status in broker.retained.replays.statuses()] == ["t/001/#", "t/003/#"]
-    assert broker.retained.replays.counts()["waiting"] == MANY - 4
+    assert [status.topic_filter for status in broker.replays.statuses()] == ["t/001/#", "t/003/#"]
+    assert broker.replays.counts()["waiting"] == MANY - 4
 
 
 def test_a_higher_limit_counts_from_the_next_end_of_a_replay() -> None:
     broker, client = scene(1)
     subscribe(client)
-    broker.retained.replays.flow.change(FlowSettings(max_replays_per_client=8, client_rate=Rate(1, 10)))
+    broker.replays.flow.change(FlowSettings(max_replays_per_client=8, client_rate=Rate(1, 10)))
     client.send(*(p.Puback(packet.packet_identifier) for packet in client.got(p.Publish)))
     broker.advance(20)
-    assert broker.retained.replays.counts()["running"] == 8
+    assert broker.replays.counts()["running"] == 8
 
 
 def test_a_short_subscribe_with_overlapping_filters_holds_one_batch_not_one_for_each() -> None:
@@ -108,6 +108,6 @@ def test_a_short_subscribe_with_overlapping_filters_holds_one_batch_not_one_for_
     client = broker.client("c")
     client.network.blocked = True
     client.send(p.Subscribe(1, tuple(p.SubscriptionRequest("/".join(["+"] * n) + "/#") for n in range(1, 13))))
-    held = sum(status.held for status in broker.retained.replays.statuses())
+    held = sum(status.held for status in broker.replays.statuses())
     assert held <= 16
     assert client.connection.unsent < 512 << 10

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.messages import RetainedChange
-from holdfast.retained.changes.nodes import Epochs
-from holdfast.retained.changes.recording import (
+from holdfast.changes.nodes import Epochs
+from holdfast.changes.recording import (
     GATHERING_SECONDS,
     AppendingRecorder,
     GatheringRecorder,
     IChangesRecorder,
 )
-from holdfast.retained.changes.since import ChangesSince
+from holdfast.changes.since import ChangesSince
+from holdfast.core.messages import RetainedChange
 from holdfast.retained.policies import Policies, Policy
 from holdfast.retained.store.interfaces import NO_RECORDER, IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -59,7 +59,7 @@ class RecordingBroker(RestartableBroker):
         self.since = ChangesSince(
             self.store, self.epochs, self.recorder, clock=self.clock, now=self.now, keep=lambda: 1000 * DAY, most=1000
         )
-        self.retained.since = self.since
+        self.replays.since = self.since
         self.since.startService()
 
     def restart(self, after: float = 0, manual: bool = False) -> RecordingBroker:

@@ -17,10 +17,10 @@ from holdfast.admin.api.happenings import Happenings
 from holdfast.admin.arguments import FLAG, STRING, TOPIC_FILTER, flag_of, optional_filter_of
 from holdfast.admin.call import Answer, Call, RefusedCall, Scope, bad_request
 from holdfast.admin.routing import Content, Route, query, routes_of
+from holdfast.changes.recent import Taken
+from holdfast.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
+from holdfast.changes.watch import ChangeWatch, Follower, NotStored
 from holdfast.core.tickets import StorageFailure
-from holdfast.retained.changes.recent import Taken
-from holdfast.retained.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
-from holdfast.retained.changes.watch import ChangeWatch, Follower, NotStored
 from holdfast.scheduling.waiting import as_deferred
 
 # The lines of ``text/event-stream``. All data is JSON in ASCII, so no text of a client can add a line.

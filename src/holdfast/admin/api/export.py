@@ -13,11 +13,11 @@ from holdfast.admin.api.parameters import AT, CURSOR, FILTER, REFUSALS
 from holdfast.admin.arguments import STRING, choice_of, cursor_of, filter_of, one_of
 from holdfast.admin.call import CSV, NDJSON, Answer, Call, Scope, bad_request
 from holdfast.admin.routing import Content, Route, query, routes_of
+from holdfast.changes.history import RetainedHistory
 from holdfast.core.messages import RetainedMessage
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained import records
 from holdfast.retained.administration import BYTES_IN_TURN, ROWS_IN_TURN, Administration
-from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import line_of
 from holdfast.scheduling.waiting import as_deferred
 

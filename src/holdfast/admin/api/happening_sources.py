@@ -10,9 +10,9 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.admin.api.happenings import Source, Tell
 from holdfast.admin.api.watching import alarm_fields
 from holdfast.core.units import date_of
-from holdfast.retained.replay.interfaces import ReplayStatus
-from holdfast.retained.replay.registry import ReplayRegistry
-from holdfast.retained.replay.replay import Replay
+from holdfast.replay.interfaces import ReplayStatus
+from holdfast.replay.registry import ReplayRegistry
+from holdfast.replay.replay import Replay
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.watch.alarms import Alarm, Alarms
 from holdfast.watch.audit import BANNED, CONNECTED, DISCONNECTED, LONGEST, REFUSED, OverheardAudit

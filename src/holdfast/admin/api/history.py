@@ -42,13 +42,13 @@ from holdfast.admin.arguments import (
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
 from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import Content, Route, query, routes_of
+from holdfast.changes.entries import HistoryEvent
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.restoring import Restored, Restorer
 from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
-from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
-from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.store.values import Search
 from holdfast.scheduling.waiting import as_deferred
 

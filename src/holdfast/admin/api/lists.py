@@ -24,11 +24,11 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, answer, bad_request
 from holdfast.admin.routing import query
+from holdfast.changes.entries import retained_by
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.moments import Moment
+from holdfast.changes.watch import ChangeWatch
 from holdfast.retained.administration import Administration
-from holdfast.retained.changes.entries import retained_by
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.moments import Moment
-from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.records import detail_of, summary_of
 from holdfast.retained.searches import Searches
 from holdfast.retained.store.values import ListedMessage, Listing, Order, Search, Sorting

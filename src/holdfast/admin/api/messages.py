@@ -43,9 +43,9 @@ from holdfast.admin.arguments import (
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, not_found
 from holdfast.admin.jobs import Job, Jobs, accepted
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
+from holdfast.changes.history import RetainedHistory
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.administration import BYTES_IN_TURN, ROWS_IN_TURN, Administration, Cleared
-from holdfast.retained.changes.history import RetainedHistory
 from holdfast.retained.records import detail_of, request_of, summary_of
 from holdfast.retained.store.values import Search
 from holdfast.scheduling.fair_line import LineFull

@@ -20,8 +20,8 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Refusals, RefusedCall, bad_request, not_found
 from holdfast.admin.routing import query
-from holdfast.retained.changes.history import NoSuchRevision
-from holdfast.retained.changes.moments import BaselineUnfinished, HistoryUnavailable
+from holdfast.changes.history import NoSuchRevision
+from holdfast.changes.moments import BaselineUnfinished, HistoryUnavailable
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.limits import NotRetained
 from holdfast.scheduling.fair_line import LineFull

@@ -11,8 +11,9 @@ from holdfast.admin.api.settings import Settings
 from holdfast.admin.arguments import BOOLEAN, INTEGER, NUMBER, STRING, array, digits_of, nullable, record
 from holdfast.admin.call import DONE, Answer, Call, Scope, answer, bad_request, not_found
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, query, routes_of
-from holdfast.retained.replay.interfaces import ReplayState, ReplayStatus
-from holdfast.retained.service import RetainedMessages
+from holdfast.replay.interfaces import ReplayState, ReplayStatus
+from holdfast.replay.registry import ReplayRegistry
+from holdfast.retained.totals import TotalsReader
 
 _SETTINGS = record({"until_restart": array(STRING)})
 _REPLAY = record(
@@ -35,8 +36,9 @@ _REPLAY = record(
 class ReplayCalls:
     """Answers calls about replays and settings."""
 
-    def __init__(self, retained: RetainedMessages, settings: Settings) -> None:
-        self._retained = retained
+    def __init__(self, totals: TotalsReader, replays: ReplayRegistry, settings: Settings) -> None:
+        self._totals = totals
+        self._replays = replays
         self._settings = settings
         self.routes = routes_of(self)
 
@@ -72,8 +74,8 @@ class ReplayCalls:
     )
     def replays(self, _call: Call) -> Deferred[Answer]:
         """List the running replays, the oldest first."""
-        count = self._retained.totals.refreshed().count
-        return succeed(answer({"data": [_record_of(status, count) for status in self._retained.replays.statuses()]}))
+        count = self._totals.refreshed().count
+        return succeed(answer({"data": [_record_of(status, count) for status in self._replays.statuses()]}))
 
     @Route(
         method="DELETE",
@@ -96,7 +98,7 @@ class ReplayCalls:
         number = digits_of(call.arguments.get("id", ""))
         if number is None:
             raise bad_request("id is the number of a replay, as listed by GET /replays", "id", "the number of a replay")
-        if not self._retained.replays.cancel(number):
+        if not self._replays.cancel(number):
             raise not_found(f"there is no replay {number}; it may have ended")
         return succeed(DONE)
 

@@ -21,11 +21,12 @@ from holdfast.admin.arguments import BOOLEAN, INTEGER, STRING, record
 from holdfast.admin.call import Answer, Call, Scope, answer
 from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import Content, Route, routes_of
+from holdfast.changes.history import RetainedHistory
+from holdfast.changes.restoring import Restorer
+from holdfast.changes.watch import ChangeWatch
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.administration import Administration
-from holdfast.retained.changes.history import RetainedHistory
-from holdfast.retained.changes.watch import ChangeWatch
 from holdfast.retained.importing import Merger
-from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.waiting import as_deferred
 
@@ -55,6 +56,7 @@ class RetainerAPI:
         *,
         administration: Administration,
         retained: RetainedMessages,
+        replays: ReplayRegistry,
         history: RetainedHistory,
         restorer: Restorer,
         settings: Settings,
@@ -64,6 +66,7 @@ class RetainerAPI:
         merger: Merger | None = None,
         changes: ChangeWatch | None = None,
     ) -> None:
+        self._replays = replays
         self.settings = settings
         self._administration = administration
         self._merger = merger
@@ -71,7 +74,7 @@ class RetainerAPI:
         self._health = health
         tokens = Tokens(changes)
         self.routes = (
-            *ReplayCalls(retained, settings).routes,
+            *ReplayCalls(retained.totals, replays, settings).routes,
             *PolicyCalls(settings, retained.store.flushed).routes,
             *MessageCalls(administration, history, tokens, jobs).routes,
             *ExportCalls(administration, history).routes,
@@ -98,7 +101,7 @@ class RetainerAPI:
         content: dict[str, Any] = {
             "count": statistics.count,
             "bytes": statistics.bytes,
-            "replays": administration.replay_count,
+            "replays": len(self._replays),
             "node": administration.node,
             "store": self._store,
             "available": administration.available,

@@ -29,11 +29,11 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
 from holdfast.admin.routing import Content, Route, query, routes_of
+from holdfast.changes.entries import HistoryEvent
+from holdfast.changes.history import KnownTopic, RetainedHistory
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
-from holdfast.retained.changes.entries import HistoryEvent
-from holdfast.retained.changes.history import KnownTopic, RetainedHistory
 from holdfast.scheduling.waiting import as_deferred
 
 #: The most topics of a page.

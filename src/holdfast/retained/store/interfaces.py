@@ -231,7 +231,7 @@ class IRetainedStore(IReplaySource):
 # The seam between the store and the history: the store tells a recorder about every change, before it commits.
 #
 # The store knows only this interface. The history's recorder is
-# :class:`holdfast.retained.changes.recording.HistoryRecorder`; a store without a history has :data:`NO_RECORDER`.
+# :class:`holdfast.changes.recording.HistoryRecorder`; a store without a history has :data:`NO_RECORDER`.
 
 
 class ChangedRow(NamedTuple):

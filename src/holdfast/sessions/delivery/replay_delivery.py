@@ -1,6 +1,6 @@
 """The Client's end of one replay: room for messages, and the messages in the form of the subscription.
 
-How it works. ``holdfast.retained.replay`` reads the store and asks this end how many messages it may deliver. The
+How it works. ``holdfast.replay`` reads the store and asks this end how many messages it may deliver. The
 answer is 0 while
 
 - the connection is gone, or so many bytes wait to be sent that it is congested;
@@ -33,7 +33,7 @@ from holdfast.core.extensions import PUBLISHER_FACT, Facts
 from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER
 from holdfast.core.topics import matches
 from holdfast.identity.interfaces import Grant, IAuthorizer
-from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
+from holdfast.replay.interfaces import IDelivery, ReplayForm
 from holdfast.retained.rules import NOTHING, Permission, Subscriber
 from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.connection import Connection

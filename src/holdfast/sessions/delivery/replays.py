@@ -7,13 +7,14 @@ from functools import partial
 from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from holdfast.changes.since import SinceSource
 from holdfast.core.extensions import FULL, past_filter
 from holdfast.core.topics import is_of_past
 from holdfast.identity.interfaces import IAuthorizer
-from holdfast.retained.changes.since import SinceSource
-from holdfast.retained.replay.interfaces import IDelivery
-from holdfast.retained.replay.replay import Replay
-from holdfast.retained.service import RetainedMessages
+from holdfast.replay.interfaces import IDelivery
+from holdfast.replay.registry import ReplayRegistry
+from holdfast.replay.replay import Replay
+from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import ErrorGuard
@@ -46,14 +47,16 @@ class Replays:
         *,
         link: Connection,
         session: Session,
-        retained: RetainedMessages,
+        store: IRetainedStore,
+        registry: ReplayRegistry,
         authorizer: IAuthorizer,
         counters: Counters,
         clock: IReactorTime,
     ) -> None:
         self._link = link
         self._session = session
-        self._retained = retained
+        self._store = store
+        self._registry = registry
         self._authorizer = authorizer
         self._counters = counters
         self._clock = clock
@@ -64,7 +67,7 @@ class Replays:
 
     def new_position(self) -> ReplayPosition:
         """Return the position of a replay that is asked for now."""
-        return ReplayPosition(self._retained.store.next_revision(), self._session.attendance.connections)
+        return ReplayPosition(self._store.next_revision(), self._session.attendance.connections)
 
     def begin(self, topic_filter: str, position: ReplayPosition) -> None:
         """Begin the replay of a new or renewed subscription, or let it wait for its place."""
@@ -128,7 +131,7 @@ class Replays:
     def resume(self) -> None:
         """Continue the replays that a disconnect has interrupted, each after its last topic."""
         if self._session.replay_positions.waiting:
-            self._resumed_at = self._retained.store.next_revision()
+            self._resumed_at = self._store.next_revision()
             self._start_waiting()
             self.share_window()
 
@@ -143,7 +146,7 @@ class Replays:
         for running in self._running.values():
             running.replay.stop()
         self._running.clear()
-        self._retained.replays.waiting_in_sessions -= self._waiting
+        self._registry.waiting_in_sessions -= self._waiting
         self._waiting = 0
         self.share_window()
 
@@ -197,12 +200,12 @@ class Replays:
     def _start_waiting(self) -> None:
         """Begin the replays that wait, in their order, while there are places."""
         positions = self._session.replay_positions
-        while len(self._running) < self._retained.replays.flow.settings.max_replays_per_client:
+        while len(self._running) < self._registry.flow.settings.max_replays_per_client:
             found = positions.next()
             if found is None:
                 break
             self._start(*found)
-        self._retained.replays.waiting_in_sessions += len(positions.waiting) - self._waiting
+        self._registry.waiting_in_sessions += len(positions.waiting) - self._waiting
         self._waiting = len(positions.waiting)
 
     def _start(self, topic_filter: str, position: ReplayPosition) -> None:
@@ -227,13 +230,13 @@ class Replays:
             source = None
             if position.since is not None:
                 source = self._changes_since(position, position.since, delivery)
-            replay = self._retained.replays.start(topic_filter, delivery, position.cursor, start, queued, source)
+            replay = self._registry.start(topic_filter, delivery, position.cursor, start, queued, source)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
 
     def _changes_since(self, position: ReplayPosition, turn: int, delivery: ReplayDelivery) -> SinceSource | None:
         """Return the source of a replay of changes; None if they are void or not stored: everything is replayed."""
-        since = self._retained.since
+        since = self._registry.since
         if since is None or (position.connection == RESTORED and since.follows_kill):
             position.since, position.cursor = None, ""
             if position.marker is not None:
@@ -245,25 +248,25 @@ class Replays:
         self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery
     ) -> Replay | Unreplayed:
         """Return a replay of the past. The cut tells when it was asked for: ``-1h`` is the same time after a kill."""
-        past = self._retained.past
+        past = self._registry.past
         if past is None:
             delivery.lost()
             return Unreplayed(delivery, self._clock, self._link.guard)
         wanted = past_filter(topic_filter, time_of(position.cut))
         source = past.source(self._session.client_id, wanted, delivery.lost, delivery.lacks_topics)
-        return self._retained.replays.start(topic_filter, delivery, position.cursor, position.cut, None, source)
+        return self._registry.start(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
         """Return the revision up to which the replay reads, and the rows above its cut that it leaves out."""
         session = self._session
         positions = session.replay_positions
-        unsent = self._retained.replays.unsent_revision
+        unsent = self._registry.unsent_revision
         if position.connection == session.attendance.connections:
             # It has only waited for a place, and later changes were sent live, except those of operators.
             if unsent > position.cut:
-                positions.recut(position, self._retained.store.next_revision())
+                positions.recut(position, self._store.next_revision())
             return position.cut, None
-        start = self._resumed_at if unsent <= self._resumed_at else self._retained.store.next_revision()
+        start = self._resumed_at if unsent <= self._resumed_at else self._store.next_revision()
         least_qos = self._least_queued_qos(topic_filter)
         # After a restart it is unknown whether the authorizer had answered about each message.
         is_known = position.connection != RESTORED or not self._authorizer.checks_delivery

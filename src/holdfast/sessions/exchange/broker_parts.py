@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.identity.bans import IBans
 from holdfast.identity.failed_logins import IFailures
 from holdfast.identity.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, OnDenied, tell_nobody
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.pressure import Pressure
@@ -39,6 +40,7 @@ class BrokerParts:
     registry: SessionRegistry
     router: Router
     retained: RetainedMessages
+    replays: ReplayRegistry
     authenticator: IAuthenticator
     authorizer: IAuthorizer
     pressure: Pressure

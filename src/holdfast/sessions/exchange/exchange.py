@@ -33,7 +33,8 @@ class Exchange:
         self.replays = Replays(
             link=link,
             session=session,
-            retained=parts.retained,
+            store=parts.retained.store,
+            registry=parts.replays,
             authorizer=parts.authorizer,
             counters=parts.counters,
             clock=parts.clock,

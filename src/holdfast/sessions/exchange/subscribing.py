@@ -21,6 +21,8 @@ from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
+from holdfast.changes.moments import HistoryUnavailable
+from holdfast.changes.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
 from holdfast.core.extensions import (
     CONFLATE,
     DELTA,
@@ -53,8 +55,6 @@ from holdfast.core.topics import (
     wildcard_pattern,
 )
 from holdfast.identity.interfaces import Grant
-from holdfast.retained.changes.moments import HistoryUnavailable
-from holdfast.retained.changes.since import NOTHING_KNOWN, ChangesSince, Known, Since, known_of
 from holdfast.retained.rules import Subscriber
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, Meter, weight_of_comparison
 from holdfast.sessions.connection.acknowledgements import explain_refusals, failure_reason
@@ -214,7 +214,7 @@ class Subscribing:
 
     def _look_up_changes(self, asked: _Asked) -> None:
         """Get a token for the markers, and find what has changed since the one that the Client has. Once is enough."""
-        since: ChangesSince | None = self._parts.retained.since
+        since: ChangesSince | None = self._parts.replays.since
         if since is None or asked.looked_up:
             return
         asked.looked_up = True
@@ -332,7 +332,7 @@ class Subscribing:
 
     def _refusal_of_past(self, asked: _Asked, number: int, key: str) -> ReasonCode | None:
         """Return why a Topic Filter below ``$history`` is refused, or None and note what it asks for."""
-        past = self._parts.retained.past
+        past = self._parts.replays.past
         try:
             wanted = past_filter(key, self._parts.now())
             wanted.check_order()
@@ -357,7 +357,7 @@ class Subscribing:
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             asked.note(failure.getErrorMessage())
 
-        past = self._parts.retained.past
+        past = self._parts.replays.past
         assert past is not None  # else the Topic Filter was refused
         return past.check(self._session.client_id, wanted).addErrback(failed)
 
