@@ -83,8 +83,8 @@ def build(
     """Build the monitoring of the running broker."""
     monitoring = compose_monitoring(
         config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
-        replays=retainer.replays, history=retainer.history, sessions=sessions, pressure=base.pressure, process=base.process,
-        listeners=listening.listeners, tls=listening.tls, bans=identity.bans, audit=base.audit,
+        replays=retainer.replays, history=retainer.history, sessions=sessions, pressure=base.pressure,
+        process=base.process, listeners=listening.listeners, tls=listening.tls, bans=identity.bans, audit=base.audit,
         is_stopping=is_stopping, clock=base.clock,
     )  # fmt: skip
     if retainer.changes is not None:
@@ -129,13 +129,15 @@ def compose_monitoring(
     alarms = Alarms(now)
     watched = WatchedParts(
         counters=counters, durable=durable, retained=retained, replays=replays, audit=audit, heartbeat=heartbeat,
-        guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends, now=lambda: now() / 1000, wall=wall,
+        guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends,
+        now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip
     watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
     _report(alarms, audit, sessions, config.node.id)
     recorded = Recorded(
         counters=counters, registry=registry, retained=retained, replays=replays, durable=durable,
-        heartbeat=heartbeat, walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory, now=now,
+        heartbeat=heartbeat, walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory,
+        now=now,
     )  # fmt: skip
     recent = Recent(recorded, reactor)
     begun = reactor.seconds()
