@@ -136,8 +136,8 @@ def compose_monitoring(
     _report(alarms, audit, sessions, config.node.id)
     recorded = Recorded(
         counters=counters, registry=registry, retained=retained, replays=replays, durable=durable,
-        heartbeat=heartbeat, walked=lambda: walk.latest, surroundings=lambda: surroundings.latest, resident_bytes=_memory,
-        now=now,
+        heartbeat=heartbeat, walked=lambda: walk.latest, surroundings=lambda: surroundings.latest,
+        resident_bytes=_memory, now=now,
     )  # fmt: skip
     recent = Recent(recorded, reactor)
     begun = reactor.seconds()

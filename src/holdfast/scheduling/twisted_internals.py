@@ -1,4 +1,4 @@
-"""The insides of Twisted that the broker needs: each private name stands here, and nowhere else.
+"""The insides of Twisted that the broker needs, where a class of Twisted has to be opened for them.
 
 Twisted may change a private name in any release. So a test for each name says what to do when an upgrade breaks it
 (``tests/scheduling/test_twisted_internals.py``), and the package asks for a tested range of Twisted (``setup.cfg``).
@@ -16,6 +16,11 @@ What is used, and why the public interface is not enough:
 - the engine of a TLS protocol, and the end of its handshake: handshakes take turns, and a renewed certificate counts at
   once;
 - the error of a request that was not sent: the request is sent again on a new connection.
+
+Some names are read where they are needed, and tested there: how much a transport has not sent yet
+(``transports/protocol.py``), the observers and the file of the log (``watch/log_output.py``, a room below this one),
+how many connections one turn accepts (``transports/listening.py``), and the transport of a port
+(``scheduling/reactor.py``).
 """
 
 from __future__ import annotations
