@@ -25,7 +25,7 @@ from tests.dashboard.test_pages import PLACES
 PAGES = list(dict.fromkeys(place for place, _ in PLACES))
 SIGN_IN = "sign-in"
 #: the chosen topic is the same part of three pages, and is walked on the first of them
-SHARED = {"retained/search": ".right", "changes": ".right"}
+SHARED = {"retained/search": ".right", "retained/changes": ".right"}
 WIDE, NARROW = 1280, 390
 #: most presses on one page: far more than there are controls
 MOST = 500

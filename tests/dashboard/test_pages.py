@@ -21,7 +21,7 @@ PLACES: list[tuple[str, dict[str, str]]] = [
     ("retained/tree", {"topic": "building", "tab": "below"}),
     ("retained/search", {"q": "building/#", "publisher": "gateway-07", "topic": "building/humidity"}),
     ("retained/search", {"q": "none/#"}),
-    ("changes", {}),
+    ("retained/changes", {}),
     ("replays", {}),
     ("clients", {"q": "sensor-000"}),
     ("clients", {"id": "sensor-0001"}),

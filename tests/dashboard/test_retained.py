@@ -237,7 +237,7 @@ def test_the_history_draws_values_and_compares_revisions(dashboard: Dashboard, a
 
 def test_changes_of_all_topics_lead_to_the_history(dashboard: Dashboard) -> None:
     """Each change has its client and user, and its operator."""
-    dashboard.go("changes", q="building/#")
+    dashboard.go("retained/changes", q="building/#")
     dashboard.sees("maintenance-laptop")
     dashboard.sees("by gateway-07, user building (the API), operator anna")
     dashboard.page.locator("tbody button.link").first.click()

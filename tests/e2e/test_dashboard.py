@@ -83,7 +83,7 @@ def test_an_operator_publishes_finds_clears_and_restores(page: Any, broker: Brok
     page.get_by_role("button", name="Clear 1 message").click()
     page.get_by_text("This topic has no message.").wait_for()
 
-    go(page, f"#/changes?q=building%2F%23&topic={TOPIC.replace('/', '%2F')}&tab=history")
+    go(page, f"#/retained/changes?q=building%2F%23&topic={TOPIC.replace('/', '%2F')}&tab=history")
     page.get_by_role("img", name="$.value").wait_for()
     first = page.get_by_role("row").filter(has_text="20.5").first
     first.click()
@@ -115,7 +115,7 @@ def check_hostile_texts(page: Any, broker: BrokerProcess) -> None:
     subprocess.run(command, cwd=broker.directory, capture_output=True, timeout=PATIENCE, check=True, env=unmeasured())
     for place, seen in (
         ("#/retained/search?q=%23", "__proto__"),
-        ("#/changes", "__proto__"),
+        ("#/retained/changes", "__proto__"),
         ("#/retained/tree", "; touch owned"),
         (f"#/retained/tree?topic={quote(NAMES[0], safe='')}", NAMES[0]),
     ):
