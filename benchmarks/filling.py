@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from benchmarks.wire import PAYLOAD, TOPIC
-from holdfast.changes.configured import recorder_of
+from holdfast.broker.retainer import recorder_of
 from holdfast.changes.recording import HistoryRecorder
 from holdfast.config import Config
 from holdfast.core.messages import RetainedChange, RetainedMessage

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from holdfast.changes.configured import history_rules_of
+from holdfast.broker.retainer import history_rules_of
 from holdfast.changes.entries import FOREVER, GENERAL, NOT_RECORDED
 from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
 from tests.config.conftest import Problems

@@ -14,10 +14,9 @@ from holdfast.broker.base import Base, read_patience
 from holdfast.broker.identity import EndedIdentities, IdentityParts, compose_failures, trusted_proxies
 from holdfast.broker.listeners import ComposedListeners
 from holdfast.broker.reloading import Change, Reloads
-from holdfast.broker.retainer import RetainerParts, judges_guests, judges_sources
+from holdfast.broker.retainer import RetainerParts, history_limits_of, judges_guests, judges_sources
 from holdfast.broker.service_manager import ServiceManager
 from holdfast.broker.sessions import SessionParts, ownership_of, rejects_when_full
-from holdfast.changes.configured import history_limits_of
 from holdfast.config import Config
 from holdfast.config.document import FileState, file_states
 from holdfast.retained.configured import limits_of as retainer_limits_of

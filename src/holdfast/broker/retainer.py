@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -18,19 +19,18 @@ from holdfast.admin.api.retainer import RetainerAPI
 from holdfast.admin.api.settings import Settings
 from holdfast.admin.jobs import Jobs
 from holdfast.broker.base import Base
-from holdfast.broker.identity import (
-    IdentityParts,
-)
-from holdfast.changes.configured import history_limits_of, history_rules_of, recorder_of
-from holdfast.changes.history import RetainedHistory
+from holdfast.broker.identity import IdentityParts
+from holdfast.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
+from holdfast.changes.history import HistoryLimits, RetainedHistory
 from holdfast.changes.nodes import Epochs
 from holdfast.changes.past import PastMessages
+from holdfast.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.changes.restoring import Restorer
 from holdfast.changes.since import ChangesSince
 from holdfast.changes.watch import ChangeLog, ChangeWatch
 from holdfast.config import Config
 from holdfast.config.sections.authorization import STRICT
-from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.config.sections.retainer import PolicyConfig, RetainerConfig
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.bans import Bans
 from holdfast.replay.pace import FlowControl
@@ -48,6 +48,7 @@ from holdfast.retained.limits import PayerLimits, flow_of
 from holdfast.retained.rules import KeepRule
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.source_check import SourceCheck
+from holdfast.retained.store.interfaces import Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.verdicts import PART_SECONDS
 from holdfast.sessions.operator_publisher import OperatorPublisher
@@ -156,6 +157,45 @@ def apply_settings(
     history.change_rules(history_rules_of(retainer))
     replays.flow.change(flow_of(retainer))
     retained.admission.change_publish_rate(retainer.max_publish_rate)
+
+
+# What the history and the log of changes record, and their limits, from ``[retainer]``.
+
+
+def recorder_of(
+    retainer: RetainerConfig, durable: DurableStore, history: Recorder, gathers: bool = True
+) -> tuple[Recorder, IChangesRecorder | None]:
+    """Return the recorder of the store, and the one of changed topics if these are recorded.
+
+    Both pass the changes on to the recorder of the ``history``. The latter may gather changes only in a process that
+    appends them before its end.
+    """
+    if not retainer.changes.enable:
+        return history, None
+    changes: IChangesRecorder
+    if durable.dialect == "sqlite":
+        changes = GatheringRecorder(history, durable.bulk, most=MOST_GATHERED if gathers else 1)
+    else:
+        changes = AppendingRecorder(history)
+    return changes, changes
+
+
+def history_limits_of(retainer: RetainerConfig) -> HistoryLimits:
+    """Return whether the history is kept, and its limits."""
+    return HistoryLimits(**asdict(retainer.history))
+
+
+def history_rules_of(retainer: RetainerConfig) -> Rules:
+    """Return which topics the history records, and how long it keeps them, from the policies."""
+    return Rules(Rule(policy.filter, _depth_of(policy)) for policy in retainer.policies)
+
+
+def _depth_of(policy: PolicyConfig) -> Depth:
+    if policy.history is False:
+        return NOT_RECORDED
+    if policy.history_keep is None:
+        return GENERAL
+    return FOREVER if policy.history_keep == inf else round(policy.history_keep * 1000)
 
 
 def compose_api(

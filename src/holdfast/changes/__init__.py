@@ -1,7 +1,7 @@
-"""What has changed: the feed of accepted changes, the log of changed topics, and the history.
+"""What has changed: the log of changed topics, and the history.
 
-``feed`` announces each change before its commit. The log (``log``, ``recording``, ``nodes``) has which topics changed;
-``tokens`` are places in it, and replays (``since``) and streams of events (``watch``, ``recent``) read it. The history
-(``entries``, ``periods``, ``moments``, ``history``, ``past``) has every change. May import ``retained.store`` and the
-values of ``retained``; knows no transport.
+The log (``log``, ``recording``, ``nodes``) has which topics changed; ``tokens`` are places in it. Replays of changes
+(``since``) and streams of events (``watch``, ``recent``) read it. The history (``entries``, ``periods``, ``moments``,
+``history``, ``past``) has every change, and ``restoring`` retains again what was retained at a moment. May import
+``retained``; knows no replay and no Session.
 """

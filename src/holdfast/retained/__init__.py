@@ -1,6 +1,5 @@
-"""Retained messages: their store, limits, replays to new subscribers, history and import.
+"""The retained messages of now: their store, limits, rules, searches and import.
 
-``service`` is the entrance: Sessions use it and nothing below it; ``administration`` is the entrance for operators.
-``store`` has the rows of now, ``changes`` what has been, ``replay`` brings both to subscribers. Only ``configured``
-reads ``config``.
+``service`` is where Sessions retain messages; ``administration`` is the entrance for operators. ``store`` has the rows,
+and ``feed`` announces each change before its commit. Only ``configured`` reads ``config``.
 """

@@ -48,7 +48,7 @@ class Replays:
         link: Connection,
         session: Session,
         store: IRetainedStore,
-        registry: ReplayRegistry,
+        replay_registry: ReplayRegistry,
         authorizer: IAuthorizer,
         counters: Counters,
         clock: IReactorTime,
@@ -56,7 +56,7 @@ class Replays:
         self._link = link
         self._session = session
         self._store = store
-        self._registry = registry
+        self._replay_registry = replay_registry
         self._authorizer = authorizer
         self._counters = counters
         self._clock = clock
@@ -146,7 +146,7 @@ class Replays:
         for running in self._running.values():
             running.replay.stop()
         self._running.clear()
-        self._registry.waiting_in_sessions -= self._waiting
+        self._replay_registry.waiting_in_sessions -= self._waiting
         self._waiting = 0
         self.share_window()
 
@@ -200,12 +200,12 @@ class Replays:
     def _start_waiting(self) -> None:
         """Begin the replays that wait, in their order, while there are places."""
         positions = self._session.replay_positions
-        while len(self._running) < self._registry.flow.settings.max_replays_per_client:
+        while len(self._running) < self._replay_registry.flow.settings.max_replays_per_client:
             found = positions.next()
             if found is None:
                 break
             self._start(*found)
-        self._registry.waiting_in_sessions += len(positions.waiting) - self._waiting
+        self._replay_registry.waiting_in_sessions += len(positions.waiting) - self._waiting
         self._waiting = len(positions.waiting)
 
     def _start(self, topic_filter: str, position: ReplayPosition) -> None:
@@ -230,13 +230,13 @@ class Replays:
             source = None
             if position.since is not None:
                 source = self._changes_since(position, position.since, delivery)
-            replay = self._registry.start(topic_filter, delivery, position.cursor, start, queued, source)
+            replay = self._replay_registry.start(topic_filter, delivery, position.cursor, start, queued, source)
         self._running[topic_filter] = _Running(replay, delivery)
         self._save_later()
 
     def _changes_since(self, position: ReplayPosition, turn: int, delivery: ReplayDelivery) -> SinceSource | None:
         """Return the source of a replay of changes; None if they are void or not stored: everything is replayed."""
-        since = self._registry.since
+        since = self._replay_registry.since
         if since is None or (position.connection == RESTORED and since.follows_kill):
             position.since, position.cursor = None, ""
             if position.marker is not None:
@@ -248,19 +248,19 @@ class Replays:
         self, topic_filter: str, position: ReplayPosition, delivery: ReplayDelivery
     ) -> Replay | Unreplayed:
         """Return a replay of the past. The cut tells when it was asked for: ``-1h`` is the same time after a kill."""
-        past = self._registry.past
+        past = self._replay_registry.past
         if past is None:
             delivery.lost()
             return Unreplayed(delivery, self._clock, self._link.guard)
         wanted = past_filter(topic_filter, time_of(position.cut))
         source = past.source(self._session.client_id, wanted, delivery.lost, delivery.lacks_topics)
-        return self._registry.start(topic_filter, delivery, position.cursor, position.cut, None, source)
+        return self._replay_registry.start(topic_filter, delivery, position.cursor, position.cut, None, source)
 
     def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
         """Return the revision up to which the replay reads, and the rows above its cut that it leaves out."""
         session = self._session
         positions = session.replay_positions
-        unsent = self._registry.unsent_revision
+        unsent = self._replay_registry.unsent_revision
         if position.connection == session.attendance.connections:
             # It has only waited for a place, and later changes were sent live, except those of operators.
             if unsent > position.cut:

@@ -34,7 +34,7 @@ class Exchange:
             link=link,
             session=session,
             store=parts.retained.store,
-            registry=parts.replays,
+            replay_registry=parts.replays,
             authorizer=parts.authorizer,
             counters=parts.counters,
             clock=parts.clock,
