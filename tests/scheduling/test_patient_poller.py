@@ -135,8 +135,9 @@ class Room:
         return others
 
     def poll(self) -> list[int]:
-        """Return the files that the poller tells of."""
-        return [file for file, _ in self.poller.poll(0, len(self._sockets))]
+        """Return the files that the poller tells of, strangers behind the others."""
+        told = self.poller.poll(0, len(self._sockets))
+        return [file for file, _ in told + self.poller.strangers()]
 
     def close(self) -> None:
         for one in self._sockets:

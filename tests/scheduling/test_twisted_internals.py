@@ -7,11 +7,14 @@ upper bound in ``setup.cfg``.
 from __future__ import annotations
 
 import select
+import socket
 from typing import Any
 
 import pytest
 from OpenSSL import SSL
 from twisted.internet import reactor
+from twisted.internet.error import ConnectionDone
+from twisted.internet.main import CONNECTION_DONE
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.testing import StringTransport
@@ -23,8 +26,12 @@ from holdfast.scheduling.twisted_internals import (
     OpenHTTPChannel,
     OpenTLSProtocol,
     RequestNotSent,
+    disconnect,
     poller_of,
     reads,
+    serve,
+    use_turn,
+    watched,
     writes,
 )
 
@@ -97,6 +104,58 @@ def test_the_files_that_the_reactor_waits_for() -> None:
     finally:
         port.stopListening()
         own.runUntilCurrent()
+
+
+class Ear:
+    """Something that a reactor reads, until it is lost."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self.reads = 0
+        self.lost: list[object] = []
+
+    def fileno(self) -> int:
+        return self._file
+
+    def logPrefix(self) -> str:
+        return "ear"
+
+    def doRead(self) -> None:
+        self.reads += 1
+
+    def readConnectionLost(self, reason: Failure) -> None:
+        self.lost.append(reason.value)
+
+    connectionLost = readConnectionLost
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
+def test_the_turn_of_the_reactor_and_how_it_serves_and_ends_what_it_waits_for() -> None:
+    """``doPoll`` and ``doIteration`` are one turn; ``_selectables``, ``_doReadOrWrite`` and ``_disconnectSelectable``
+    are what it does in it. Without them clients of one turn get a piece for each message: look at ``doPoll``.
+    """
+    from twisted.internet.epollreactor import EPollReactor
+
+    assert EPollReactor.doIteration is EPollReactor.doPoll
+    own: Any = EPollReactor()
+    here, there = socket.socketpair()
+    ear = Ear(here.fileno())
+    try:
+        own.addReader(ear)
+        assert watched(own)[here.fileno()] is ear
+        serve(own, ear, here.fileno(), select.EPOLLIN)
+        assert ear.reads == 1
+        disconnect(own, ear, CONNECTION_DONE)
+        assert list(map(type, ear.lost)) == [ConnectionDone]
+        assert here.fileno() not in watched(own)
+        turns: list[float | None] = []
+        use_turn(own, turns.append)
+        own.iterate(0)
+        assert turns == [0]
+    finally:
+        own.removeAll()
+        here.close()
+        there.close()
 
 
 def test_the_head_of_a_request(channel: Channel) -> None:

@@ -93,6 +93,60 @@ def test_runs_are_the_same_packets(data: st.DataObject, version: int) -> None:
         assert (parser.publish_bytes, parser.buffered) == (plain.publish_bytes, plain.buffered)
 
 
+@given(st.data(), st.sampled_from(VERSIONS), st.sampled_from([4, 30, 200]))
+def test_a_packet_that_comes_by_itself_is_the_same_packet(data: st.DataObject, version: int, largest: int) -> None:
+    """Whatever bytes come: either they are one whole PUBLISH of a known topic, or the parser takes them as usual."""
+    plain, parser = PacketParser(largest, version), PacketParser(largest, version)
+    parser.known = known(*data.draw(st.lists(st.sampled_from(TOPICS)))).routes
+    for piece in data.draw(st.lists(streams(version) | publishes(0).map(lambda one: encode(one, version)))):
+        single = parser.single(piece)
+        if single is None:
+            parser.receive_data(piece)
+        else:
+            (expected,) = parsed(plain, piece, runs=False)
+            assert single.publishes() == [expected]
+            assert (single.count, single.end, single.route) == (1, len(piece), ord(single.publishes()[0].topic[0]))
+            continue
+        found = [shown(one) for packet in parsed(parser, b"") for one in taken_apart(packet)]
+        assert found == [shown(one) for one in parsed(plain, piece, runs=False)]
+
+
+def test_only_the_whole_of_what_has_come_is_a_packet_by_itself() -> None:
+    parser = PacketParser(1 << 20, 4)
+    message = encode(p.Publish("a", b"1"), 4)
+    assert parser.single(message) is None, "no topic is known"
+    parser.known = known("a").routes
+    assert parser.single(message) is not None
+    assert parser.single(message + message) is None
+    parser.receive_data(message[:3])
+    assert parser.single(message[3:]) is None
+    assert parser.single(message) is None, "these bytes are the middle of a packet"
+    parser.receive_data(message[3:])
+    assert isinstance(parser.next_run(), Run)
+    assert parser.single(message) is not None
+
+
+@given(publishes() | publishes(1), st.sampled_from(VERSIONS), st.sampled_from(VERSIONS), st.integers(1, 65535))
+def test_a_packet_by_itself_is_encoded_for_its_receivers(
+    message: p.Publish, version: int, other: int, identifier: int
+) -> None:
+    parser = PacketParser(1 << 20, version)
+    parser.known = known(*TOPICS).routes
+    single = parser.single(encode(message, version))
+    assert single is not None
+    for qos in range(message.qos + 1):
+        for used in (identifier, identifier % 65535 + 1):
+            expected = encode(
+                p.Publish(message.topic, message.payload, qos, packet_identifier=used if qos else 0), other
+            )
+            assert single.packets(other == 5, qos, used) == expected
+            assert len(expected) <= single.longest
+    if message.qos:
+        for reason in (0, 0x10):
+            answer = encode(p.Puback(message.packet_identifier, reason), 5 if reason else 4)
+            assert single.acknowledgements(reason) == answer
+
+
 def run_of(messages: list[p.Publish], version: int) -> Run:
     parser = PacketParser(1 << 20, version)
     parser.known = {first: dict.fromkeys((topic.encode() for topic in TOPICS), 7) for first in (0x30, 0x32)}

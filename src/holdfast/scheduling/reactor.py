@@ -1,18 +1,39 @@
-"""What Twisted's reactor does for this process: whom one turn serves, and when freed memory is given back."""
+"""What Twisted's reactor does for this process: whom one turn serves, and when freed memory is given back.
+
+One turn, with epoll (:class:`Turns`):
+
+    1  timed calls
+    2  what connected clients have sent: all of them are read
+    3  what is to be sent because of 1 and 2: one piece for each client
+    4  what a few strangers have sent, and then what is to be sent to them
+
+A fleet's clients send one message each. When hundreds of them are readable in one turn, their messages leave for one
+subscriber in one piece. That is why 3 comes after all of 2: to send each message by itself takes as long as all other
+work for it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import select
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.scheduling.deadlines import PeriodicJob
-from holdfast.scheduling.twisted_internals import poller_of, reads, use_poller, writes
+from holdfast.scheduling.twisted_internals import (
+    disconnect,
+    poller_of,
+    reads,
+    serve,
+    use_poller,
+    use_turn,
+    watched,
+    writes,
+)
 
 if TYPE_CHECKING:
     from socket import socket
@@ -26,11 +47,9 @@ if TYPE_CHECKING:
 # asks again. Two kinds of sockets may be many at once, and would let everybody else wait:
 #
 # *Strangers*: clients that are not admitted yet, and the listening ports. When 10,000 clients come back, each costs
-# some
-# 300 microseconds until its CONNACK. So their sockets are in an ``epoll`` object of their own. The kernel tells the
-# reactor's about it as about a socket, and each turn takes at most :data:`MOST_STRANGERS` from it, after all others.
-# The
-# kernel puts those that it has told of behind the others, so each has its turn:
+# some 300 microseconds until its CONNACK. So their sockets are in an ``epoll`` object of their own. The kernel tells
+# the reactor's about it as about a socket, and each turn takes at most :data:`MOST_STRANGERS` from it, after all
+# others. The kernel puts those that it has told of behind the others, so each has its turn:
 #
 #     turn 1    12 connected clients, strangers 1 to 8
 #     turn 2     9 connected clients, strangers 9 to 16
@@ -62,12 +81,15 @@ _Event = tuple[int, int]
 class PatientPoller:
     """An ``epoll`` object that tells of few strangers and few lost connections at a time."""
 
+    turns: Turns
+
     def __init__(self, epoll: Any) -> None:
         self._epoll = epoll
         self._poll = epoll.poll
         self._waiting_room = select.epoll()
         self._door = self._waiting_room.fileno()
         self._strangers: set[int] = set()
+        self._knocks = False  # whether strangers have something to say
         epoll.register(self._door, _IN)
 
     def __getattr__(self, name: str) -> Any:
@@ -114,14 +136,22 @@ class PatientPoller:
             self._epoll.register(file, _with_end(events))
 
     def poll(self, timeout: float = -1, maxevents: int = -1) -> list[_Event]:
-        """Return the events of all sockets that have any, but of strangers and of lost ones only the first."""
+        """Return the events of all sockets of connected clients that have any, but of lost ones only the first."""
         # The waiting room may be told of too.
         events: list[_Event] = self._poll(timeout, maxevents + 1 if maxevents > 0 else maxevents)
         for place, (file, _) in enumerate(events):
             if file == self._door:
                 del events[place]
-                return _few_lost(events) + self._waiting_room.poll(0, MOST_STRANGERS)
+                self._knocks = True
+                break
         return _few_lost(events)
+
+    def strangers(self) -> list[_Event]:
+        """Return the events of the first strangers, if the last :meth:`poll` was told of any."""
+        if not self._knocks:
+            return []
+        self._knocks = False
+        return self._waiting_room.poll(0, MOST_STRANGERS)
 
     def _of(self, file: int) -> Any:
         """Return the ``epoll`` object that tells of a file."""
@@ -141,18 +171,85 @@ def _few_lost(events: list[_Event]) -> list[_Event]:
     return [event for event in events if not event[1] & _LOST] + lost[:MOST_LOST]
 
 
+class Ending(Protocol):
+    """What happens after the clients of a turn are read."""
+
+    @property
+    def due(self) -> Collection[object]:
+        """What is to be done."""
+
+    def run(self) -> None:
+        """Do it. What becomes due meanwhile waits for the next turn."""
+
+
+class Turns:
+    """The turns of a reactor with epoll, in place of its own ``doPoll``.
+
+    ``readers`` has, by the number of a file, functions that read it without the detours of Twisted's own way, which
+    takes as long as the reading: they return why the connection is over, or None. ``endings`` run when the connected
+    clients are read, and once more when strangers are.
+    """
+
+    def __init__(self, reactor: Any, poller: PatientPoller) -> None:
+        self._reactor = reactor
+        self._poller = poller
+        self._watched = watched(reactor)
+        self.readers: dict[int, Callable[[], Exception | None]] = {}
+        self.endings: list[Ending] = []
+
+    def take(self, timeout: float | None) -> None:
+        """Wait for at most so many seconds (None: for ever) until something is to be done, and do it."""
+        if timeout is None:
+            timeout = -1
+        for ending in self.endings:
+            if ending.due:  # timed calls have caused it
+                timeout = 0
+        self._serve(self._poller.poll(timeout, len(self._watched)))
+        strangers = self._poller.strangers()
+        if strangers:
+            self._serve(strangers)
+
+    def _serve(self, events: list[_Event]) -> None:
+        readers = self.readers
+        for file, event in events:
+            read = readers.get(file) if event == _IN else None
+            if read is None:
+                if file in self._watched:  # else one served before has ended it
+                    serve(self._reactor, self._watched[file], file, event)
+                continue
+            try:
+                why = read()
+            except Exception as error:  # noqa: BLE001 - the clients behind it must be read
+                _log.failure("reading from a connection failed")
+                why = error
+            if why is not None and file in self._watched:
+                disconnect(self._reactor, self._watched[file], why)
+        for ending in self.endings:
+            if ending.due:
+                ending.run()
+
+
 def be_patient(reactor: Any) -> None:
-    """Let the reactor serve few strangers, and end few lost connections, in a turn.
+    """Let the reactor serve few strangers, and end few lost connections, in a turn, and send once in each.
 
     Other reactors than that of ``epoll`` stay as they are.
     """
-    poller = poller_of(reactor)
-    if isinstance(poller, getattr(select, "epoll", ())):
-        use_poller(reactor, PatientPoller(poller))
+    epoll = poller_of(reactor)
+    if isinstance(epoll, getattr(select, "epoll", ())):
+        poller = PatientPoller(epoll)
+        use_poller(reactor, poller)
+        poller.turns = Turns(reactor, poller)
+        use_turn(reactor, poller.turns.take)
     else:
         _log.debug(
             "{reactor} serves all strangers and all lost connections in one turn", reactor=type(reactor).__name__
         )
+
+
+def turns_of(reactor: object) -> Turns | None:
+    """Return the turns of a reactor, None if it stays as Twisted made it."""
+    poller = poller_of(reactor)
+    return poller.turns if isinstance(poller, PatientPoller) else None
 
 
 def admit_strangers(port: Port) -> None:

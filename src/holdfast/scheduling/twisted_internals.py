@@ -5,8 +5,9 @@ Twisted may change a private name in any release. So a test for each name says w
 
 What is used, and why the public interface is not enough:
 
-- the poller of the epoll reactor, and the files that it waits for: strangers wait behind admitted clients
-  (:mod:`holdfast.scheduling.reactor`), and the order within a turn has no interface;
+- the poller of the epoll reactor, the files that it waits for, and how it serves and ends one: strangers wait behind
+  admitted clients, and what is to be sent waits until all clients of a turn are read
+  (:mod:`holdfast.scheduling.reactor`); the order within a turn has no interface;
 - the head of a request, before an HTTP channel makes the request: a body is refused before it arrives;
 - the received bytes that an HTTP channel keeps: pipelined requests take turns, and a protocol that takes over a
   connection gets the rest;
@@ -25,14 +26,28 @@ how many connections one turn accepts (``transports/listening.py``), and the tra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python import log
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web._newclient import RequestNotSent
 
-__all__ = ["OpenHTTPChannel", "OpenTLSProtocol", "RequestNotSent", "poller_of", "reads", "use_poller", "writes"]
+__all__ = [
+    "OpenHTTPChannel",
+    "OpenTLSProtocol",
+    "RequestNotSent",
+    "disconnect",
+    "poller_of",
+    "reads",
+    "serve",
+    "use_poller",
+    "use_turn",
+    "watched",
+    "writes",
+]
 
 # The reactor.
 
@@ -55,6 +70,27 @@ def reads(reactor: Any, file: int) -> bool:
 def writes(reactor: Any, file: int) -> bool:
     """Tell whether a reactor with epoll waits until a file takes bytes."""
     return file in reactor._writes
+
+
+def watched(reactor: Any) -> dict[int, Any]:
+    """Return what a reactor with epoll waits for, by the number of the file."""
+    found: dict[int, Any] = reactor._selectables
+    return found
+
+
+def use_turn(reactor: Any, take: Callable[[float | None], None]) -> None:
+    """Let a reactor with epoll wait, and serve what has something to say, by this function."""
+    reactor.doIteration = reactor.doPoll = take
+
+
+def serve(reactor: Any, selectable: Any, file: int, event: int) -> None:
+    """Let a reactor with epoll serve what has something to say, in its own way."""
+    log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, file, event)
+
+
+def disconnect(reactor: Any, selectable: Any, why: Exception) -> None:
+    """Let a reactor with epoll end what could not be read."""
+    log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
 
 
 # HTTP.

@@ -19,7 +19,7 @@ from holdfast.sessions.delivery.session import Session, deliver_run
 from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing_table import Match, RoutingTable, SharedGroup, merged
 from holdfast.sessions.state import Subscription
-from holdfast.wire import Run
+from holdfast.wire import Run, Single
 
 #: messages of a shared subscription that another member gets in one step of long work
 _MESSAGES_PER_STEP = 4
@@ -147,7 +147,7 @@ class Router:
             return None
         return route.number
 
-    def publish_run(self, run: Run, client_id: str, username: str | None) -> Routed | list[Routed] | None:
+    def publish_run(self, run: Run | Single, client_id: str, username: str | None) -> Routed | list[Routed] | None:
         """Send a run to every Session of its route; None if the route is no longer known.
 
         Returns what :meth:`route` returns: once for the run, or once for each message.
@@ -164,7 +164,7 @@ class Router:
         return COMMITTED, bool(route.matches)
 
     def _deliver_singly(
-        self, run: Run, matches: list[Match], client_id: str, username: str | None
+        self, run: Run | Single, matches: list[Match], client_id: str, username: str | None
     ) -> Routed | list[Routed]:
         """Send the messages of a run one by one to the Sessions that have not taken all of it."""
         routed = []

@@ -18,7 +18,7 @@ from holdfast.wire.parser import NO_TOPICS, PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
-from holdfast.wire.runs import KnownTopics, RetainedRun, Routes, Run, RunTaker, TopicPool
+from holdfast.wire.runs import KnownTopics, RetainedRun, Routes, Run, RunTaker, Single, TopicPool
 
 __all__ = [
     "EVERYTHING",
@@ -36,6 +36,7 @@ __all__ = [
     "Routes",
     "Run",
     "RunTaker",
+    "Single",
     "TopicPool",
     "WireError",
     "connect_return_code",

@@ -35,7 +35,17 @@ from holdfast.wire.decoding import decode, decode_publish
 from holdfast.wire.encoding import stretch_end
 from holdfast.wire.packets import PUBLISHES, check_first_byte
 from holdfast.wire.reasons import ReasonCode
-from holdfast.wire.runs import RETAINED_FIRST_BYTES, RetainedRun, Routes, Run, RunTaker, find_retained_run, find_run
+from holdfast.wire.runs import (
+    RETAINED_FIRST_BYTES,
+    RetainedRun,
+    Routes,
+    Run,
+    RunTaker,
+    Single,
+    find_retained_run,
+    find_run,
+    find_single,
+)
 
 #: A piece of at most so many bytes may stay in memory after its last packet is parsed, until the next piece comes.
 #: A longer one is given up at once: a silent Client must not hold the memory of the largest packet it has sent.
@@ -115,6 +125,15 @@ class PacketParser:
         else:
             self._pieces.append(data)
             self._waiting += len(data)
+
+    def single(self, data: bytes) -> Single | None:
+        """Return the PUBLISH that these bytes, the next ones, are as a whole, if its topic is known.
+
+        It is parsed then, and the owner counts it. For all other bytes call :meth:`receive_data`.
+        """
+        if self.known and self._position == len(self._data) and not self._pieces and self._error is None:
+            return find_single(data, self.known, self.protocol_version == 5, self.max_packet_size)
+        return None
 
     def next_run(self, most: int = 1) -> p.Packet | Run | RetainedRun | None:
         """Return the next run of packets, or the next whole packet if no run begins there: see :meth:`next_packet`."""

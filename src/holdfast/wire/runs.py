@@ -242,6 +242,96 @@ class Run:
         return b"".join(parts), stripes
 
 
+class Single:
+    """A run of one packet, which is all that the Client has sent by now: its messages come one by one.
+
+    What a fleet does all day. So it is made with little: the packet is found by its topic alone, and goes out as the
+    same bytes where the receiver takes it as it came. ``topic``, ``topic_end`` and ``payload`` are positions in
+    ``data``, as in a :data:`Stripe`.
+    """
+
+    __slots__ = ("_identified", "_identifier", "_other", "_parts", "data", "end", "qos", "route", "v5")
+
+    start = 0
+    count = 1
+    stripes = 1
+    taken_apart = False
+
+    def __init__(self, data: bytes, parts: tuple[int, int, int], qos: int, v5: bool, route: int) -> None:
+        self.data = data
+        self.end = len(data)
+        self.qos = qos
+        self.v5 = v5
+        self.route = route
+        self._parts = parts
+        self._other: Run | None = None
+        self._identifier = 0
+        self._identified = b""
+
+    @property
+    def longest(self) -> int:
+        """As :attr:`Run.longest`."""
+        return self.end + 2
+
+    def packets(self, v5: bool, qos: int, first_identifier: int = 0) -> bytes:
+        """As :meth:`Run.packets`."""
+        if v5 is not self.v5 or qos != self.qos:
+            return self._as_run().packets(v5, qos, first_identifier)
+        if not qos:
+            return self.data
+        if first_identifier != self._identifier:
+            place = self._parts[1]
+            data = self.data
+            self._identifier = first_identifier
+            self._identified = data[:place] + first_identifier.to_bytes(2, "big") + data[place + 2 :]
+        return self._identified
+
+    def acknowledgements(self, reason_code: int = 0) -> bytes:
+        """As :meth:`Run.acknowledgements`."""
+        place = self._parts[1]
+        identifier = self.data[place : place + 2]
+        return b"\x40\x03%b%c" % (identifier, reason_code) if reason_code else b"\x40\x02" + identifier
+
+    def publishes(self) -> list[p.Publish]:
+        """As :meth:`Run.publishes`."""
+        return self._as_run().publishes()
+
+    def _as_run(self) -> Run:
+        if self._other is None:
+            stripe = (0, self.end, 1, *self._parts)
+            self._other = Run(self.data, 0, self.end, 1, [stripe], self.qos, self.v5, self.route)
+        return self._other
+
+
+def find_single(data: bytes, known: dict[int, Routes], v5: bool, max_packet_size: int) -> Single | None:
+    """Return the packet that is all of ``data``, None if it cannot be in a run. ``known`` are routes by first byte."""
+    size = len(data)
+    if size < 4 or size > max_packet_size:
+        return None
+    routes = known.get(data[0])
+    if not routes:
+        return None
+    length = data[1]
+    topic = 2
+    if length > 127:
+        more = data[2]
+        if more > 127 or not more:
+            return None
+        length += (more << 7) - 128
+        topic = 3
+    if topic + length != size or length < 2:
+        return None
+    topic_end = topic + 2 + (data[topic] << 8 | data[topic + 1])
+    route = routes.get(data[topic + 2 : topic_end])
+    if route is None:
+        return None
+    qos = data[0] >> 1 & 1
+    payload = topic_end + 2 * qos + v5
+    if payload > size or (v5 and data[payload - 1]) or (qos and not (data[topic_end] or data[topic_end + 1])):
+        return None
+    return Single(data, (topic, topic_end, payload), qos, v5, route)
+
+
 def _numbered(packets: bytes, stripes: list[Stripe], identifier: int) -> bytes:
     """Return the packets with consecutive Packet Identifiers from this one on."""
     numbered = bytearray(packets)

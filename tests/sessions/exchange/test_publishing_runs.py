@@ -54,6 +54,44 @@ def test_messages_after_the_first_of_a_topic_are_taken_together(qos: int, singly
     assert [packet.packet_identifier for packet in publisher.got(p.Puback)] == ([1, 2, 3, 1, 2] if qos else [])
 
 
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_that_comes_by_itself_is_sent_as_it_came(qos: int, version: int, singly: list[str]) -> None:
+    """What each client of a fleet does: one message at a time."""
+    broker = MemoryBroker()
+    subscriber, publisher, other = broker.client("s", version), broker.client("p", version), broker.client("o")
+    subscriber.subscribe("#", qos=1)
+    other.subscribe("#")
+    for number in range(1, 6):
+        publisher.raw(messages(str(number), qos=qos, version=version))
+        assert len(publisher.got(p.Puback)) == qos
+        for receiver, granted in ((subscriber, qos), (other, 0)):
+            (packet,) = receiver.got(p.Publish)
+            assert (packet.payload, packet.qos) == (str(number).encode(), granted)
+    assert singly == ["1", "1"]
+    counted = broker.counters
+    assert (counted.messages_received, counted.messages_sent) == (5, 10)
+    size = 5 * len(messages("1", qos=qos, version=version))
+    assert counted.message_bytes_received == size
+
+
+def test_an_error_with_a_message_that_comes_by_itself_ends_its_connection_only(
+    monkeypatch: pytest.MonkeyPatch, logged_failures: list[Any]
+) -> None:
+    broker = MemoryBroker()
+    publisher, other = broker.client("p"), broker.client("o")
+    publisher.raw(messages("1"))
+    other.raw(messages("1"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(broker.router), "publish_run", lambda *_: 1 / 0)
+        publisher.raw(messages("2"))
+    assert publisher.network.closed
+    other.raw(messages("2"))
+    assert not other.network.closed
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
 def test_a_new_subscription_gets_the_next_message(singly: list[str]) -> None:
     broker = MemoryBroker()
     first, second, publisher = broker.client("1"), broker.client("2"), broker.client("p")
@@ -62,8 +100,9 @@ def test_a_new_subscription_gets_the_next_message(singly: list[str]) -> None:
     second.subscribe("t")
     publisher.raw(messages("3"))
     publisher.raw(messages("4", "5"))
-    assert payloads(first) == ["1", "2", "3", "4", "5"]
-    assert payloads(second) == ["3", "4", "5"]
+    publisher.raw(messages("6"))
+    assert payloads(first) == ["1", "2", "3", "4", "5", "6"]
+    assert payloads(second) == ["3", "4", "5", "6"]
     assert singly == ["1", "3", "3"]
 
 
@@ -91,6 +130,11 @@ def test_an_authorizer_that_changes_its_mind_is_asked_again() -> None:
     publisher.raw(messages("4", "5"))
     assert authorizer.asked == 3
     assert payloads(subscriber) == ["1", "2", "3"]
+    authorizer.allows, authorizer.epoch = True, 2
+    publisher.raw(messages("6"))
+    authorizer.allows, authorizer.epoch = False, 3
+    publisher.raw(messages("7"))
+    assert payloads(subscriber) == ["6"]
 
 
 def test_an_authorizer_that_promises_nothing_is_asked_each_time() -> None:
@@ -115,9 +159,11 @@ def test_a_run_that_exceeds_the_receive_maximum_ends_at_the_same_packet() -> Non
     assert packets[1] == p.Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, packets[1].properties)  # type: ignore[union-attr]
 
 
-def test_clients_without_subscribers_are_told_so() -> None:
+@pytest.mark.parametrize("payloads", [["1", "2", "3"], ["1"]])
+def test_clients_without_subscribers_are_told_so(payloads: list[str]) -> None:
     publisher = MemoryBroker().client("p", 5)
-    publisher.raw(messages("1", "2", "3", qos=1, version=5))
+    publisher.raw(messages("0", qos=1, version=5))
+    publisher.raw(messages(*payloads, qos=1, version=5))
     assert {packet.reason_code for packet in publisher.got(p.Puback)} == {ReasonCode.NO_MATCHING_SUBSCRIBERS}
 
 

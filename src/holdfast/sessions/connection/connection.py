@@ -59,7 +59,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.watch.audit import DISCONNECTED, IAudit
 from holdfast.watch.log import ClientLog
-from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, WireError
+from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, Single, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ class Connection:
         """The function that takes bytes from the Client."""
         return self._order.receive
 
-    def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
+    def take_runs(self, known: KnownTopics, take: Callable[[Run | Single], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
         self._order.take_runs(known, take)
 
@@ -338,7 +338,7 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             self._outbox.send_other(packet)
 
-    def send_run(self, run: Run, qos: int, identifier: int) -> bool:
+    def send_run(self, run: Run | Single, qos: int, identifier: int) -> bool:
         """Send a run with this QoS, and with Packet Identifiers from this one on.
 
         Returns False, without any effect, if each of its messages must be sent by itself.

@@ -9,9 +9,10 @@ bytes, and ``on_room`` lets it go on when they have left. One that pauses with f
 ``answers`` counts the part of ``bytes`` that is no PUBLISH, in the collected packets and in the piece. Nobody needs to
 look at it while the transport takes every piece at once. From the moment when it does not, ``on_unsent`` is called for
 the piece and for each later packet: the connection then decides whether too much waits. For a PUBLISH it is called as
-soon as more than ``max_bytes`` or ``max_messages`` wait behind the piece. If one turn collects more than that, the
-packets are written early: only packets that the transport does not take count. After messages of a replay it is called
-at the end of the turn: the connection must not end in the middle of a slice.
+soon as more than ``max_bytes`` or ``max_messages`` wait behind the piece. If one turn collects more than that, or
+:data:`LOW_WATER` bytes, the packets are written early: only packets that the transport does not take count, and many
+publishers with much in one turn fill no memory. After messages of a replay it is called at the end of the turn: the
+connection must not end in the middle of a slice.
 
 Writing may fail unexpectedly, in a turn that serves many connections. Then ``fail`` ends this one.
 """
@@ -24,13 +25,15 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.scheduling.reactor import turns_of
 from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.counters import Counters
 
 #: more bytes or messages than ever wait
 UNLIMITED = 1 << 62
 
-#: replays and queued messages rest while at least this many bytes wait to be sent
+#: Replays and queued messages rest while at least this many bytes wait to be sent. As many are sent before the turn
+#: ends.
 LOW_WATER = 64 * 1024
 
 
@@ -119,11 +122,12 @@ class Outbox:
                 due.append(self.flush)
             else:
                 self._flushes.schedule(self.flush)
-        if self.bytes > self.max_bytes or self.messages > self.max_messages:
-            if self._writing:
-                self.on_unsent()
-            else:
+        size = self.bytes
+        if size >= LOW_WATER or size > self.max_bytes or self.messages > self.max_messages:
+            if not self._writing:
                 self.write_early()
+            elif size > self.max_bytes or self.messages > self.max_messages:
+                self.on_unsent()
 
     def send_run(self, packets: bytes, count: int) -> bool:
         """Queue ``count`` PUBLISH packets, joined. Returns False, and queues none, if too much would wait."""
@@ -147,6 +151,8 @@ class Outbox:
                 due.append(self.flush)
             else:
                 self._flushes.schedule(self.flush)
+        if size >= LOW_WATER and not self._writing:
+            self.write_early()
         return True
 
     def send(self, packets: bytes, count: int = 1) -> None:
@@ -296,9 +302,10 @@ _log = Logger()
 
 
 class FlushSchedule:
-    """Runs each scheduled flush once: after the packets just received have been handled, or in the next turn.
+    """Runs each scheduled flush once, so that each connection writes all that one turn causes in one piece.
 
-    Each connection writes all PUBACKs and messages that one read of a socket causes in one piece.
+    They run when all clients of a turn of the reactor are read (:class:`holdfast.scheduling.reactor.Turns`). A reactor
+    without such turns runs them after each read, or in its next turn.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -307,6 +314,10 @@ class FlushSchedule:
         self.due: list[Callable[[], None]] = []
         self._receiving = False
         self._called = False  # whether a call of _next_turn is due
+        turns = turns_of(clock)
+        self._in_turns = turns is not None
+        if turns is not None:
+            turns.endings.append(self)
 
     def begin(self) -> None:
         """Bytes have arrived: flushes scheduled from now on wait for :meth:`end`."""
@@ -315,22 +326,22 @@ class FlushSchedule:
     def end(self) -> None:
         """The packets have been handled: run the flushes that they caused."""
         self._receiving = False
-        if self.due:
-            self._run()
+        if self.due and not self._in_turns:
+            self.run()
 
     def schedule(self, flush: Callable[[], None]) -> None:
         """Run this flush at the end of the present turn."""
-        if not (self.due or self._receiving or self._called):
+        if not (self._in_turns or self.due or self._receiving or self._called):
             self._called = True
             self._clock.callLater(0, self._next_turn)
         self.due.append(flush)
 
     def _next_turn(self) -> None:
         self._called = False
-        self._run()
+        self.run()
 
-    def _run(self) -> None:
-        # A flush may schedule others. Those run in the next turn.
+    def run(self) -> None:
+        """Run the scheduled flushes. Those that they schedule run in the next turn."""
         due, self.due = self.due, []
         for flush in due:
             try:

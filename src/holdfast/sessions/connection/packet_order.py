@@ -42,6 +42,7 @@ from holdfast.wire import (
     Routes,
     Run,
     RunTaker,
+    Single,
     WireError,
 )
 from holdfast.wire.packets import Packet, Pingreq, Pubacks
@@ -68,7 +69,7 @@ PACKETS_OF_A_STEP = 20
 _MOST_PINGS = 100
 
 
-def _take_none(_run: Run | RetainedRun) -> bool:
+def _take_none(_run: Run | Single | RetainedRun) -> bool:
     """Take no run: the connection is not admitted, or it is over."""
     return False
 
@@ -139,7 +140,7 @@ class PacketOrder:
         self._counters = counters
         self._refuse = refuse
         self._fail = fail
-        self._take_run: Callable[[Run], bool] = _take_none
+        self._take_run: Callable[[Run | Single], bool] = _take_none
         self._take_retained_run: Callable[[RetainedRun], bool] = _take_none
         self._taken: tuple[dict[int, Routes], RunTaker | None] | None = None  # the runs, while none are taken
         self._state = _Reading.READY
@@ -155,18 +156,22 @@ class PacketOrder:
             return
         self._heard_at = self._clock.seconds()
         self._counters.bytes_received += len(data)
-        self._parser.receive_data(data)
         if self._holds:
+            self._parser.receive_data(data)
             self._act_on_pings()
             self._pause_if_full()
             return
+        single = self._parser.single(data)
+        if single is not None and self._takes_single(single):
+            return
+        self._parser.receive_data(data)
         self._flushes.begin()
         try:
             self._act()
         finally:
             self._flushes.end()
 
-    def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
+    def take_runs(self, known: KnownTopics, take: Callable[[Run | Single], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
         if self._state is _Reading.CLOSED:
             return
@@ -306,6 +311,28 @@ class PacketOrder:
             counters.message_bytes_received += parser.publish_bytes
             parser.packets = parser.publish_bytes = self._charged = 0
         self._act_on_pings()
+
+    def _takes_single(self, single: Single) -> bool:
+        """Act on a message that came by itself; tell whether that is done."""
+        self._state = _Reading.ACTING
+        self._flushes.begin()
+        try:
+            if not self._take_run(single):
+                return False
+            counters = self._counters
+            counters.packets_received += 1
+            counters.message_bytes_received += single.end
+        except WireError as error:
+            self._refuse(error)
+        except Exception:  # noqa: BLE001 - it concerns this connection only
+            self._fail(Failure())
+        finally:
+            if self._state is _Reading.ACTING:
+                self._state = _Reading.READY
+                if self._holds and self._is_unread:
+                    self._pause_if_full(0)
+            self._flushes.end()
+        return True
 
     def _act_on_pings(self) -> None:
         """Act on the PINGREQ packets that come before all others, in a hold with ``pings``."""

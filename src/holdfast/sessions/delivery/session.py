@@ -47,7 +47,7 @@ from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.state import ISessionRecord, ISessionStates, ReplayProgress, Subscription, Subscriptions
 from holdfast.watch.log import client_text
-from holdfast.wire import Run
+from holdfast.wire import Run, Single
 
 #: messages that are discarded in one step of long work: each costs some microseconds
 _MESSAGES_PER_STEP = 20
@@ -632,7 +632,7 @@ NO_REPLAYS = _NoReplays()
 # Sends a run to the Client of one Session, if the run can be sent as a whole.
 
 
-def deliver_run(session: Session, run: Run, options: DeliveryOptions, identifier: int) -> bool:
+def deliver_run(session: Session, run: Run | Single, options: DeliveryOptions, identifier: int) -> bool:
     """Send a run that matches the subscriptions as a whole.
 
     With QoS 1 the Packet Identifiers begin with this one, if they are free. Returns False, without any effect, if each
@@ -656,7 +656,7 @@ def deliver_run(session: Session, run: Run, options: DeliveryOptions, identifier
     return not queue.at_most_once and link.send_run(run, 0, 0)
 
 
-def _send_as_block(session: Session, link: Connection, run: Run, identifier: int) -> bool:
+def _send_as_block(session: Session, link: Connection, run: Run | Single, identifier: int) -> bool:
     """Send a run with QoS 1 as a block. Returns False, without any effect, if it cannot be sent as a whole."""
     inflight = session.inflight
     count, size = run.count, run.end - run.start

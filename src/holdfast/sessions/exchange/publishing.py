@@ -40,7 +40,7 @@ from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.leases import MOST_PER_CLIENT, wanted
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.sessions.router import QueueFull, not_retained
-from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
+from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run, Single
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from holdfast.wire.property_codec import encode_properties
 
@@ -150,7 +150,7 @@ class Publishing:
         if self._known is not None:
             self._known.clear()
 
-    def publish_run(self, run: Run) -> bool:
+    def publish_run(self, run: Run | Single) -> bool:
         """Take a run. Return False, without any effect, if its packets have to be taken one by one."""
         parts = self._parts
         assert self._known is not None
@@ -234,7 +234,7 @@ class Publishing:
         """Return how many QoS 1 messages may come now."""
         return self._limits.max_awaiting_rel - self._outstanding() if self._v5 else sys.maxsize
 
-    def _takes_answers(self, run: Run) -> bool:
+    def _takes_answers(self, run: Run | Single) -> bool:
         """Tell whether the Receive Maximum and the answers that wait have room for a whole run."""
         if self._v5 and self._outstanding() + run.count > self._limits.max_awaiting_rel:
             return False
