@@ -167,6 +167,13 @@ def has_wildcard(topic_filter: str) -> bool:
     return "+" in topic_filter or "#" in topic_filter
 
 
+def before_wildcard(topic_filter: str) -> str:
+    """Return what each Topic Name that a Topic Filter matches begins with: ``a/`` of ``a/+/b``, ``a`` of ``a/#``."""
+    if not has_wildcard(topic_filter):
+        return topic_filter
+    return topic_filter[: min(place for place in map(topic_filter.find, "+#") if place >= 0)].removesuffix("/")
+
+
 def wildcard_pattern(topic_filter: str) -> int:
     """Return in which levels a Topic Filter has ``+``: one bit for each level, the lowest for the first.
 
@@ -271,8 +278,8 @@ class TopicTree(Generic[Key, Value]):
     def __bool__(self) -> bool:
         return not self._root.is_empty()
 
-    def add(self, topic_filter: str, key: Key, value: Value) -> None:
-        """Add a value. It replaces the earlier one of this key and filter."""
+    def add(self, topic_filter: str, key: Key, value: Value) -> Value | None:
+        """Add a value. It replaces the earlier one of this key and filter, which is returned."""
         node = self._root
         levels = topic_filter.split("/")
         multi = levels[-1] == "#"
@@ -281,10 +288,13 @@ class TopicTree(Generic[Key, Value]):
             if child is None:
                 child = node.children[level] = _Node()
             node = child
-        (node.multi if multi else node.here)[key] = value
+        values = node.multi if multi else node.here
+        former = values.get(key)
+        values[key] = value
+        return former
 
-    def remove(self, topic_filter: str, key: Key) -> None:
-        """Remove a value, if there is one, and the branches that it leaves empty."""
+    def remove(self, topic_filter: str, key: Key) -> Value | None:
+        """Remove a value, and the branches that it leaves empty. Return it, None if there is none."""
         levels = topic_filter.split("/")
         multi = levels[-1] == "#"
         if multi:
@@ -293,13 +303,14 @@ class TopicTree(Generic[Key, Value]):
         for level in levels:
             child = path[-1].children.get(level)
             if child is None:
-                return
+                return None
             path.append(child)
-        (path[-1].multi if multi else path[-1].here).pop(key, None)
+        removed = (path[-1].multi if multi else path[-1].here).pop(key, None)
         for parent, level, node in zip(reversed(path[:-1]), reversed(levels), reversed(path[1:]), strict=True):
             if not node.is_empty():
-                return
+                break
             del parent.children[level]
+        return removed
 
     def match(self, topic: str) -> list[tuple[Key, Value]]:
         """Return the keys and values of every Topic Filter that matches.

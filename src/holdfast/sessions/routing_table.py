@@ -1,12 +1,16 @@
 """The routing table: all subscriptions, and for each Topic Name the route to its Sessions.
 
 How it works. A *route* has one entry for each Session with matching subscriptions, with their options merged, and the
-groups of the matching shared subscriptions. To find a route, the table walks two trees. The table remembers the
-routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
-subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
+groups of the matching shared subscriptions. To find a route, the table walks two trees, and remembers the routes of
+recent topics. Topics that match the same subscriptions share one route: ten thousand sensors below ``site/#`` cost a
+dictionary entry each, and one route.
 
-The routes contain the permissions of the authorizer's present epoch, so that a message of a known
-topic asks nobody. When the epoch changes, the table forgets all routes.
+Devices come and go with subscriptions of their own, so a change of a subscription forgets little: the routes of the
+topics that its Topic Filter matches, and of a subscription that is no more, the routes with it. Whoever remembers
+routes asks :meth:`RoutingTable.changed_since` for the filters of later changes.
+
+The routes contain the permissions of the authorizer's present epoch, so that a message of a known topic asks nobody.
+When the epoch changes, the table forgets all routes.
 
 Each route has a number that no other route ever gets. Publishers remember this number and not the route: so they never
 use a forgotten route, and keep no Session in memory.
@@ -14,15 +18,15 @@ use a forgotten route, and keep no Session in memory.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
-from itertools import chain, compress, count
+from itertools import chain, compress, count, islice
 
 from attrs import evolve, frozen
 from twisted.python.failure import Failure
 
 from holdfast.core.messages import ApplicationMessage
-from holdfast.core.topics import TopicTree, split_shared
+from holdfast.core.topics import TopicTree, before_wildcard, matching, split_shared
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import DeliveryOptions
@@ -64,8 +68,35 @@ class Route:
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
-#: the most Sessions in the routes of those that may receive a topic: each takes some 10 bytes
-_MOST_JUDGED = 1_000_000
+#: the most Sessions in all routes together, each counted for every route that it is in
+_MOST_MATCHES = 1_000_000
+#: A change forgets the routes of the topics that its filter matches. With more remembered topics, or with more Sessions
+#: in the routes of a subscription that is no more, it forgets all: to look for the ones would take as long.
+_MOST_LOOKED_AT, _MOST_FORGOTTEN_SINGLY = 2_000, 10_000
+#: the filters of so many changes are remembered
+_MOST_CHANGES = 256
+
+
+class _Found:
+    """A route that was found, the subscriptions that it was found with, and the routes made of it.
+
+    ``allowed`` has its Sessions for deliveries that are allowed. ``permitted`` has the routes of some of these: by the
+    permissions of its Sessions, a byte for each.
+    """
+
+    __slots__ = ("allowed", "key", "permitted", "route", "subscriptions")
+
+    def __init__(self, route: Route, key: tuple[int, ...], subscriptions: list[Subscription]) -> None:
+        self.route = route
+        self.key = key
+        self.subscriptions = subscriptions
+        self.allowed: tuple[Match, ...] | None = None
+        self.permitted: dict[bytes, Route] = {}
+
+    @property
+    def size(self) -> int:
+        """How many Sessions there are in its routes, allowed or not."""
+        return len(self.subscriptions) + sum(map(len, self.permitted))
 
 
 def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
@@ -95,46 +126,56 @@ class RoutingTable:
         self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._shared_tree: TopicTree[SharedGroup, Subscription] = TopicTree()
         self._routes: dict[str, Route] = {}
-        #: routes by the identities of the subscriptions that match
-        self._same: dict[tuple[int, ...], Route] = {}
-        #: by the number of a route and the permissions of its Sessions, a byte for each: the route of these only
-        self._permitted: dict[tuple[int, bytes], Route] = {}
-        #: by the number of a route: its Sessions, for deliveries that are allowed
-        self._allowed: dict[int, tuple[Match, ...]] = {}
-        self._judged = 0  # how many Sessions there are in all permitted routes, allowed or not
+        #: by the identities of the Sessions, groups and subscriptions that match
+        self._found: dict[tuple[int, ...], _Found] = {}
+        #: the same by the identity of each subscription
+        self._having: dict[int, set[_Found]] = {}
+        self._matches = 0  # how many Sessions there are in all routes
         self._numbered: dict[int, Route] = {}
         self._numbers = count()
+        #: how often anything has changed: see :meth:`changed_since`
+        self.changes = 0
+        self._changed: deque[str] = deque(maxlen=_MOST_CHANGES)
         self.forget_routes()
 
     def subscribe(self, session: Session, subscription: Subscription) -> None:
         """Add or replace a Session's subscription."""
-        self.forget_routes()
+        topic_filter = subscription.topic_filter
         if subscription.group is None:
-            self._tree.add(subscription.topic_filter, session, subscription)
+            former = self._tree.add(topic_filter, session, subscription)
+            self._forget(topic_filter, former)
             return
-        key = (subscription.group, subscription.topic_filter)
+        key = (subscription.group, topic_filter)
         group = self._groups.get(key)
         if group is None:
-            shared_filter = f"$share/{subscription.group}/{subscription.topic_filter}"
+            shared_filter = f"$share/{subscription.group}/{topic_filter}"
             group = self._groups[key] = SharedGroup(shared_filter, self._holdings)
-            self._shared_tree.add(subscription.topic_filter, group, subscription)
+            self._shared_tree.add(topic_filter, group, subscription)
+            self._forget(topic_filter, None)
         group.add(session, subscription)
         session.groups[group.shared_filter] = group
 
     def unsubscribe(self, session: Session, topic_filter: str) -> None:
         """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
-        self.forget_routes()
         name, inner = split_shared(topic_filter)
         if name is None:
-            self._tree.remove(inner, session)
+            self._forget(inner, self._tree.remove(inner, session))
             return
         session.groups.pop(topic_filter, None)
         group = self._groups.get((name, inner))
         if group is not None:
             group.remove(session)
             if not group:
-                self._shared_tree.remove(inner, group)
+                self._forget(inner, self._shared_tree.remove(inner, group))
                 del self._groups[name, inner]
+
+    def changed_since(self, changes: int) -> list[str] | None:
+        """Return the Topic Filters of all changes after the one of this number: other topics have their routes still.
+
+        None: too much has changed.
+        """
+        new = self.changes - changes
+        return None if new > len(self._changed) else list(islice(self._changed, len(self._changed) - new, None))
 
     def find(self, topic: str) -> Route:
         """Return the topic's route."""
@@ -147,17 +188,18 @@ class RoutingTable:
         return self._numbered.get(number)
 
     def _find(self, topic: str) -> Route:
+        if self._matches > _MOST_MATCHES:
+            self.forget_routes()
         plain = self._tree.match(topic)
         shared = self._shared_tree.match(topic) if self._groups else []
         if not (plain or shared):
             return self._nowhere
-        # An id stays unique here: Sessions, groups and subscriptions live at least as long as the remembered routes.
+        # An id stays unique here: the Sessions, groups and subscriptions live as long as what was found with them.
         key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
-        route = self._same.get(key)
-        if route is None:
-            route = self._same[key] = self._new_route(plain, shared)
+        found = self._found.get(key) or self._remember(key, plain, shared)
+        route = found.route
         if route.judged and self._epoch is not None:
-            route = self._permitted_route(route, topic)
+            route = self._permitted_route(found, topic)
         if len(topic) <= _LONGEST_REMEMBERED:
             if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
@@ -174,16 +216,65 @@ class RoutingTable:
         self.on_new_epoch()
 
     def forget_routes(self) -> None:
-        """Forget all routes: a subscription or a permission has changed."""
+        """Forget all routes: a permission has changed, or too much at once."""
         self._routes.clear()
-        self._same.clear()
-        self._permitted.clear()
-        self._allowed.clear()
-        self._judged = 0
+        self._found.clear()
+        self._having.clear()
+        self._matches = 0
         self._numbered.clear()
+        self.changes += 1
+        self._changed.clear()
         # The route of a topic without subscribers. The table does not remember its topics: finding it again is as fast,
         # and a million topics without subscribers must not displace the remembered routes.
         self._nowhere = self._new_route([], [])
+
+    def _forget(self, topic_filter: str, former: Subscription | None) -> None:
+        """Forget the routes of the topics that a filter matches, and those with a subscription that is no more."""
+        having = self._having.pop(id(former), None) or ()
+        forgotten = 0
+        for found in having:
+            forgotten += found.size
+            if forgotten > _MOST_FORGOTTEN_SINGLY:
+                self.forget_routes()
+                return
+        for found in having:
+            self._drop(found)
+        self.changes += 1
+        self._changed.append(topic_filter)
+        routes = self._routes
+        start = before_wildcard(topic_filter)
+        if start == topic_filter:
+            routes.pop(topic_filter, None)
+        elif len(routes) > _MOST_LOOKED_AT:
+            routes.clear()
+        else:
+            for topic in [topic for topic in routes if topic.startswith(start) and matching(topic)(topic_filter)]:
+                del routes[topic]
+
+    def _remember(
+        self,
+        key: tuple[int, ...],
+        plain: list[tuple[Session, Subscription]],
+        shared: list[tuple[SharedGroup, Subscription]],
+    ) -> _Found:
+        # The groups are in the route.
+        subscriptions = [subscription for _, subscription in chain(plain, shared)]
+        self._matches += len(subscriptions)
+        found = self._found[key] = _Found(self._new_route(plain, shared), key, subscriptions)
+        for subscription in subscriptions:
+            self._having.setdefault(id(subscription), set()).add(found)
+        return found
+
+    def _drop(self, found: _Found) -> None:
+        self._matches -= found.size
+        del self._found[found.key]
+        del self._numbered[found.route.number]
+        for route in found.permitted.values():
+            del self._numbered[route.number]
+        for subscription in found.subscriptions:
+            others = self._having.get(id(subscription))
+            if others is not None:
+                others.discard(found)
 
     def _new_route(
         self, plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]
@@ -199,23 +290,20 @@ class RoutingTable:
             matches.append(Match(session, options, own, self._receivers.are_asked_about(session, subscriptions)))
         return self._numbered_route(tuple(matches), tuple(group for group, _ in shared), 0)
 
-    def _permitted_route(self, route: Route, topic: str) -> Route:
+    def _permitted_route(self, found: _Found, topic: str) -> Route:
         """Return the route without the Sessions that may not receive messages of this topic."""
+        route = found.route
         allowed = bytes(
             not match.checked or self._receivers.may_receive(match.session.principal, topic) for match in route.matches
         )
-        permitted = self._permitted.get((route.number, allowed))
+        permitted = found.permitted.get(allowed)
         if permitted is None:
-            if self._judged > _MOST_JUDGED:
-                self.forget_routes()
-            self._judged += len(allowed)
-            every = self._allowed.get(route.number)
-            if every is None:
-                every = self._allowed[route.number] = tuple(evolve(match, checked=False) for match in route.matches)
-            matches = tuple(compress(every, allowed))
-            permitted = self._permitted[route.number, allowed] = self._numbered_route(
-                matches, route.groups, len(allowed) - len(matches)
-            )
+            if found.allowed is None:
+                found.allowed = tuple(evolve(match, checked=False) for match in route.matches)
+            matches = tuple(compress(found.allowed, allowed))
+            permitted = self._numbered_route(matches, route.groups, len(allowed) - len(matches))
+            found.permitted[allowed] = permitted
+            self._matches += len(allowed)
         return permitted
 
     def _numbered_route(self, matches: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:

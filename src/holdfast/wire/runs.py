@@ -111,6 +111,23 @@ class KnownTopics:
         """Tell whether packets of this topic and QoS may form runs."""
         return topic in self.routes[0x30 | qos << 1]
 
+    def __len__(self) -> int:
+        return sum(map(len, self.routes.values()))
+
+    def forget(self, topic: bytes) -> bool:
+        """Forget a topic; return whether it was known."""
+        forgotten = 0
+        for routes in self.routes.values():
+            forgotten += routes.pop(topic, None) is not None
+        self._left += forgotten * (len(topic) + _ENTRY)
+        if forgotten and not len(self):
+            self.clear()
+        return forgotten > 0
+
+    def beginning_with(self, start: bytes) -> set[bytes]:
+        """Return the known topics that begin so."""
+        return {topic for routes in self.routes.values() for topic in routes if topic.startswith(start)}
+
     def clear(self) -> None:
         """Forget all topics, and give back the memory from the pool."""
         for routes in self.routes.values():

@@ -106,6 +106,79 @@ def test_a_new_subscription_gets_the_next_message(singly: list[str]) -> None:
     assert singly == ["1", "3", "3"]
 
 
+@pytest.mark.parametrize(
+    ("topic_filter", "concerned"),
+    [("d/3", [3]), ("d/3/#", [3]), ("+/3", [3]), ("e/#", []), ("$share/g/d/3", [3]), ("#", [0, 1, 2, 3, 4])],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_change_of_a_subscription_concerns_its_topics_only(
+    topic_filter: str, concerned: list[int], together: bool, singly: list[str]
+) -> None:
+    """Devices come and go with subscriptions of their own: the messages of the others go on as they were."""
+    broker = MemoryBroker()
+    first, device, publisher = broker.client("1"), broker.client("2"), broker.client("p")
+    first.subscribe("d/+")
+
+    def publish() -> list[str]:
+        """Publish to each topic; return which messages were delivered one by one."""
+        singly.clear()
+        parts = [messages(f"{number}", topic=f"d/{number}") for number in range(5)]
+        for piece in [b"".join(parts)] if together else parts:
+            publisher.raw(piece)
+        assert sorted(payloads(first)) == ["0", "1", "2", "3", "4"]
+        return sorted(set(singly))
+
+    assert publish() == ["0", "1", "2", "3", "4"]
+    assert publish() == []
+    for subscribes in (True, False):
+        if subscribes:
+            device.subscribe(topic_filter)
+        else:
+            device.send(p.Unsubscribe(device.identifier(), [topic_filter]))
+        expected = {str(number) for number in concerned}
+        # Messages of a run that is taken apart, because one topic has changed, come one by one once.
+        assert expected <= set(publish())
+        assert together or set(singly) == expected
+        if topic_filter.startswith("$share") and subscribes:
+            continue  # each message of the group is sent by itself
+        assert publish() == []
+    times = 1 if topic_filter.startswith("$share") else 2
+    assert sorted(payloads(device)) == sorted(times * [str(number) for number in concerned])
+
+
+def test_sessions_that_have_ended_are_in_no_route_of_topics_that_go_on() -> None:
+    broker = MemoryBroker()
+    table = broker.router.table
+    staying, publisher = broker.client("s"), broker.client("p")
+    staying.subscribe("d/+")
+    publisher.raw(messages("1", topic="d/1") + messages("1", topic="d/2"))
+    for number in range(3):
+        device = broker.client(f"device {number}")
+        device.subscribe("d/1")
+        publisher.raw(messages("1", topic="d/1") + messages("1", topic="d/2"))
+        assert len(table._found) == 2
+        device.drop()
+        broker.settle()
+        publisher.raw(messages("1", topic="d/1") + messages("1", topic="d/2"))
+        assert len(table._found) == 1
+        assert {match.session.client_id for route in table._numbered.values() for match in route.matches} == {"s"}
+        assert not [having for having in table._having.values() if not having]
+
+
+def test_many_changes_at_once_forget_all(singly: list[str]) -> None:
+    broker = MemoryBroker()
+    subscriber, device, publisher = broker.client("s"), broker.client("d"), broker.client("p")
+    subscriber.subscribe("t")
+    publisher.raw(messages("1"))
+    publisher.raw(messages("2"))
+    for number in range(20):
+        device.subscribe(f"u/{number}")
+    publisher.raw(messages("3"))
+    publisher.raw(messages("4"))
+    assert payloads(subscriber) == ["1", "2", "3", "4"]
+    assert singly == ["1", "3"]
+
+
 @implementer(IAuthorizer)
 class Changing(UnrestrictedAuthorizer):
     """Allows what it is told to allow, and says when that has changed."""

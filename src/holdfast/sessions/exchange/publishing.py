@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.core.extensions import CONDITIONS, NO_PUBLISH_REQUESTS, PublishRequests, named
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
-from holdfast.core.topics import ASKED, is_bridge_state, is_of_broker
+from holdfast.core.topics import ASKED, before_wildcard, is_bridge_state, is_of_broker, matches
 from holdfast.core.units import Rate, TokenBucket
 from holdfast.identity.interfaces import action_of
 from holdfast.retained.leases import Wanted
@@ -47,6 +47,9 @@ from holdfast.wire.property_codec import encode_properties
 #: For how many more packets some count: most take 10 microseconds, a message with RETAIN 1 or QoS 2 40 that comes by
 #: itself, and a PUBREL 30. So many User Properties count as one packet.
 _FOR_STORED, _FOR_PUBREL, _PROPERTIES_OF_A_PACKET = 3, 2, 5
+#: To look whether a change of a subscription concerns a known topic takes a sixteenth of what learning it takes. In one
+#: turn so many topics are looked at, and so many compared with a filter: a millisecond each. Beyond, all are forgotten.
+_CHANGES_OF_A_TOPIC, _MOST_LOOKS, _MOST_COMPARISONS = 16, 20_000, 1_000
 #: With this many slashes in a topic, it is looked up what the search for its rules has cost.
 _DEEP = 6
 #: of Sessions without such messages; nothing is ever added
@@ -65,6 +68,7 @@ class Publishing:
         self._v5 = link.protocol_version == 5
         self._known: KnownTopics | None = None  #: made with the first message that may be in a run
         self._takes_retained_runs = False
+        self._changes = 0  #: of the routing table, until which the routes of the known topics are true
         self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
         self._former = set(session.received) if len(session.received) else _NONE
@@ -156,6 +160,8 @@ class Publishing:
         assert self._known is not None
         if run.qos and not self._takes_answers(run):
             return False
+        if parts.router.table.changes != self._changes and self._forget_changed(self._known):
+            return False
         routed = None
         if parts.authorizer.epoch == self._epoch:
             routed = parts.router.publish_run(run, self._session.client_id, self._session.principal.username)
@@ -217,11 +223,38 @@ class Publishing:
             return
         if self._known is None:
             self._known = KnownTopics(self._parts.topic_pool)
+            self._changes = self._parts.router.table.changes
             self._link.take_runs(self._known, self.publish_run)
         if epoch != self._epoch:
             self._known.clear()
             self._epoch = epoch
         self._known.add(message.qos, topic, route)
+
+    def _forget_changed(self, known: KnownTopics) -> bool:
+        """Forget the known topics whose routes have changed; return whether there were any."""
+        table = self._parts.router.table
+        filters = table.changed_since(self._changes)
+        self._changes = table.changes
+        if filters is None or len(filters) > _CHANGES_OF_A_TOPIC * len(known):
+            known.clear()
+            return True
+        forgotten = False
+        looks, comparisons = _MOST_LOOKS, _MOST_COMPARISONS
+        for topic_filter in filters:
+            start = before_wildcard(topic_filter)
+            if start == topic_filter:
+                forgotten |= known.forget(topic_filter.encode())
+                continue
+            looks -= len(known)
+            topics = known.beginning_with(start.encode()) if looks >= 0 else ()
+            comparisons -= len(topics)
+            if looks < 0 or comparisons < 0:
+                known.clear()
+                return True
+            for topic in topics:
+                if matches(topic_filter, topic.decode()):
+                    forgotten |= known.forget(topic)
+        return forgotten
 
     def _expect_retained_runs(self) -> None:
         """Let further messages with RETAIN 1 come in runs."""
