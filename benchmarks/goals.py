@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.report import Column, Figures, column, markdown_line, number, ratio
-from benchmarks.results import MAX, P50, P99, RATE, Metric
+from benchmarks.results import MAX, P50, P99, P999, RATE, Metric
 from benchmarks.scenarios import (
     Scale,
     connects,
     fanin,
     fanout,
+    fleet,
     live,
     memory,
     mixed,
@@ -80,6 +81,13 @@ def goals(scale: Scale, postgres: bool) -> list[Goal]:
         Goal("fan-in 10 to 1, QoS 1", "fanin", fanin.name(1), RATE, 3),
         Goal("fan-in, 2000 topics each", "fanin", fanin.MANY_TOPICS, RATE),
         Goal("fan-in, small writes", "fanin", fanin.SMALL_WRITES, RATE),
+        Goal("500 publishers, one under way each, QoS 0", "fanin", fanin.crowd(0), RATE),
+        Goal("500 publishers, one under way each, QoS 1", "fanin", fanin.crowd(1), RATE),
+        *(
+            Goal(f"fleet of {size:,}, {title}", "fleet", fleet.name(size), metric)
+            for size in fleet.SIZES
+            for title, metric in (("p99", P99), ("p99.9", P999), ("memory", fleet.MEMORY))
+        ),
         Goal("fan-out 1 to 100, QoS 0", "fanout", fanout.name(0), RATE, 10),
         Goal("fan-out 1 to 100, QoS 1", "fanout", fanout.name(1), RATE, 5),
         Goal("fan-out, one under way", "fanout", fanout.ONE, RATE, 1),

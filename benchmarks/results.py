@@ -25,6 +25,7 @@ class Metric:
 RATE = Metric("rate", "msg/s", True)
 P50 = Metric("p50", "ms", False)
 P99 = Metric("p99", "ms", False)
+P999 = Metric("p99.9", "ms", False)
 MAX = Metric("max", "ms", False)
 
 

@@ -91,6 +91,7 @@ void report_waits(samples *all) {
     report("samples", (double)all->count);
     report("p50_ms", (double)all->waits[all->count / 2] / 1e6);
     report("p99_ms", (double)all->waits[all->count * 99 / 100] / 1e6);
+    report("p999_ms", (double)all->waits[all->count * 999 / 1000] / 1e6);
     report("max_ms", (double)all->waits[all->count - 1] / 1e6);
 }
 

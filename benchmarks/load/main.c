@@ -26,6 +26,8 @@
  * live       one ping every --interval-us, even if earlier ones are under way, to another client and back through the
  *            broker, while --replays clients replay --expect messages of --filter; for --seconds without replays
  * connects   --count connections, at most --burst of them without a CONNACK; they stay open for --hold seconds
+ * fleet      --count devices, each with a message of --payload bytes every 1 to --period seconds, for
+ *            --seconds; --retain of a hundred with RETAIN 1; six subscribers get each message
  * null       a server that does almost nothing, with --retained messages: it shows how fast the generator is
  */
 #include <signal.h>
@@ -42,7 +44,8 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     {"flow", measure_flow}, {"seed", measure_seed},         {"replay", measure_replay},
-    {"live", measure_live}, {"connects", measure_connects}, {"null", run_null_broker},
+    {"live", measure_live}, {"connects", measure_connects}, {"fleet", measure_fleet},
+    {"null", run_null_broker},
 };
 
 int main(int count, char **words) {

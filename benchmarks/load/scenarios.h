@@ -7,6 +7,7 @@ void measure_seed(void);
 void measure_replay(void);
 void measure_live(void);
 void measure_connects(void);
+void measure_fleet(void);
 void run_null_broker(void);
 
 #endif

@@ -11,6 +11,7 @@ from benchmarks.scenarios import (
     connects,
     fanin,
     fanout,
+    fleet,
     hostile,
     live,
     memory,
@@ -66,6 +67,7 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     "fanin": Scenario(fanin.run),  # the scenarios without retained messages come first
     "fanout": Scenario(fanout.run),
+    "fleet": Scenario(fleet.run, nodelay=True, null=False),
     "pingpong": Scenario(pingpong.run),
     "mixed": Scenario(mixed.run),
     "retained": Scenario(retained.run),
