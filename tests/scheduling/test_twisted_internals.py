@@ -31,6 +31,7 @@ from holdfast.scheduling.twisted_internals import (
     reads,
     serve,
     use_turn,
+    waker_of,
     watched,
     writes,
 )
@@ -131,8 +132,9 @@ class Ear:
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
 def test_the_turn_of_the_reactor_and_how_it_serves_and_ends_what_it_waits_for() -> None:
-    """``doPoll`` and ``doIteration`` are one turn; ``_selectables``, ``_doReadOrWrite`` and ``_disconnectSelectable``
-    are what it does in it. Without them clients of one turn get a piece for each message: look at ``doPoll``.
+    """``doPoll`` and ``doIteration`` are one turn; the other names are what it does in it.
+
+    Without them clients of one turn get a piece for each message: look at ``doPoll``.
     """
     from twisted.internet.epollreactor import EPollReactor
 
@@ -148,6 +150,11 @@ def test_the_turn_of_the_reactor_and_how_it_serves_and_ends_what_it_waits_for() 
         disconnect(own, ear, CONNECTION_DONE)
         assert list(map(type, ear.lost)) == [ConnectionDone]
         assert here.fileno() not in watched(own)
+        woken = waker_of(own)
+        own.wakeUp()
+        assert select.select([woken], [], [], 0)[0]
+        assert woken.doRead() is None
+        assert not select.select([woken], [], [], 0)[0]
         turns: list[float | None] = []
         use_turn(own, turns.append)
         own.iterate(0)

@@ -2,9 +2,9 @@
 
 One turn, with epoll (:class:`Turns`):
 
-    1  timed calls
+    1  timed calls and the answers of threads, then what is to be sent because of them
     2  what connected clients have sent: all of them are read
-    3  what is to be sent because of 1 and 2: one piece for each client
+    3  what is to be sent because of that: one piece for each client
     4  what a few strangers have sent, and then what is to be sent to them
 
 A fleet's clients send one message each. When hundreds of them are readable in one turn, their messages leave for one
@@ -31,6 +31,7 @@ from holdfast.scheduling.twisted_internals import (
     serve,
     use_poller,
     use_turn,
+    waker_of,
     watched,
     writes,
 )
@@ -178,6 +179,10 @@ class Ending(Protocol):
     def due(self) -> Collection[object]:
         """What is to be done."""
 
+    @property
+    def rests(self) -> bool:
+        """Whether the last run has left something, which waits until all clients are read once more."""
+
     def run(self) -> None:
         """Do it. What becomes due meanwhile waits for the next turn."""
 
@@ -195,16 +200,20 @@ class Turns:
         self._poller = poller
         self._watched = watched(reactor)
         self.readers: dict[int, Callable[[], Exception | None]] = {}
+        waker = waker_of(reactor)  # which the writer's thread writes to after each commit
+        self.readers[waker.fileno()] = waker.doRead
         self.endings: list[Ending] = []
 
     def take(self, timeout: float | None) -> None:
         """Wait for at most so many seconds (None: for ever) until something is to be done, and do it."""
-        if timeout is None:
-            timeout = -1
         for ending in self.endings:
-            if ending.due:  # timed calls have caused it
-                timeout = 0
-        self._serve(self._poller.poll(timeout, len(self._watched)))
+            if ending.due:
+                if not ending.rests:  # timed calls and answers of threads have caused it
+                    ending.run()
+                    timeout = self._reactor.timeout()
+                if ending.due:
+                    timeout = 0
+        self._serve(self._poller.poll(-1 if timeout is None else timeout, len(self._watched)))
         strangers = self._poller.strangers()
         if strangers:
             self._serve(strangers)

@@ -45,6 +45,7 @@ __all__ = [
     "serve",
     "use_poller",
     "use_turn",
+    "waker_of",
     "watched",
     "writes",
 ]
@@ -76,6 +77,11 @@ def watched(reactor: Any) -> dict[int, Any]:
     """Return what a reactor with epoll waits for, by the number of the file."""
     found: dict[int, Any] = reactor._selectables
     return found
+
+
+def waker_of(reactor: Any) -> Any:
+    """Return what a reactor with epoll reads when another thread has called it."""
+    return reactor.waker
 
 
 def use_turn(reactor: Any, take: Callable[[float | None], None]) -> None:

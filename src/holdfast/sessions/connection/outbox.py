@@ -312,6 +312,7 @@ class FlushSchedule:
         self._clock = clock
         #: the scheduled flushes; while there is one, others may be appended without a call of :meth:`schedule`
         self.due: list[Callable[[], None]] = []
+        self.rests = False  #: whether the last run has left something
         self._receiving = False
         self._called = False  # whether a call of _next_turn is due
         turns = turns_of(clock)
@@ -348,3 +349,4 @@ class FlushSchedule:
                 flush()
             except Exception:  # noqa: BLE001 - the connections after this one must still be written
                 _log.failure("writing to a connection failed")
+        self.rests = bool(self.due)
