@@ -43,6 +43,9 @@ class Watched:
         self._heard.append(f"{self.name} {data.decode()}")
         return None if data else CONNECTION_DONE
 
+    def read(self) -> Exception | None:
+        return self.doRead()
+
     def readConnectionLost(self, reason: object) -> None:
         self.connectionLost(reason)
 
@@ -84,7 +87,7 @@ class World:
         made = Watched(self.reactor, self.heard, name, self._read)
         self.sockets.append(made)
         if direct:
-            self.turns.readers[made.fileno()] = made.doRead
+            self.turns.readers[made.fileno()] = made
         return made
 
     def _read(self) -> None:
@@ -173,7 +176,8 @@ def test_an_error_while_one_is_read_ends_that_one_only(world: World, logged_fail
     def fails() -> None:
         raise error
 
-    world.turns.readers[bad.fileno()] = fails
+    bad.read = fails  # type: ignore[method-assign]
+    world.turns.readers[bad.fileno()] = bad
     for one in (bad, good):
         one.there.sendall(b"a")
     assert world.turn() == ["good a"]

@@ -172,6 +172,20 @@ def _few_lost(events: list[_Event]) -> list[_Event]:
     return [event for event in events if not event[1] & _LOST] + lost[:MOST_LOST]
 
 
+class Reader(Protocol):
+    """A file that is read without the detours of Twisted's own way, which takes as long as the reading."""
+
+    def read(self) -> Exception | None:
+        """Read once, and act on it. Return why nothing more is to be read, None if it is."""
+
+
+class _Waker:
+    """What the writer's thread writes to after each commit, to wake the reactor."""
+
+    def __init__(self, waker: Any) -> None:
+        self.read: Callable[[], None] = waker.doRead
+
+
 class Ending(Protocol):
     """What happens after the clients of a turn are read."""
 
@@ -190,18 +204,16 @@ class Ending(Protocol):
 class Turns:
     """The turns of a reactor with epoll, in place of its own ``doPoll``.
 
-    ``readers`` has, by the number of a file, functions that read it without the detours of Twisted's own way, which
-    takes as long as the reading: they return why the connection is over, or None. ``endings`` run when the connected
-    clients are read, and once more when strangers are.
+    ``readers`` are by the number of their file. ``endings`` run when the connected clients are read, and once more when
+    strangers are.
     """
 
     def __init__(self, reactor: Any, poller: PatientPoller) -> None:
         self._reactor = reactor
         self._poller = poller
         self._watched = watched(reactor)
-        self.readers: dict[int, Callable[[], Exception | None]] = {}
-        waker = waker_of(reactor)  # which the writer's thread writes to after each commit
-        self.readers[waker.fileno()] = waker.doRead
+        waker = waker_of(reactor)
+        self.readers: dict[int, Reader] = {waker.fileno(): _Waker(waker)}
         self.endings: list[Ending] = []
 
     def take(self, timeout: float | None) -> None:
@@ -221,13 +233,13 @@ class Turns:
     def _serve(self, events: list[_Event]) -> None:
         readers = self.readers
         for file, event in events:
-            read = readers.get(file) if event == _IN else None
-            if read is None:
+            reader = readers.get(file) if event == _IN else None
+            if reader is None:
                 if file in self._watched:  # else one served before has ended it
                     serve(self._reactor, self._watched[file], file, event)
                 continue
             try:
-                why = read()
+                why = reader.read()
             except Exception as error:  # noqa: BLE001 - the clients behind it must be read
                 _log.failure("reading from a connection failed")
                 why = error

@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from holdfast.identity.addresses import Peer, peer_of
 from holdfast.identity.interfaces import PeerCertificate
-from holdfast.scheduling.reactor import let_wait, turns_of, wait_no_more
+from holdfast.scheduling.reactor import Reader, let_wait, turns_of, wait_no_more
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.transports.acceptance import Acceptance, AcceptedConnection
@@ -54,13 +54,11 @@ _READ_SIZE = 64 * 1024
 
 _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
+#: of connections that Twisted reads in its own way; nothing is ever added
+_NO_READERS: dict[int, Reader] = {}
+
 #: None where the platform lacks the option
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-
-
-def _nothing(_size: int) -> bytes:
-    """Read nothing: the transport is not plain TCP."""
-    return b""
 
 
 def _ignore(_data: bytes) -> None:
@@ -138,11 +136,9 @@ class MQTTServerProtocol(Protocol):
         self._receive: Callable[[bytes], None] = self._receive_header if accepted.awaits_header else _ignore
         self._connection: Connection | None = None
         self._above: Above | None = None  #: the Network Connection, or the lowest layer below it
-        # Of the socket, if it is plain TCP.
-        self._send: Callable[[bytes], int] | None = None
-        self._recv: Callable[[int], bytes] = _nothing
-        self._readers: dict[int, Callable[[], Exception | None]] = {}
-        self._file = -1
+        self._send: Callable[[bytes], int] | None = None  # of the socket, if it is plain TCP
+        self._readers: dict[int, Reader] = _NO_READERS
+        self._file = -1  #: its place there
         self._closing: IDelayedCall | None = None
         self._usual_probes: _Probes = ()
         self._is_tcp = False
@@ -153,12 +149,11 @@ class MQTTServerProtocol(Protocol):
         transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
             self._send = transport.socket.send
-            self._recv = transport.socket.recv
             turns = turns_of(transport.reactor)
             if turns is not None:
                 self._readers = turns.readers
                 self._file = transport.fileno()
-                self._readers[self._file] = self._read
+                self._readers[self._file] = self
         self.accepted.opened()
         self._connections.add(self)
         self._is_tcp = transport.socket.family in _TCP_FAMILIES
@@ -180,10 +175,10 @@ class MQTTServerProtocol(Protocol):
         """Return the transport; TLS and other wrappers offer the same methods as a TCP connection."""
         return cast("TCPTransport", self.transport)
 
-    def _read(self) -> Exception | None:
+    def read(self) -> Exception | None:
         """Read the socket once; return why the connection is over, None if it is not. As Twisted's own ``doRead``."""
         try:
-            data = self._recv(_READ_SIZE)
+            data = self._open_transport().socket.recv(_READ_SIZE)
         except BlockingIOError:
             return None
         except OSError:
@@ -225,7 +220,7 @@ class MQTTServerProtocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the Network Connection that its transport is gone."""
         self._send = None
-        if self._readers.get(self._file) == self._read:
+        if self._readers.get(self._file) is self:
             del self._readers[self._file]
         self.accepted.closed()
         if self._closing is not None and self._closing.active():

@@ -513,8 +513,12 @@ def find_retained_run(
     """
     first = data[position]
     qos = first >> 1 & 1
-    most = min(most, taker.most(qos))
     size = len(data)
+    # Most packets are alone. That is seen by two bytes, before the taker is asked.
+    length = data[position + 1] if position + 4 <= size else 0
+    if length < 128 and (position + 2 + length >= size or data[position + 2 + length] != first):
+        return None
+    most = min(most, taker.most(qos))
     start = position
     topics: list[str] = []
     payloads: list[bytes] = []
