@@ -19,6 +19,7 @@ from benchmarks.scenarios import (
     live,
     memory,
     mixed,
+    payloads,
     permissions,
     pingpong,
     replay,
@@ -40,6 +41,7 @@ _HEADINGS = (
     "their ratio",
 )
 _FLASHMQ = "flashmq"
+_PAYLOAD_GOALS = {(payloads.REPLAY, 300): 2.0, (payloads.REPLAY, 1_000): 2.0, (payloads.REPLAY, 10_000): 1.2}
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,13 @@ def goals(scale: Scale, postgres: bool) -> list[Goal]:
         Goal("mixed MQTT 3.1.1 and 5.0", "mixed", mixed.NAME, RATE),
         Goal("fan-in, 10 % retained, QoS 0", "retained", retained.name(0), RATE),
         Goal("fan-in, 10 % retained, QoS 1", "retained", retained.name(1), RATE),
+        *(
+            Goal(
+                payloads.name(kind, size), "payloads", payloads.name(kind, size), RATE, _PAYLOAD_GOALS.get((kind, size))
+            )
+            for kind in (payloads.WRITES, payloads.REPLAY, payloads.FANOUT)
+            for size in payloads.SIZES
+        ),
         Goal(f"replay of {count:,}, QoS 0", "replay", replay.name(count, 0), RATE, 2 if postgres else 4),
         Goal(f"replay of {count:,}, QoS 1", "replay", replay.name(count, 1), RATE, 1 if postgres else 3),
         Goal("first retained message", "replay", replay.name(count, 0), replay.FIRST, 5, absolute=True),

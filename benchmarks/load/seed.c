@@ -6,7 +6,7 @@
 #include "scenarios.h"
 
 #define MOST_UNSENT 65536
-#define MOST_PAYLOAD 4096
+#define MOST_PAYLOAD 131072
 
 static uint64_t acknowledged;
 
@@ -21,7 +21,7 @@ void measure_seed(void) {
     long window = number_option("window", 1000), payload_size = number_option("payload", NUMBERED_PAYLOAD);
     uint64_t most = (uint64_t)number_option("messages", count);
     uint64_t patience = (uint64_t)(seconds_option("patience", 5) * 1e9);
-    if (payload_size < NUMBERED_PAYLOAD || payload_size > MOST_PAYLOAD) fail("--payload is from 20 to 4096");
+    if (payload_size < NUMBERED_PAYLOAD || payload_size > MOST_PAYLOAD) fail("--payload is from %d to %d", NUMBERED_PAYLOAD, MOST_PAYLOAD);
     connection *c = connected("bench-seed", protocol(), handle_puback, 1 << 18);
     if (window > c->receive_maximum) window = c->receive_maximum;
     char topic[NUMBERED_TOPIC], payload[MOST_PAYLOAD];

@@ -26,7 +26,7 @@ from attrs import evolve, frozen
 from twisted.python.failure import Failure
 
 from holdfast.core.messages import ApplicationMessage
-from holdfast.core.topics import TopicTree, before_wildcard, matching, split_shared
+from holdfast.core.topics import TopicTree, before_wildcard, matches, split_shared
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import DeliveryOptions
@@ -68,11 +68,14 @@ class Route:
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
-#: the most Sessions in all routes together, each counted for every route that it is in
-_MOST_MATCHES = 1_000_000
-#: A change forgets the routes of the topics that its filter matches. With more remembered topics, or with more Sessions
-#: in the routes of a subscription that is no more, it forgets all: to look for the ones would take as long.
-_MOST_LOOKED_AT, _MOST_FORGOTTEN_SINGLY = 2_000, 10_000
+#: The memory of all routes in bytes, the oldest of which are forgotten first; what each Session takes in a route, and
+#: what in a route of those that may receive a topic.
+_MOST_BYTES, _MATCH, _PERMITTED = 20 << 20, 120, 10
+#: A change forgets the routes of the topics that its filter matches. If more topics are remembered than it may look at,
+#: or more begin like the filter than it may compare, it forgets those of all topics: they are found again.
+_MOST_LOOKED_AT, _MOST_COMPARED = 500, 50
+#: A subscription that is no more takes the routes with it. If they have more Sessions together, all routes go.
+_MOST_FORGOTTEN_SINGLY = 10_000
 #: the filters of so many changes are remembered
 _MOST_CHANGES = 256
 
@@ -95,8 +98,8 @@ class _Found:
 
     @property
     def size(self) -> int:
-        """How many Sessions there are in its routes, allowed or not."""
-        return len(self.subscriptions) + sum(map(len, self.permitted))
+        """The bytes of its routes."""
+        return _MATCH * len(self.subscriptions) + _PERMITTED * sum(map(len, self.permitted))
 
 
 def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
@@ -130,7 +133,7 @@ class RoutingTable:
         self._found: dict[tuple[int, ...], _Found] = {}
         #: the same by the identity of each subscription
         self._having: dict[int, set[_Found]] = {}
-        self._matches = 0  # how many Sessions there are in all routes
+        self._bytes = 0  # of all routes
         self._numbered: dict[int, Route] = {}
         self._numbers = count()
         #: how often anything has changed: see :meth:`changed_since`
@@ -188,8 +191,9 @@ class RoutingTable:
         return self._numbered.get(number)
 
     def _find(self, topic: str) -> Route:
-        if self._matches > _MOST_MATCHES:
-            self.forget_routes()
+        while self._bytes > _MOST_BYTES:
+            self._drop(next(iter(self._found.values())))
+            self._routes.clear()
         plain = self._tree.match(topic)
         shared = self._shared_tree.match(topic) if self._groups else []
         if not (plain or shared):
@@ -220,7 +224,7 @@ class RoutingTable:
         self._routes.clear()
         self._found.clear()
         self._having.clear()
-        self._matches = 0
+        self._bytes = 0
         self._numbered.clear()
         self.changes += 1
         self._changed.clear()
@@ -233,7 +237,7 @@ class RoutingTable:
         having = self._having.pop(id(former), None) or ()
         forgotten = 0
         for found in having:
-            forgotten += found.size
+            forgotten += len(found.subscriptions)
             if forgotten > _MOST_FORGOTTEN_SINGLY:
                 self.forget_routes()
                 return
@@ -245,10 +249,13 @@ class RoutingTable:
         start = before_wildcard(topic_filter)
         if start == topic_filter:
             routes.pop(topic_filter, None)
-        elif len(routes) > _MOST_LOOKED_AT:
+            return
+        alike = [topic for topic in routes if topic.startswith(start)] if len(routes) <= _MOST_LOOKED_AT else routes
+        if len(alike) > _MOST_COMPARED:
             routes.clear()
-        else:
-            for topic in [topic for topic in routes if topic.startswith(start) and matching(topic)(topic_filter)]:
+            return
+        for topic in alike:
+            if matches(topic_filter, topic):
                 del routes[topic]
 
     def _remember(
@@ -259,14 +266,14 @@ class RoutingTable:
     ) -> _Found:
         # The groups are in the route.
         subscriptions = [subscription for _, subscription in chain(plain, shared)]
-        self._matches += len(subscriptions)
         found = self._found[key] = _Found(self._new_route(plain, shared), key, subscriptions)
+        self._bytes += found.size
         for subscription in subscriptions:
             self._having.setdefault(id(subscription), set()).add(found)
         return found
 
     def _drop(self, found: _Found) -> None:
-        self._matches -= found.size
+        self._bytes -= found.size
         del self._found[found.key]
         del self._numbered[found.route.number]
         for route in found.permitted.values():
@@ -282,13 +289,13 @@ class RoutingTable:
         by_session: dict[Session, list[Subscription]] = {}
         for session, subscription in plain:
             by_session.setdefault(session, []).append(subscription)
-        matches = []
+        found = []
         for session, subscriptions in by_session.items():
             options = merged(subscriptions)
             foreign = [subscription for subscription in subscriptions if not subscription.no_local]
             own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
-            matches.append(Match(session, options, own, self._receivers.are_asked_about(session, subscriptions)))
-        return self._numbered_route(tuple(matches), tuple(group for group, _ in shared), 0)
+            found.append(Match(session, options, own, self._receivers.are_asked_about(session, subscriptions)))
+        return self._numbered_route(tuple(found), tuple(group for group, _ in shared), 0)
 
     def _permitted_route(self, found: _Found, topic: str) -> Route:
         """Return the route without the Sessions that may not receive messages of this topic."""
@@ -300,15 +307,15 @@ class RoutingTable:
         if permitted is None:
             if found.allowed is None:
                 found.allowed = tuple(evolve(match, checked=False) for match in route.matches)
-            matches = tuple(compress(found.allowed, allowed))
-            permitted = self._numbered_route(matches, route.groups, len(allowed) - len(matches))
+            receivers = tuple(compress(found.allowed, allowed))
+            permitted = self._numbered_route(receivers, route.groups, len(allowed) - len(receivers))
             found.permitted[allowed] = permitted
-            self._matches += len(allowed)
+            self._bytes += _PERMITTED * len(allowed)
         return permitted
 
-    def _numbered_route(self, matches: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:
-        judged = self._epoch is None or any(match.checked for match in matches)
-        route = Route(matches, groups, next(self._numbers), withheld, judged)
+    def _numbered_route(self, found: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:
+        judged = self._epoch is None or any(match.checked for match in found)
+        route = Route(found, groups, next(self._numbers), withheld, judged)
         self._numbered[route.number] = route
         return route
 

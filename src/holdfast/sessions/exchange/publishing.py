@@ -47,9 +47,12 @@ from holdfast.wire.property_codec import encode_properties
 #: For how many more packets some count: most take 10 microseconds, a message with RETAIN 1 or QoS 2 40 that comes by
 #: itself, and a PUBREL 30. So many User Properties count as one packet.
 _FOR_STORED, _FOR_PUBREL, _PROPERTIES_OF_A_PACKET = 3, 2, 5
-#: To look whether a change of a subscription concerns a known topic takes a sixteenth of what learning it takes. In one
-#: turn so many topics are looked at, and so many compared with a filter: a millisecond each. Beyond, all are forgotten.
-_CHANGES_OF_A_TOPIC, _MOST_LOOKS, _MOST_COMPARISONS = 16, 20_000, 1_000
+#: To look whether a change of a subscription concerns a known topic takes a sixteenth of what learning it takes. Of all
+#: changes since the last message, so many topics are looked at, and so many compared with a filter: that takes a third
+#: of a millisecond each. Beyond, all are forgotten.
+_CHANGES_OF_A_TOPIC, _MOST_LOOKS, _MOST_COMPARISONS = 16, 6_000, 200
+#: these count as one packet
+_LOOKS_OF_A_PACKET, _COMPARISONS_OF_A_PACKET = 200, 6
 #: With this many slashes in a topic, it is looked up what the search for its rules has cost.
 _DEEP = 6
 #: of Sessions without such messages; nothing is ever added
@@ -223,11 +226,12 @@ class Publishing:
             return
         if self._known is None:
             self._known = KnownTopics(self._parts.topic_pool)
-            self._changes = self._parts.router.table.changes
             self._link.take_runs(self._known, self.publish_run)
         if epoch != self._epoch:
             self._known.clear()
             self._epoch = epoch
+        if not self._known:
+            self._changes = self._parts.router.table.changes
         self._known.add(message.qos, topic, route)
 
     def _forget_changed(self, known: KnownTopics) -> bool:
@@ -254,6 +258,9 @@ class Publishing:
             for topic in topics:
                 if matches(topic_filter, topic.decode()):
                     forgotten |= known.forget(topic)
+        self._link.charge(
+            (_MOST_LOOKS - looks) // _LOOKS_OF_A_PACKET + (_MOST_COMPARISONS - comparisons) // _COMPARISONS_OF_A_PACKET
+        )
         return forgotten
 
     def _expect_retained_runs(self) -> None:
