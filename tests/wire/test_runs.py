@@ -176,6 +176,28 @@ def test_a_run_is_encoded_for_its_receivers(messages: list[p.Publish], version: 
         assert max(map(len, expected)) <= run.longest
 
 
+@given(st.lists(publishes(1), min_size=2), st.sampled_from(VERSIONS), st.sampled_from(VERSIONS), st.data())
+def test_a_run_that_waits_leaves_in_parts(
+    messages: list[p.Publish], version: int, other: int, data: st.DataObject
+) -> None:
+    kept = run_of(messages, version).kept(other == 5)
+    assert kept.count == len(messages)
+    left = list(messages)
+    while left:
+        assert list(kept.messages()) == [(one.topic, one.payload) for one in left]
+        assert kept.content == sum(len(one.topic.encode()) + len(one.payload) for one in left)
+        count, first = data.draw(st.integers(1, len(left))), data.draw(st.integers(1, 60_000))
+        expected = [
+            encode(p.Publish(one.topic, one.payload, 1, packet_identifier=first + place), other)
+            for place, one in enumerate(left[:count])
+        ]
+        assert kept.first(count, first) == b"".join(expected)
+        assert kept.longest >= max(map(len, expected))
+        kept.drop(count)
+        del left[:count]
+        assert kept.count == len(left)
+
+
 @given(st.lists(publishes(1), min_size=2), st.sampled_from([0, 0x10]))
 def test_the_acknowledgements_of_a_run(messages: list[p.Publish], reason: int) -> None:
     expected = [encode(p.Puback(one.packet_identifier, reason), 5) for one in messages]

@@ -158,7 +158,11 @@ class Router:
         if route.withheld:
             self._counters.deliveries_not_authorized += run.count * route.withheld
         first = self._identifiers.take(run.count) if run.qos else 0
-        others = [match for match in route.matches if not deliver_run(match.session, run, match.options, first)]
+        others = [
+            match
+            for match in route.matches
+            if not deliver_run(match.session, run, match.options, first, client_id, username)
+        ]
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)

@@ -18,13 +18,14 @@ from holdfast.wire.parser import NO_TOPICS, PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
-from holdfast.wire.runs import KnownTopics, RetainedRun, Routes, Run, RunTaker, Single, TopicPool
+from holdfast.wire.runs import KeptRun, KnownTopics, RetainedRun, Routes, Run, RunTaker, Single, TopicPool
 
 __all__ = [
     "EVERYTHING",
     "NO_PROPERTIES",
     "NO_TOPICS",
     "ConnectReturnCode",
+    "KeptRun",
     "KnownTopics",
     "MalformedPacket",
     "PacketParser",

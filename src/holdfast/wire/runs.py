@@ -21,6 +21,7 @@ are copies.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.wire import packets as p
@@ -216,6 +217,10 @@ class Run:
             place = following
         return bytes(answers)
 
+    def kept(self, v5: bool) -> KeptRun:
+        """Return copies of the packets, with QoS 1, that may stay longer than this turn."""
+        return KeptRun(*self._form(v5, 1))
+
     def publishes(self) -> list[p.Publish]:
         """Return the packets one by one, as the parser would return them."""
         data, version = self.data, 5 if self.v5 else 4
@@ -257,6 +262,67 @@ class Run:
             stripes.append((place, len(fixed) + length, count, len(fixed), len(fixed) + len(topic), len(head)))
             place += (len(fixed) + length) * count
         return b"".join(parts), stripes
+
+
+class KeptRun:
+    """The packets of a run, with QoS 1, that wait for a receiver of one protocol version. They leave at the front."""
+
+    __slots__ = ("_packets", "_start", "_stripes", "content", "count", "longest")
+
+    def __init__(self, packets: bytes, stripes: list[Stripe]) -> None:
+        self._packets = packets
+        self._stripes = stripes
+        self._start = 0  # of the first packet that has not left
+        self.count = sum(stripe[2] for stripe in stripes)
+        #: the bytes of the longest packet
+        self.longest = max(stripe[1] for stripe in stripes)
+        #: the bytes of the topics and payloads of the packets that have not left
+        self.content = sum(stripe[2] * _content(stripe) for stripe in stripes)
+
+    def first(self, count: int, first_identifier: int) -> bytes:
+        """Return the first packets, joined, with consecutive Packet Identifiers from this one on. None leaves."""
+        taken: list[Stripe] = []
+        end = self._start
+        for start, size, packets, topic, topic_end, payload in self._stripes:
+            packets = min(packets, count)
+            taken.append((start - self._start, size, packets, topic, topic_end, payload))
+            end = start + size * packets
+            count -= packets
+            if not count:
+                break
+        return _numbered(self._packets[self._start : end], taken, first_identifier)
+
+    def drop(self, count: int) -> None:
+        """Let the first packets leave."""
+        self.count -= count
+        stripes = self._stripes
+        gone = 0
+        while gone < len(stripes) and count >= stripes[gone][2]:
+            count -= stripes[gone][2]
+            self.content -= stripes[gone][2] * _content(stripes[gone])
+            gone += 1
+        self._stripes = stripes = stripes[gone:]
+        if not stripes:
+            self._start = len(self._packets)
+            return
+        self.content -= count * _content(stripes[0])
+        start, size, packets, topic, topic_end, payload = stripes[0]
+        self._start = start = start + count * size
+        stripes[0] = (start, size, packets - count, topic, topic_end, payload)
+
+    def messages(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the Topic Name and the payload of each packet that has not left."""
+        data = self._packets
+        for first, size, packets, topic, topic_end, payload in self._stripes:
+            name = data[first + topic + 2 : first + topic_end].decode()
+            for start in range(first, first + size * packets, size):
+                yield name, data[start + payload : start + size]
+
+
+def _content(stripe: Stripe) -> int:
+    """Return the bytes of the topic and the payload of each packet."""
+    _, size, _, topic, topic_end, payload = stripe
+    return topic_end - topic - 2 + size - payload
 
 
 class Single:
@@ -308,6 +374,10 @@ class Single:
         place = self._parts[1]
         identifier = self.data[place : place + 2]
         return b"\x40\x03%b%c" % (identifier, reason_code) if reason_code else b"\x40\x02" + identifier
+
+    def kept(self, v5: bool) -> KeptRun:
+        """As :meth:`Run.kept`."""
+        return self._as_run().kept(v5)
 
     def publishes(self) -> list[p.Publish]:
         """As :meth:`Run.publishes`."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.messages import ApplicationMessage
+from holdfast.core.messages import ApplicationMessage, held_size
 from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.delivery.queue import MessageQueue, Queued
+from holdfast.sessions.delivery.queue import MessageQueue, Queued, QueuedRun
+from holdfast.wire import NO_PROPERTIES, PacketParser, Run, encode
+from holdfast.wire import packets as p
 
 
 def queued(topic: str, retain: bool = True) -> Queued:
@@ -103,3 +105,53 @@ def test_messages_taken_out_do_not_stay_in_memory() -> None:
     for number in range(100):
         queue.take_retained(f"t/{number}")
     assert len(queue._messages) == 1
+
+
+def run_of(numbers: range) -> QueuedRun:
+    """Return a run whose payloads are these numbers."""
+    parser = PacketParser(1 << 20, 4)
+    parser.known = {0x32: {b"a": 1, b"bb": 1}}
+    parser.receive_data(
+        b"".join(
+            encode(p.Publish("a" if number % 5 else "bb", b"%d" % number, 1, packet_identifier=1), 4)
+            for number in numbers
+        )
+    )
+    run = parser.next_run()
+    assert isinstance(run, Run)
+    return QueuedRun(run.kept(False), "publisher", "user")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["run", "single", "pop", "first", "last", "leave"]), st.integers(1, 9))))
+def test_runs_wait_in_order_with_single_messages(steps: list[tuple[str, int]]) -> None:
+    """Whether they leave as runs or one by one: the same messages, counted alike."""
+    holdings = Holdings()
+    queue, model, added = MessageQueue(holdings), list[int](), 0
+    for kind, count in steps:
+        if kind == "run":
+            queue.append_run(run_of(range(added, added + 1 + count)))
+            model += range(added, added + 1 + count)
+            added += 1 + count
+        elif kind == "single":
+            topic = "a" if added % 5 else "bb"
+            queue.append(Queued(OutgoingMessage(ApplicationMessage(topic, b"%d" % added, 1)), 1, False, (), None))
+            model.append(added)
+            added += 1
+        elif model and kind == "pop":
+            message = queue.pop().outgoing.message
+            assert int(message.payload) == model.pop(0)
+        elif model and kind in ("first", "last"):
+            first = queue.first if kind == "first" else queue.last
+            assert int(first.outgoing.message.payload) == model[0 if kind == "first" else -1]
+        elif model and kind == "leave" and (run := queue.run) is not None:
+            leaving = min(count, run.kept.count)
+            queue.drop_of_run(run, leaving)
+            del model[:leaving]
+        assert (len(queue), bool(queue)) == (len(model), bool(model))
+        sizes = [held_size(1 if number % 5 else 2, NO_PROPERTIES, len(str(number))) for number in model]
+        assert queue.bytes == holdings.queued_bytes == sum(sizes)
+        assert holdings.queued_messages == len(model)
+        for so_many in range(added + 1):
+            assert queue.have_left(so_many) == (not model or model[0] >= so_many)
+    assert [int(queue.pop().outgoing.message.payload) for _ in list(model)] == model
+    assert not queue.bytes

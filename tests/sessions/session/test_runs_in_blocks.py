@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p
+from tests.authorizers import Permissions
 from tests.doubles import Client, MemoryBroker
 
 
@@ -88,3 +93,76 @@ def test_the_next_run_waits_behind_the_queue() -> None:
     session = scene.broker.registry._sessions["a"]
     assert (session.inflight.count, len(session.queue)) == (10, 3)
     assert [payload for _, payload, *_ in scene.clients["a"].messages()] == [b"1"] * 11 + [b"2"] * 2
+
+
+@pytest.fixture
+def singly(monkeypatch: pytest.MonkeyPatch) -> list[OutgoingMessage]:
+    """The messages that were delivered one by one."""
+    found: list[OutgoingMessage] = []
+    deliver = Session.deliver
+
+    def spy(session: Session, outgoing: OutgoingMessage, *arguments: Any) -> None:
+        found.append(outgoing)
+        deliver(session, outgoing, *arguments)
+
+    monkeypatch.setattr(Session, "deliver", spy)
+    return found
+
+
+def numbered(first: int, count: int) -> bytes:
+    """Return PUBLISH packets with these numbers as payloads."""
+    return b"".join(
+        encode(p.Publish("t", b"%d" % number, 1, packet_identifier=1 + number % 50), 4)
+        for number in range(first, first + count)
+    )
+
+
+def test_runs_that_find_no_room_in_the_window_wait_as_runs(singly: list[OutgoingMessage]) -> None:
+    scene = Scene(("a", True), limits=Limits(max_inflight=7))
+    singly.clear()
+    subscriber = scene.clients["a"]
+    holdings = scene.broker.counters.holdings
+    for first in range(0, 60, 20):
+        scene.publisher.raw(numbered(first, 20))
+    scene.publisher.raw(numbered(60, 1))
+    assert holdings.queued_messages == 61 - 7
+    found = []
+    while True:
+        packets = subscriber.got(p.Publish)
+        if not packets:
+            break
+        assert len(packets) <= 7
+        found += [int(packet.payload) for packet in packets]
+        for packet in packets:  # answers that come one by one
+            subscriber.send(p.Puback(packet.packet_identifier))
+    assert found == list(range(61))
+    assert not singly
+    assert (holdings.queued_messages, holdings.queued_bytes, scene.blocks("a")) == (0, 0, 0)
+
+
+def test_a_session_that_ends_with_runs_in_its_queue_leaves_nothing() -> None:
+    scene = Scene(("a", True), limits=Limits(max_inflight=7))
+    for first in range(0, 60, 20):
+        scene.publisher.raw(numbered(first, 20))
+    scene.clients["a"].drop()
+    scene.broker.settle()
+    holdings = scene.broker.counters.holdings
+    assert (holdings.queued_messages, holdings.queued_bytes) == (0, 0)
+
+
+def test_messages_of_runs_that_wait_are_judged_one_by_one_after_a_change_of_permissions() -> None:
+    permissions = Permissions()
+    broker = MemoryBroker(authorizer=permissions, limits=Limits(max_inflight=3))
+    subscriber, publisher = broker.client("a"), broker.client("p")
+    subscriber.subscribe("t/#", qos=1)
+
+    def send(topic: str) -> None:
+        publisher.raw(b"".join(encode(p.Publish(topic, b"", 1, packet_identifier=one), 4) for one in range(1, 6)))
+
+    for topic in ("t/a", "t/b", "t/a", "t/b"):
+        send(topic)
+    permissions.deny("receive", "t/a")
+    assert [topic for topic, *_ in subscriber.messages()].count("t/a") == 3, "those that were sent before"
+    assert broker.counters.deliveries_not_authorized == 7
+    send("t/b")
+    assert len(subscriber.messages()) == 5

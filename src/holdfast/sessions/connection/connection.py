@@ -345,11 +345,17 @@ class Connection:
         """
         if self._phase is Phase.CLOSED:
             return True
-        if self._uses_aliases:
-            return False
-        if self.maximum_packet_size is not None and run.longest > self.maximum_packet_size:
+        if not self.takes_as_it_is(run):
             return False
         return self._outbox.send_run(run.packets(self.protocol_version == 5, qos, identifier), run.count)
+
+    def takes_as_it_is(self, run: Run | Single) -> bool:
+        """Tell whether no message of a run has to be changed or left out for the Client."""
+        return not self._uses_aliases and (self.maximum_packet_size is None or run.longest <= self.maximum_packet_size)
+
+    def send_joined(self, packets: bytes, count: int) -> bool:
+        """Send PUBLISH packets, joined. Return False, without any effect, if too much would wait."""
+        return self._phase is Phase.CLOSED or self._outbox.send_run(packets, count)
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""

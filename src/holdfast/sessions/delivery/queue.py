@@ -8,6 +8,10 @@ to the head, or when an eighth of all places are such ones. For example:
     take_retained("a")    a/1, [a], b, [a], c: the two messages are returned, and the length is 3
     pop()                 a/1; the place behind it is dropped with it, so the first message is b
 
+A fast publisher's messages come in runs (:mod:`holdfast.wire.runs`), and a run waits as one entry, for a Session whose
+messages in flight are in blocks. It leaves as blocks, as far as the window has room. Whoever needs its messages one by
+one, asks for the first: then the run at the head becomes single messages.
+
 The messages of shared subscriptions are listed apart. So are those with RETAIN 1, by topic, from the first search for
 one until the queue is empty: a large clear by an operator would take hours if it searched for each of its topics.
 """
@@ -20,6 +24,7 @@ from typing import Protocol
 
 from attrs import define
 
+from holdfast.core.messages import HELD_ENTRY, ApplicationMessage
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Account
 from holdfast.sessions.connection.connection import Connection
@@ -27,6 +32,7 @@ from holdfast.sessions.counters import Counters, Holdings
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.wire import KeptRun
 
 
 @define(eq=False)
@@ -47,8 +53,40 @@ class Queued:
     number: int = 0
 
 
+class QueuedRun:
+    """Consecutive messages of one publisher with QoS 1 and RETAIN 0, of which nothing is stored.
+
+    They never expire, and no newer message takes their place.
+    """
+
+    __slots__ = ("_client_id", "_username", "kept", "number")
+
+    waits = True
+
+    def __init__(self, kept: KeptRun, client_id: str, username: str | None) -> None:
+        self.kept = kept
+        self._client_id = client_id
+        self._username = username
+        self.number = 0  #: of the first message
+
+    @property
+    def size(self) -> int:
+        """The bytes that the messages occupy while they wait."""
+        return self.kept.content + HELD_ENTRY * self.kept.count
+
+    def messages(self) -> list[Queued]:
+        """Return the messages one by one."""
+        return [
+            Queued(
+                OutgoingMessage(ApplicationMessage(topic, payload, 1, False, self._client_id, self._username)),
+                1, False, (), None, number=number,
+            )
+            for number, (topic, payload) in enumerate(self.kept.messages(), self.number)
+        ]  # fmt: skip
+
+
 #: shared by all queues that never had a message: a deque takes 0.6 KiB
-_NO_MESSAGES: deque[Queued] = deque()
+_NO_MESSAGES: deque[Queued | QueuedRun] = deque()
 
 
 class MessageQueue:
@@ -78,17 +116,36 @@ class MessageQueue:
         return bool(self._messages)
 
     def __iter__(self) -> Iterator[Queued]:
-        return (queued for queued in self._messages if queued.waits)
+        """Iterate over the messages that wait, but those in runs."""
+        return (queued for queued in self._messages if type(queued) is Queued and queued.waits)
 
     @property
     def first(self) -> Queued:
         """The message to send next."""
-        return self._messages[0]
+        first = self._messages[0]
+        if type(first) is QueuedRun:
+            self._messages.popleft()
+            self._messages.extendleft(reversed(first.messages()))
+            first = self._messages[0]
+        assert type(first) is Queued
+        return first
 
     @property
     def last(self) -> Queued:
         """The message that was added last; it may have been taken out since."""
-        return self._messages[-1]
+        last = self._messages[-1]
+        if type(last) is QueuedRun:
+            self._messages.pop()
+            self._messages.extend(last.messages())
+            last = self._messages[-1]
+        assert type(last) is Queued
+        return last
+
+    @property
+    def run(self) -> QueuedRun | None:
+        """The run at the head, None if the first message came by itself."""
+        first = self._messages[0]
+        return first if type(first) is QueuedRun else None
 
     def have_left(self, enqueued: int) -> bool:
         """Tell whether the first ``enqueued`` messages of this queue have left it.
@@ -97,6 +154,32 @@ class MessageQueue:
         """
         return not self._messages or self._messages[0].number > enqueued
 
+    def append_run(self, run: QueuedRun) -> None:
+        """Add a run at the end."""
+        if self._messages is _NO_MESSAGES:
+            self._messages = deque()
+        self._messages.append(run)
+        run.number = self.enqueued + 1
+        self.enqueued += run.kept.count
+        self._weigh(run.kept.count, run.size)
+
+    def drop_of_run(self, run: QueuedRun, count: int) -> None:
+        """Remove the first messages of the run at the head."""
+        size = run.size
+        run.kept.drop(count)
+        run.number += count
+        self.dequeued += count
+        self._weigh(-count, run.size - size)
+        if not run.kept.count:
+            self._messages.popleft()
+            self._tidy()
+
+    def _weigh(self, messages: int, size: int) -> None:
+        """Count so many more messages and bytes; fewer, if negative."""
+        self.bytes += size
+        self._holdings.queued_messages += messages
+        self._holdings.queued_bytes += size
+
     def append(self, queued: Queued) -> None:
         """Add a message at the end."""
         if self._messages is _NO_MESSAGES:
@@ -104,10 +187,7 @@ class MessageQueue:
         self._messages.append(queued)
         self.enqueued += 1
         queued.number = self.enqueued
-        size = queued.outgoing.size()
-        self.bytes += size
-        self._holdings.queued_messages += 1
-        self._holdings.queued_bytes += size
+        self._weigh(1, queued.outgoing.size())
         self.at_most_once += not queued.qos
         if queued.delivery is not None and queued.delivery.shared_filter is not None:
             if self._shared is None:
@@ -118,16 +198,14 @@ class MessageQueue:
 
     def renew(self, queued: Queued, newer: Queued) -> None:
         """Put a newer message of the same topic in the place of one that waits."""
-        size = newer.outgoing.size() - queued.outgoing.size()
-        self.bytes += size
-        self._holdings.queued_bytes += size
+        self._weigh(0, newer.outgoing.size() - queued.outgoing.size())
         self.at_most_once += (not newer.qos) - (not queued.qos)
         queued.outgoing, queued.qos, queued.retain = newer.outgoing, newer.qos, newer.retain
         queued.identifiers, queued.delivery = newer.identifiers, newer.delivery
 
     def pop(self) -> Queued:
         """Take the first message."""
-        queued = self._messages[0]
+        queued = self.first
         self.remove(queued)
         return queued
 
@@ -137,24 +215,25 @@ class MessageQueue:
             return False
         queued.waits = False
         self.dequeued += 1
-        size = queued.outgoing.size()
-        self.bytes -= size
-        self._holdings.queued_messages -= 1
-        self._holdings.queued_bytes -= size
+        self._weigh(-1, -queued.outgoing.size())
         self.at_most_once -= not queued.qos
         if self._shared:
             self._shared.pop(queued, None)
         if self._retained is not None:
             self._forget(queued, self._retained)
+        self._tidy()
+        return True
+
+    def _tidy(self) -> None:
+        """Drop the places of messages that wait no more, at the head or if they are many."""
         messages = self._messages
         while messages and not messages[0].waits:
             messages.popleft()
         if 8 * (len(messages) - len(self)) > len(messages):
-            self._messages = deque(self)
+            self._messages = deque(queued for queued in messages if queued.waits)
         if not messages:
             self._retained = None
             self._messages = _NO_MESSAGES
-        return True
 
     def count_no_longer(self) -> None:
         """Leave the holdings of the broker: the Session has ended, and what is left is being removed."""
@@ -290,20 +369,22 @@ class SessionQueue(MessageQueue):
         self._holdings.queued_bytes -= self.held_bytes
         super().count_no_longer()
 
-    def append(self, queued: Queued) -> None:
-        """Add a message at the end."""
-        super().append(queued)
+    def _weigh(self, messages: int, size: int) -> None:
+        super()._weigh(messages, size)
         if self._account is not None:
-            self._account.bytes += queued.outgoing.size()
+            self._account.bytes += size
 
     def remove(self, queued: Queued) -> bool:
         """Remove this message. Return False if it is not in the queue any more."""
         removed = super().remove(queued)
-        if removed and self._account is not None:
-            self._account.bytes -= queued.outgoing.size()
         if queued.conflated and removed and self.conflation is not None:
             self.conflation.left(queued)
         return removed
+
+    def enter_run(self, run: QueuedRun, link: Connection) -> None:
+        """Add a run for a connected Client."""
+        self.append_run(run)
+        link.queued()
 
     def enter(self, queued: Queued, link: Connection | None) -> bool:
         """Add a message, and drop what exceeds the limits. Return whether it is in the queue.
@@ -330,10 +411,7 @@ class SessionQueue(MessageQueue):
             return False
         self.begin(newer)
         older, grown = waiting.delivery, newer.outgoing.size() > waiting.outgoing.size()
-        before = self.bytes
         self.renew(waiting, newer)
-        if self._account is not None:
-            self._account.bytes += self.bytes - before
         if newer.delivery is not None:
             self._watch(waiting)
         if older is not None:

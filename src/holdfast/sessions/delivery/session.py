@@ -29,7 +29,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.core.messages import HELD_IDENTIFIER
+from holdfast.core.messages import HELD_ENTRY, HELD_IDENTIFIER
 from holdfast.core.tickets import CommitTicket
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.long_work import LongWork
@@ -42,7 +42,7 @@ from holdfast.sessions.delivery.inflight import Inflight, Window
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, Expired, OutgoingMessage
 from holdfast.sessions.delivery.permissions import RESTORED, STALE, Permissions
-from holdfast.sessions.delivery.queue import IConflation, Queued, SessionQueue
+from holdfast.sessions.delivery.queue import IConflation, Queued, QueuedRun, SessionQueue
 from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.state import ISessionRecord, ISessionStates, ReplayProgress, Subscription, Subscriptions
@@ -53,6 +53,8 @@ from holdfast.wire import Run, Single
 _MESSAGES_PER_STEP = 20
 #: messages that are sent out of the queue, or once more, in one turn: each takes 5 to 50 microseconds
 _MESSAGES_OF_A_TURN = 100
+#: of a run, so many count as one
+_OF_RUN = 16
 
 
 class Session:
@@ -218,6 +220,10 @@ class Session:
                 self.inflight.discard(packet_identifier)
         while self.queue:
             yield 1
+            run = self.queue.run
+            if run is not None:
+                self.queue.drop_of_run(run, run.kept.count)
+                continue
             for _ in range(min(_MESSAGES_PER_STEP, len(self.queue))):
                 self.queue.discard(self.queue.first)
         conflation = self.queue.conflation
@@ -429,10 +435,18 @@ class Session:
             return
         rechecks = permissions.rechecks
         # The connection may end within the loop: from then on the messages stay in the queue.
-        while queue and self.link is link and (not queue.first.qos or self.takes(queue.first)):
-            if not left or link.unsent >= LOW_WATER:
+        while queue and self.link is link:
+            run = None if rechecks is not None and rechecks.last is not None else queue.run
+            if run is None and queue.first.qos and not self.takes(queue.first):
+                break
+            if left <= 0 or link.unsent >= LOW_WATER:
                 self.rest(link)
                 return
+            if run is not None and (sent := self._send_of_run(link, run)) is not None:
+                if not sent:
+                    break
+                left -= 1 + sent // _OF_RUN
+                continue
             left -= 1
             if rechecks is not None and rechecks.last is not None:
                 allowed = rechecks.allows(self.principal, queue.first)
@@ -450,6 +464,31 @@ class Session:
         repeated = left < _MESSAGES_OF_A_TURN and not resends  # replays have waited for the last of them, perhaps
         if repeated or self.inflight.count < window.size:
             self._wake_waiting_replays()
+
+    def _send_of_run(self, link: Connection, run: QueuedRun) -> int | None:
+        """Send messages of the run at the head of the queue; return how many, None if one has to be sent by itself."""
+        kept, window, inflight = run.kept, self.window, self.inflight
+        count = min(kept.count, window.live_room(inflight.count))
+        size = kept.longest + HELD_IDENTIFIER  # of one, at most
+        while count > 0 and not window.takes_run(inflight.count, count, count * size):
+            count //= 2
+        if count <= 0:
+            return None if window.takes_live(inflight.count, size + HELD_ENTRY) else 0
+        identifier = inflight.next_block(count)
+        if not identifier:
+            return None
+        packets = kept.first(count, identifier)
+        if not link.send_joined(packets, count):
+            return None
+        self.queue.drop_of_run(run, count)
+        inflight.add_block(identifier, count, len(packets), False)
+        return count
+
+    def queue_run(self, link: Connection, run: Run | Single, client_id: str, username: str | None) -> None:
+        """Queue a run with QoS 1, and send of it what the window has room for."""
+        kept = run.kept(link.protocol_version == 5)
+        self.queue.enter_run(QueuedRun(kept, client_id, username), link)
+        self.fill()
 
     def takes(self, queued: Queued) -> bool:
         """Tell whether the window has room for this message."""
@@ -632,8 +671,10 @@ NO_REPLAYS = _NoReplays()
 # Sends a run to the Client of one Session, if the run can be sent as a whole.
 
 
-def deliver_run(session: Session, run: Run | Single, options: DeliveryOptions, identifier: int) -> bool:
-    """Send a run that matches the subscriptions as a whole.
+def deliver_run(
+    session: Session, run: Run | Single, options: DeliveryOptions, identifier: int, client_id: str, username: str | None
+) -> bool:
+    """Send a run of a publisher that matches the subscriptions as a whole, or queue it.
 
     With QoS 1 the Packet Identifiers begin with this one, if they are free. Returns False, without any effect, if each
     of its messages has to be delivered by itself.
@@ -650,7 +691,14 @@ def deliver_run(session: Session, run: Run | Single, options: DeliveryOptions, i
         return False
     link = session.link
     if qos:
-        return link is not None and _send_as_block(session, link, run, identifier)
+        if link is None or not session.inflight.in_blocks:
+            return False
+        if _send_as_block(session, link, run, identifier):
+            return True
+        if queue.conflation is not None or session.inflight.to_resend or not link.takes_as_it_is(run):
+            return False
+        session.queue_run(link, run, client_id, username)
+        return True
     if link is None:
         return not session.limits.mqueue_store_qos0
     return not queue.at_most_once and link.send_run(run, 0, 0)
@@ -660,7 +708,7 @@ def _send_as_block(session: Session, link: Connection, run: Run | Single, identi
     """Send a run with QoS 1 as a block. Returns False, without any effect, if it cannot be sent as a whole."""
     inflight = session.inflight
     count, size = run.count, run.end - run.start
-    if not inflight.in_blocks or session.queue or inflight.to_resend:
+    if session.queue or inflight.to_resend:
         return False
     if not session.window.takes_run(inflight.count, count, size + count * HELD_IDENTIFIER):
         return False
