@@ -138,6 +138,13 @@ def test_what_timed_calls_cause_is_sent_before_the_reactor_waits(world: World) -
     assert world.turn() == ["1 sent", "one a"]
 
 
+def test_a_reactor_that_ends_does_not_wait(world: World) -> None:
+    """Then it calls for a turn with False, and no timed call may be left that would wake it."""
+    world.sending.due.append(nothing)
+    world.reactor.doIteration(False)
+    assert world.heard == ["1 sent"]
+
+
 def test_what_sending_causes_is_sent_in_the_next_turn_which_does_not_wait(world: World) -> None:
     """A replay sends a page in each turn, and everybody is read between two of them."""
     one = world.add("one")

@@ -222,7 +222,8 @@ class Turns:
             if ending.due:
                 if not ending.rests:  # timed calls and answers of threads have caused it
                     ending.run()
-                    timeout = self._reactor.timeout()
+                    if timeout != 0:  # else the reactor does not wait, or ends
+                        timeout = self._reactor.timeout()
                 if ending.due:
                     timeout = 0
         self._serve(self._poller.poll(-1 if timeout is None else timeout, len(self._watched)))
