@@ -353,6 +353,10 @@ class Connection:
         """Tell whether no message of a run has to be changed or left out for the Client."""
         return not self._uses_aliases and (self.maximum_packet_size is None or run.longest <= self.maximum_packet_size)
 
+    def takes_queued(self, run: Run | Single, size: int) -> bool:
+        """Tell whether a run that takes so many bytes in the queue may wait there as it is."""
+        return self.takes_as_it_is(run) and not self._is_too_long(run.count, size)
+
     def send_joined(self, packets: bytes, count: int) -> bool:
         """Send PUBLISH packets, joined. Return False, without any effect, if too much would wait."""
         return self._phase is Phase.CLOSED or self._outbox.send_run(packets, count)
@@ -380,10 +384,14 @@ class Connection:
             if self._phase is not Phase.CLOSED and self._is_too_long():
                 self._shut_down()
 
-    def _is_too_long(self) -> bool:
+    def _is_too_long(self, messages: int = 0, size: int = 0) -> bool:
+        """Tell whether too much waits, with so much more in the queue."""
         assert self._client is not None
         queue, outbox = self._client.queue, self._outbox
-        return len(queue) + outbox.messages > outbox.max_messages or queue.bytes + outbox.bytes > outbox.max_bytes
+        return (
+            len(queue) + outbox.messages + messages > outbox.max_messages
+            or queue.bytes + outbox.bytes + size > outbox.max_bytes
+        )
 
     def takes_answers(self, size: int) -> bool:
         """Tell whether answers of this size neither pause nor end the connection, even if the Client reads none."""

@@ -381,11 +381,6 @@ class SessionQueue(MessageQueue):
             self.conflation.left(queued)
         return removed
 
-    def enter_run(self, run: QueuedRun, link: Connection) -> None:
-        """Add a run for a connected Client."""
-        self.append_run(run)
-        link.queued()
-
     def enter(self, queued: Queued, link: Connection | None) -> bool:
         """Add a message, and drop what exceeds the limits. Return whether it is in the queue.
 

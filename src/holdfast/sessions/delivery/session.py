@@ -487,7 +487,7 @@ class Session:
     def queue_run(self, link: Connection, run: Run | Single, client_id: str, username: str | None) -> None:
         """Queue a run with QoS 1, and send of it what the window has room for."""
         kept = run.kept(link.protocol_version == 5)
-        self.queue.enter_run(QueuedRun(kept, client_id, username), link)
+        self.queue.append_run(QueuedRun(kept, client_id, username))
         self.fill()
 
     def takes(self, queued: Queued) -> bool:
@@ -695,7 +695,8 @@ def deliver_run(
             return False
         if _send_as_block(session, link, run, identifier):
             return True
-        if queue.conflation is not None or session.inflight.to_resend or not link.takes_as_it_is(run):
+        size = run.end - run.start + HELD_ENTRY * run.count
+        if queue.conflation is not None or session.inflight.to_resend or not link.takes_queued(run, size):
             return False
         session.queue_run(link, run, client_id, username)
         return True
