@@ -355,7 +355,7 @@ class Connection:
 
     def takes_queued(self, run: Run | Single, size: int) -> bool:
         """Tell whether a run that takes so many bytes in the queue may wait there as it is."""
-        return self.takes_as_it_is(run) and not self._is_too_long(run.count, size)
+        return self._phase is not Phase.CLOSED and self.takes_as_it_is(run) and not self._is_too_long(run.count, size)
 
     def send_joined(self, packets: bytes, count: int) -> bool:
         """Send PUBLISH packets, joined. Return False, without any effect, if too much would wait."""
