@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire import KnownTopics, PacketParser, RetainedRun, Run, TopicPool, WireError, encode
+from holdfast.wire import KnownTopics, PacketParser, RetainedRun, Run, Single, TopicPool, WireError, encode
 from holdfast.wire import packets as p
 from holdfast.wire.runs import LONGEST_RUN
 from tests.strategies import fragments, packets
@@ -98,10 +98,14 @@ def test_a_packet_that_comes_by_itself_is_the_same_packet(data: st.DataObject, v
     """Whatever bytes come: either they are one whole PUBLISH of a known topic, or the parser takes them as usual."""
     plain, parser = PacketParser(largest, version), PacketParser(largest, version)
     parser.known = known(*data.draw(st.lists(st.sampled_from(TOPICS)))).routes
-    for piece in data.draw(st.lists(streams(version) | publishes(0).map(lambda one: encode(one, version)))):
+    alone = publishes(0) | st.builds(p.Puback, st.integers(1, 65535))
+    for piece in data.draw(st.lists(streams(version) | alone.map(lambda one: encode(one, version)))):
         single = parser.single(piece)
         if single is None:
             parser.receive_data(piece)
+        elif isinstance(single, p.Puback):
+            assert list(parsed(plain, piece, runs=False)) == [single]
+            continue
         else:
             (expected,) = parsed(plain, piece, runs=False)
             assert single.publishes() == [expected]
@@ -124,6 +128,9 @@ def test_only_the_whole_of_what_has_come_is_a_packet_by_itself() -> None:
     parser.receive_data(message[3:])
     assert isinstance(parser.next_run(), Run)
     assert parser.single(message) is not None
+    for wrong in (b"\x40\2\0\0", b"\x40\1\0\1", b"\x41\2\0\1"):
+        assert parser.single(wrong) is None
+    assert PacketParser(1 << 20).single(b"\x40\2\0\1") is None, "CONNECT has not come"
 
 
 @given(publishes() | publishes(1), st.sampled_from(VERSIONS), st.sampled_from(VERSIONS), st.integers(1, 65535))
@@ -133,7 +140,7 @@ def test_a_packet_by_itself_is_encoded_for_its_receivers(
     parser = PacketParser(1 << 20, version)
     parser.known = known(*TOPICS).routes
     single = parser.single(encode(message, version))
-    assert single is not None
+    assert isinstance(single, Single)
     for qos in range(message.qos + 1):
         for used in (identifier, identifier % 65535 + 1):
             expected = encode(

@@ -126,12 +126,19 @@ class PacketParser:
             self._pieces.append(data)
             self._waiting += len(data)
 
-    def single(self, data: bytes) -> Single | None:
-        """Return the PUBLISH that these bytes, the next ones, are as a whole, if its topic is known.
+    def single(self, data: bytes) -> Single | p.Puback | None:
+        """Return the packet that these bytes, the next ones, are as a whole, if it is one of the most frequent.
 
-        It is parsed then, and the owner counts it. For all other bytes call :meth:`receive_data`.
+        That is a PUBLISH of a known topic, and a PUBACK without properties. It is parsed then, and the owner counts it.
+        For all other bytes call :meth:`receive_data`.
         """
-        if self.known and self._position == len(self._data) and not self._pieces and self._error is None:
+        if self._position != len(self._data) or self._pieces or self._error is not None:
+            return None
+        if len(data) == 4 and data[0] == 0x40:
+            identifier = data[2] << 8 | data[3]
+            if data[1] == 2 and identifier and self.protocol_version is not None:
+                return p.Puback(identifier)
+        elif self.known:
             return find_single(data, self.known, self.protocol_version == 5, self.max_packet_size)
         return None
 

@@ -45,7 +45,7 @@ from holdfast.wire import (
     Single,
     WireError,
 )
-from holdfast.wire.packets import Packet, Pingreq, Pubacks
+from holdfast.wire.packets import Packet, Pingreq, Puback, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
@@ -312,16 +312,21 @@ class PacketOrder:
             parser.packets = parser.publish_bytes = self._charged = 0
         self._act_on_pings()
 
-    def _takes_single(self, single: Single) -> bool:
-        """Act on a message that came by itself; tell whether that is done."""
+    def _takes_single(self, single: Single | Puback) -> bool:
+        """Act on a packet that came by itself; tell whether that is done."""
         self._state = _Reading.ACTING
         self._flushes.begin()
+        counters = self._counters
         try:
-            if not self._take_run(single):
-                return False
-            counters = self._counters
-            counters.packets_received += 1
-            counters.message_bytes_received += single.end
+            if type(single) is Single:
+                if not self._take_run(single):
+                    return False
+                counters.message_bytes_received += single.end
+            else:
+                action = self.actions[Puback]
+                if action is None:
+                    raise ProtocolError("PUBACK is out of place")
+                action(single)
         except WireError as error:
             self._refuse(error)
         except Exception:  # noqa: BLE001 - it concerns this connection only
@@ -332,6 +337,7 @@ class PacketOrder:
                 if self._holds and self._is_unread:
                     self._pause_if_full(0)
             self._flushes.end()
+        counters.packets_received += 1
         return True
 
     def _act_on_pings(self) -> None:
