@@ -168,6 +168,22 @@ def test_strangers_are_read_when_the_others_have_been_sent_to(world: World) -> N
     assert world.turn() == ["client a", "1 sent", "stranger a", "1 sent"]
 
 
+def test_what_sending_leaves_waits_for_the_clients_also_while_strangers_knock(world: World) -> None:
+    client, stranger = world.add("client", direct=True), world.add("stranger", direct=True)
+    world.reactor._poller.let_wait(stranger.fileno(), select.EPOLLIN)
+
+    def send() -> None:
+        world.sending.due.append(send)
+        for one in (stranger, client):
+            one.there.sendall(b"a")
+
+    world.sending.due.append(send)
+    assert world.turn() == ["1 sent", "client a", "1 sent", "stranger aa"]
+    turns = [world.turn() for _ in range(4)]
+    assert all([one for one in turn if one.endswith("sent")] == ["1 sent"] for turn in turns)
+    assert any("stranger a" in turn for turn in turns)
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_the_end_of_a_connection_is_noticed(world: World, direct: bool) -> None:
     one = world.add("one", direct)

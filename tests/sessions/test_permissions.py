@@ -275,7 +275,7 @@ def test_a_granted_subscription_costs_no_question_and_a_filtered_one_a_question_
 
 def test_routes_of_those_that_may_receive_a_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Client subscribes to all topics, and may receive its own: each topic has a route of its own."""
-    monkeypatch.setattr("holdfast.sessions.routing_table._MOST_BYTES", 10 * 120 + 100 * 10)
+    monkeypatch.setattr("holdfast.sessions.routing_table._MOST_BYTES", 900 + 10 * 120 + 10 * (300 + 10 * 10))
     permissions = Permissions()
     broker = MemoryBroker(authorizer=permissions, authenticator=ByAddress())
     clients = [broker.client(f"c{number}") for number in range(10)]

@@ -219,17 +219,23 @@ class Turns:
     def take(self, timeout: float | None) -> None:
         """Wait for at most so many seconds (None: for ever) until something is to be done, and do it."""
         for ending in self.endings:
-            if ending.due:
-                if not ending.rests:  # timed calls and answers of threads have caused it
-                    ending.run()
-                    if timeout != 0:  # else the reactor does not wait, or ends
-                        timeout = self._reactor.timeout()
-                if ending.due:
-                    timeout = 0
+            if ending.due and not ending.rests:  # timed calls and answers of threads have caused it
+                ending.run()
+                own = self._reactor.timeout()
+                if own is not None and (timeout is None or own < timeout):
+                    timeout = own
+        if any(ending.due for ending in self.endings):
+            timeout = 0
         self._serve(self._poller.poll(-1 if timeout is None else timeout, len(self._watched)))
+        for ending in self.endings:
+            if ending.due:
+                ending.run()
         strangers = self._poller.strangers()
         if strangers:
             self._serve(strangers)
+            for ending in self.endings:
+                if ending.due and not ending.rests:
+                    ending.run()
 
     def _serve(self, events: list[_Event]) -> None:
         readers = self.readers
@@ -246,9 +252,6 @@ class Turns:
                 why = error
             if why is not None and file in self._watched:
                 disconnect(self._reactor, self._watched[file], why)
-        for ending in self.endings:
-            if ending.due:
-                ending.run()
 
 
 def be_patient(reactor: Any) -> None:

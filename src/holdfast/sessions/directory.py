@@ -303,7 +303,7 @@ def queued_messages(session: Session, position: int, limit: int, most_bytes: int
     skipped = start - queue.dequeued
     found: list[WaitingMessage] = []
     size = 0
-    for queued in islice(queue, skipped, skipped + limit):
+    for queued in islice(queue.listed(skipped), limit):
         if found and size + len(queued.outgoing.message.payload) > most_bytes:
             break
         size += len(queued.outgoing.message.payload)

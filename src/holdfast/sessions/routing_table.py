@@ -68,9 +68,10 @@ class Route:
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
-#: The memory of all routes in bytes, the oldest of which are forgotten first; what each Session takes in a route, and
-#: what in a route of those that may receive a topic.
-_MOST_BYTES, _MATCH, _PERMITTED = 20 << 20, 120, 10
+#: The memory of all routes in bytes; beyond it, the oldest are forgotten until a quarter is free.
+_MOST_BYTES = 20 << 20
+#: what a route takes, and each Session in it; the same for a route of those that may receive a topic
+_ROUTE, _MATCH, _PERMITTED_ROUTE, _PERMITTED = 900, 120, 300, 10
 #: A change forgets the routes of the topics that its filter matches. If more topics are remembered than it may look at,
 #: or more begin like the filter than it may compare, it forgets those of all topics: they are found again.
 _MOST_LOOKED_AT, _MOST_COMPARED = 500, 50
@@ -99,7 +100,8 @@ class _Found:
     @property
     def size(self) -> int:
         """The bytes of its routes."""
-        return _MATCH * len(self.subscriptions) + _PERMITTED * sum(map(len, self.permitted))
+        permitted = _PERMITTED_ROUTE * len(self.permitted) + _PERMITTED * sum(map(len, self.permitted))
+        return _ROUTE + _MATCH * len(self.subscriptions) + permitted
 
 
 def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
@@ -187,13 +189,14 @@ class RoutingTable:
         return self._routes.get(topic) or self._find(topic)
 
     def numbered(self, number: int) -> Route | None:
-        """Return the route of this number, None if it is forgotten: then a subscription has changed."""
+        """Return the route of this number, None if it is forgotten."""
         return self._numbered.get(number)
 
     def _find(self, topic: str) -> Route:
-        while self._bytes > _MOST_BYTES:
-            self._drop(next(iter(self._found.values())))
+        if self._bytes > _MOST_BYTES:
             self._routes.clear()
+            while self._bytes > _MOST_BYTES * 3 // 4:
+                self._drop(next(iter(self._found.values())))
         plain = self._tree.match(topic)
         shared = self._shared_tree.match(topic) if self._groups else []
         if not (plain or shared):
@@ -310,7 +313,7 @@ class RoutingTable:
             receivers = tuple(compress(found.allowed, allowed))
             permitted = self._numbered_route(receivers, route.groups, len(allowed) - len(receivers))
             found.permitted[allowed] = permitted
-            self._bytes += _PERMITTED * len(allowed)
+            self._bytes += _PERMITTED_ROUTE + _PERMITTED * len(allowed)
         return permitted
 
     def _numbered_route(self, found: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:

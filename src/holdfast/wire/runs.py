@@ -15,8 +15,8 @@ Consecutive packets with the same topic and the same length form a *stripe*: the
 of all packets of a stripe is read or written at once, as ``data[start:end:size]``. For example, two such expressions
 give the high and the low bytes of all Packet Identifiers.
 
-Invariants: ``data`` is the whole received piece, so nobody keeps a run longer than a turn. All bytes that leave a run
-are copies.
+Invariants: ``data`` is the whole received piece, so nobody keeps a run longer than a turn. Bytes that leave a run are
+copies, or the whole piece where that is the run.
 """
 
 from __future__ import annotations

@@ -153,5 +153,6 @@ def test_runs_wait_in_order_with_single_messages(steps: list[tuple[str, int]]) -
         assert holdings.queued_messages == len(model)
         for so_many in range(added + 1):
             assert queue.have_left(so_many) == (not model or model[0] >= so_many)
+            assert [int(one.outgoing.message.payload) for one in queue.listed(so_many)] == model[so_many:]
     assert [int(queue.pop().outgoing.message.payload) for _ in list(model)] == model
     assert not queue.bytes

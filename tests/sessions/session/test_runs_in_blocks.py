@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.session import Session
+from holdfast.sessions.directory import queued_messages
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p
@@ -126,6 +127,14 @@ def test_runs_that_find_no_room_in_the_window_wait_as_runs(singly: list[Outgoing
         scene.publisher.raw(numbered(first, 20))
     scene.publisher.raw(numbered(60, 1))
     assert holdings.queued_messages == 61 - 7
+    listed: list[str] = []
+    position: int | None = 0
+    while position is not None:  # page by page, as operators list them
+        page = queued_messages(scene.broker.registry._sessions["a"], position, 10, 1000)
+        assert page.messages
+        listed += [(one.payload or b"").decode() for one in page.messages]
+        position = page.next_position
+    assert listed == [str(number) for number in range(7, 61)]
     found = []
     while True:
         packets = subscriber.got(p.Publish)

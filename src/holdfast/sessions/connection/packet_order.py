@@ -336,6 +336,7 @@ class PacketOrder:
                 self._state = _Reading.READY
                 if self._holds and self._is_unread:
                     self._pause_if_full(0)
+            self._charged = 0  # it has had its part of this turn for itself
             self._flushes.end()
         counters.packets_received += 1
         return True

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from attrs import define
@@ -96,7 +97,17 @@ class MessageQueue:
     until :meth:`count_no_longer`.
     """
 
-    __slots__ = ("_holdings", "_messages", "_retained", "_shared", "at_most_once", "bytes", "dequeued", "enqueued")
+    __slots__ = (
+        "_empty",
+        "_holdings",
+        "_messages",
+        "_retained",
+        "_shared",
+        "at_most_once",
+        "bytes",
+        "dequeued",
+        "enqueued",
+    )
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
@@ -104,6 +115,7 @@ class MessageQueue:
         self._shared: OrderedDict[Queued, None] | None = None  # made with the first of them
         #: the messages with RETAIN 1, by topic, in their order; None if nobody has asked for them yet
         self._retained: dict[str, dict[Queued, None]] | None = None
+        self._empty = 0  # places of messages that wait no more
         self.at_most_once = 0
         self.bytes = 0
         self.enqueued = 0
@@ -118,6 +130,19 @@ class MessageQueue:
     def __iter__(self) -> Iterator[Queued]:
         """Iterate over the messages that wait, but those in runs."""
         return (queued for queued in self._messages if type(queued) is Queued and queued.waits)
+
+    def listed(self, skipped: int) -> Iterator[Queued]:
+        """Iterate over all messages that wait, behind the first so many. Those in runs stay there."""
+        for waiting in self._messages:
+            if type(waiting) is QueuedRun:
+                count = waiting.kept.count
+                if skipped < count:
+                    yield from islice(waiting.messages(), skipped, None)
+                skipped = max(0, skipped - count)
+            elif type(waiting) is Queued and waiting.waits:
+                if not skipped:
+                    yield waiting
+                skipped = max(0, skipped - 1)
 
     @property
     def first(self) -> Queued:
@@ -214,6 +239,7 @@ class MessageQueue:
         if not queued.waits:
             return False
         queued.waits = False
+        self._empty += 1
         self.dequeued += 1
         self._weigh(-1, -queued.outgoing.size())
         self.at_most_once -= not queued.qos
@@ -229,8 +255,10 @@ class MessageQueue:
         messages = self._messages
         while messages and not messages[0].waits:
             messages.popleft()
-        if 8 * (len(messages) - len(self)) > len(messages):
+            self._empty -= 1
+        if 8 * self._empty > len(messages):
             self._messages = deque(queued for queued in messages if queued.waits)
+            self._empty = 0
         if not messages:
             self._retained = None
             self._messages = _NO_MESSAGES

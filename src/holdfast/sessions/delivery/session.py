@@ -480,6 +480,8 @@ class Session:
         packets = kept.first(count, identifier)
         if not link.send_joined(packets, count):
             return None
+        if self.link is not link:  # an error ended the connection, and the Session with it
+            return count
         self.queue.drop_of_run(run, count)
         inflight.add_block(identifier, count, len(packets), False)
         return count
