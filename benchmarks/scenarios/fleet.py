@@ -1,4 +1,4 @@
-"""What a fleet does all day: thousands of connected devices, each with a message now and then, and six subscribers."""
+"""A day of a fleet: thousands of connected devices, each with a message now and then, and six subscribers."""
 
 from __future__ import annotations
 

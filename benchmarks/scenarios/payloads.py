@@ -1,4 +1,4 @@
-"""Messages of 20 bytes to 100 KB: what a byte costs, beside what a message costs."""
+"""Messages of 20 bytes to 100 KB: the cost of a byte beside the cost of a message."""
 
 from __future__ import annotations
 

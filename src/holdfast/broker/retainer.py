@@ -159,7 +159,7 @@ def apply_settings(
     retained.admission.change_publish_rate(retainer.max_publish_rate)
 
 
-# What the history and the log of changes record, and their limits, from ``[retainer]``.
+# The recorders and the limits of the history and of the log of changes, from ``[retainer]``.
 
 
 def recorder_of(

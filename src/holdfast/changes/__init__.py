@@ -1,4 +1,4 @@
-"""What has changed: the log of changed topics, and the history.
+"""The changes of retained messages: the log of changed topics, and the history.
 
 The log (``log``, ``recording``, ``nodes``) has which topics changed; ``tokens`` are places in it. Replays of changes
 (``since``) and streams of events (``watch``, ``recent``) read it. The history (``entries``, ``periods``, ``moments``,

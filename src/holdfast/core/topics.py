@@ -168,7 +168,7 @@ def has_wildcard(topic_filter: str) -> bool:
 
 
 def before_wildcard(topic_filter: str) -> str:
-    """Return what each Topic Name that a Topic Filter matches begins with: ``a/`` of ``a/+/b``, ``a`` of ``a/#``."""
+    """Return the beginning of all Topic Names that a Topic Filter matches: ``a`` for ``a/+/b`` and for ``a/#``."""
     if not has_wildcard(topic_filter):
         return topic_filter
     return topic_filter[: min(place for place in map(topic_filter.find, "+#") if place >= 0)].removesuffix("/")

@@ -1,11 +1,11 @@
-"""What Twisted's reactor does for this process: whom one turn serves, and when freed memory is given back.
+"""The turns of Twisted's reactor: their order, their bounds, and the job that gives freed memory back.
 
 One turn, with epoll (:class:`Turns`):
 
-    1  timed calls and the answers of threads, then what is to be sent because of them
-    2  what connected clients have sent: all of them are read
-    3  what is to be sent because of that: one piece for each client
-    4  what a few strangers have sent, and then what is to be sent to them
+    1  timed calls and the answers of threads, then the packets that they cause
+    2  reading: all connected clients that have sent something
+    3  writing: one piece for each client that gets something
+    4  reading a few strangers, then the answers to them
 
 A fleet's clients send one message each. When hundreds of them are readable in one turn, their messages leave for one
 subscriber in one piece. That is why 3 comes after all of 2: to send each message by itself takes as long as all other
@@ -180,25 +180,25 @@ class Reader(Protocol):
 
 
 class _Waker:
-    """What the writer's thread writes to after each commit, to wake the reactor."""
+    """The pipe of the reactor. The writer's thread wakes it through this pipe after each commit."""
 
     def __init__(self, waker: Any) -> None:
         self.read: Callable[[], None] = waker.doRead
 
 
 class Ending(Protocol):
-    """What happens after the clients of a turn are read."""
+    """The work that waits until all clients of a turn are read."""
 
     @property
     def due(self) -> Collection[object]:
-        """What is to be done."""
+        """The parts of the work that wait."""
 
     @property
     def rests(self) -> bool:
-        """Whether the last run has left something, which waits until all clients are read once more."""
+        """Whether parts have been added during the last run. They wait until all clients are read once more."""
 
     def run(self) -> None:
-        """Do it. What becomes due meanwhile waits for the next turn."""
+        """Do the work. Parts that are added meanwhile wait for the next turn."""
 
 
 class Turns:

@@ -6,7 +6,7 @@ Twisted may change a private name in any release. So a test for each name says w
 What is used, and why the public interface is not enough:
 
 - the poller of the epoll reactor, the files that it waits for, and how it serves and ends one: strangers wait behind
-  admitted clients, and what is to be sent waits until all clients of a turn are read
+  admitted clients, and packets wait until all clients of a turn are read
   (:mod:`holdfast.scheduling.reactor`); the order within a turn has no interface;
 - the head of a request, before an HTTP channel makes the request: a body is refused before it arrives;
 - the received bytes that an HTTP channel keeps: pipelined requests take turns, and a protocol that takes over a
@@ -74,28 +74,28 @@ def writes(reactor: Any, file: int) -> bool:
 
 
 def watched(reactor: Any) -> dict[int, Any]:
-    """Return what a reactor with epoll waits for, by the number of the file."""
+    """Return the readers and writers of a reactor with epoll, by the numbers of their files."""
     found: dict[int, Any] = reactor._selectables
     return found
 
 
 def waker_of(reactor: Any) -> Any:
-    """Return what a reactor with epoll reads when another thread has called it."""
+    """Return the pipe through which other threads wake a reactor with epoll."""
     return reactor.waker
 
 
 def use_turn(reactor: Any, take: Callable[[float | None], None]) -> None:
-    """Let a reactor with epoll wait, and serve what has something to say, by this function."""
+    """Let a reactor with epoll take its turns by this function. It gets the seconds to wait, None for ever."""
     reactor.doIteration = reactor.doPoll = take
 
 
 def serve(reactor: Any, selectable: Any, file: int, event: int) -> None:
-    """Let a reactor with epoll serve what has something to say, in its own way."""
+    """Let a reactor with epoll read, write or end one file, as its own turns do."""
     log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, file, event)
 
 
 def disconnect(reactor: Any, selectable: Any, why: Exception) -> None:
-    """Let a reactor with epoll end what could not be read."""
+    """Let a reactor with epoll end a connection that could not be read."""
     log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
 
 

@@ -6,8 +6,8 @@ recent topics. Topics that match the same subscriptions share one route: ten tho
 dictionary entry each, and one route.
 
 Devices come and go with subscriptions of their own, so a change of a subscription forgets little: the routes of the
-topics that its Topic Filter matches, and of a subscription that is no more, the routes with it. Whoever remembers
-routes asks :meth:`RoutingTable.changed_since` for the filters of later changes.
+topics that its Topic Filter matches, and of a subscription that is no more, the routes with it. Publishers that
+remember routes ask :meth:`RoutingTable.changed_since` for the filters of later changes.
 
 The routes contain the permissions of the authorizer's present epoch, so that a message of a known topic asks nobody.
 When the epoch changes, the table forgets all routes.
@@ -70,7 +70,7 @@ _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
 #: The memory of all routes in bytes; beyond it, the oldest are forgotten until a quarter is free.
 _MOST_BYTES = 20 << 20
-#: what a route takes, and each Session in it; the same for a route of those that may receive a topic
+#: the bytes of a route, and of each Session in it; the same for a route of those Sessions that may receive a topic
 _ROUTE, _MATCH, _PERMITTED_ROUTE, _PERMITTED = 900, 120, 300, 10
 #: A change forgets the routes of the topics that its filter matches. If more topics are remembered than it may look at,
 #: or more begin like the filter than it may compare, it forgets those of all topics: they are found again.
@@ -201,7 +201,7 @@ class RoutingTable:
         shared = self._shared_tree.match(topic) if self._groups else []
         if not (plain or shared):
             return self._nowhere
-        # An id stays unique here: the Sessions, groups and subscriptions live as long as what was found with them.
+        # Each id stays unique: a found route keeps its Sessions, groups and subscriptions alive.
         key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
         found = self._found.get(key) or self._remember(key, plain, shared)
         route = found.route

@@ -328,8 +328,8 @@ def _content(stripe: Stripe) -> int:
 class Single:
     """A run of one packet, which is all that the Client has sent by now: its messages come one by one.
 
-    What a fleet does all day. So it is made with little: the packet is found by its topic alone, and goes out as the
-    same bytes where the receiver takes it as it came. ``topic``, ``topic_end`` and ``payload`` are positions in
+    Fleets send such messages all day, so it is made with little: the packet is found by its topic alone, and goes out
+    as the same bytes where the receiver takes it as it came. ``topic``, ``topic_end`` and ``payload`` are positions in
     ``data``, as in a :data:`Stripe`.
     """
 

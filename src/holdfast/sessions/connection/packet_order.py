@@ -332,6 +332,7 @@ class PacketOrder:
         except Exception:  # noqa: BLE001 - it concerns this connection only
             self._fail(Failure())
         finally:
+            # As at the end of ``_act``: a call of a common method would cost a twentieth of what the packet costs.
             if self._state is _Reading.ACTING:
                 self._state = _Reading.READY
                 if self._holds and self._is_unread:

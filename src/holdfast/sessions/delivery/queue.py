@@ -9,8 +9,8 @@ to the head, or when an eighth of all places are such ones. For example:
     pop()                 a/1; the place behind it is dropped with it, so the first message is b
 
 A fast publisher's messages come in runs (:mod:`holdfast.wire.runs`), and a run waits as one entry, for a Session whose
-messages in flight are in blocks. It leaves as blocks, as far as the window has room. Whoever needs its messages one by
-one, asks for the first: then the run at the head becomes single messages.
+messages in flight are in blocks. It leaves as blocks, as far as the window has room. A caller that needs its
+messages one by one asks for the first: then the run at the head becomes single messages.
 
 The messages of shared subscriptions are listed apart. So are those with RETAIN 1, by topic, from the first search for
 one until the queue is empty: a large clear by an operator would take hours if it searched for each of its topics.

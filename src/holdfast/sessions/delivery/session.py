@@ -487,7 +487,7 @@ class Session:
         return count
 
     def queue_run(self, link: Connection, run: Run | Single, client_id: str, username: str | None) -> None:
-        """Queue a run with QoS 1, and send of it what the window has room for."""
+        """Queue a run with QoS 1, and send as many of its messages as the window has room for."""
         kept = run.kept(link.protocol_version == 5)
         self.queue.append_run(QueuedRun(kept, client_id, username))
         self.fill()

@@ -47,9 +47,9 @@ from holdfast.wire.property_codec import encode_properties
 #: For how many more packets some count: most take 10 microseconds, a message with RETAIN 1 or QoS 2 40 that comes by
 #: itself, and a PUBREL 30. So many User Properties count as one packet.
 _FOR_STORED, _FOR_PUBREL, _PROPERTIES_OF_A_PACKET = 3, 2, 5
-#: To look whether a change of a subscription concerns a known topic takes a sixteenth of what learning it takes. Of all
-#: changes since the last message, so many topics are looked at, and so many compared with a filter: that takes a third
-#: of a millisecond each. Beyond, all are forgotten.
+#: A look at one change of a subscription takes a sixteenth of the time for learning a topic. For all changes since the
+#: last message, so many topics are looked at, and so many compared with a filter: each takes a third of a millisecond
+#: together. Beyond, all topics are forgotten.
 _CHANGES_OF_A_TOPIC, _MOST_LOOKS, _MOST_COMPARISONS = 16, 6_000, 200
 #: these count as one packet
 _LOOKS_OF_A_PACKET, _COMPARISONS_OF_A_PACKET = 200, 6
