@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks import goals
 from benchmarks.brokers import Broker, Site, Unavailable
 from benchmarks.generator import compiled
-from benchmarks.makes import MAKES, NULL, is_installed, start, version
+from benchmarks.makes import MAKES, NULL, TRANSPORTS, is_installed, start, version
 from benchmarks.report import Figures, lines, markdown
 from benchmarks.results import Result
 from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scale, Scenario
@@ -25,6 +25,7 @@ from benchmarks.wire import LARGEST, Wire
 
 _DEFAULT = ("holdfast", "mosquitto", "flashmq")
 _SECONDS = 240.0  # for one case
+_FILES = 65536  # more than any scenario opens
 _WITH_NODELAY = "mosquitto-nodelay"
 
 
@@ -91,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--retained", type=sizes, help="numbers of retained messages, such as 1000000,10000000")
     parser.add_argument("--repeat", type=int, help="rounds; the medians are reported (default 3, with --quick 1)")
     parser.add_argument("--protocol", type=int, choices=[4, 5], default=4, help="4 is MQTT 3.1.1")
+    parser.add_argument(
+        "--transport",
+        action="append",
+        choices=TRANSPORTS,
+        help="fleet: only devices that connect in this way, or have rules; may be repeated; other scenarios ignore it",
+    )
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
@@ -120,6 +127,8 @@ def main() -> int:
     scale = QUICK if options.quick else FULL
     if options.retained:
         scale = replace(scale, retained=options.retained)
+    if options.transport:
+        scale = replace(scale, transports=tuple(options.transport))
     begin = time.perf_counter()
     try:
         compiled()
@@ -144,10 +153,14 @@ def main() -> int:
 
 
 def _allow_many_files() -> None:
-    """Raise the limit of open files for the brokers, as a service manager does."""
+    """Raise the limit of open files for the brokers, as a service manager does.
+
+    The limit itself costs memory: mosquitto's WebSocket makes room for each file that may be open.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _write(path: Path, figures: Figures) -> None:

@@ -65,6 +65,7 @@ class Broker:
         self.site = site
         self.directory = directory
         self.port = port
+        self.device_port = port  # where the devices of a fleet connect
         self.retained = 0  # the topics with the numbers 0 to this one, exclusive, are retained
         self.postgres: str | None = None  # the URL of its database
         self._command = list(command)

@@ -18,6 +18,7 @@ from benchmarks.connection import BenchError
 SOURCES = Path(__file__).resolve().parent / "load"
 BINARY = SOURCES / "build" / "generator"
 _FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
+_LIBRARIES = ("-ldl",)  # part of the C library since glibc 2.34
 _COMPILERS = ("cc", "gcc", "clang")
 _SECONDS = 230.0  # of one run at most
 _STALL_SECONDS = 8.0  # after so long without a message, the missing messages are lost
@@ -28,6 +29,7 @@ _MISTAKES = {
     "strangers": "never published",
     "unflagged": "without RETAIN",
     "unacknowledged": "without PUBACK",
+    "pings_lost": "pings without an answer",
 }
 
 
@@ -75,6 +77,11 @@ class Report:
     def limited(self) -> bool:
         """Whether the generator was the limit: it was nearly always busy, and the broker less."""
         return self.generator_busy > 0.85 and self.generator_busy > self.broker_busy + 0.05
+
+    def part(self, prefix: str) -> Report:
+        """Return the figures of a part of the run, whose names begin with ``prefix``, under the rest of their names."""
+        own = {name.removeprefix(prefix): value for name, value in self.figures.items() if name.startswith(prefix)}
+        return Report(own)
 
     def _share(self, name: str) -> float:
         return self.figures[name] / self.figures["seconds"] if self.figures["seconds"] else math.nan
@@ -124,7 +131,7 @@ def compiled() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_current():
             fresh = BINARY.with_suffix(".new")
-            command = [compiler, *_FLAGS, "-o", str(fresh), *sorted(map(str, SOURCES.glob("*.c")))]
+            command = [compiler, *_FLAGS, "-o", str(fresh), *sorted(map(str, SOURCES.glob("*.c"))), *_LIBRARIES]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise Unavailable(f"the load generator cannot be compiled: {done.stderr.strip()[:2000]}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.makes import PLAIN, TLS, WEBSOCKET
 from benchmarks.report import Column, Figures, column, markdown_line, number, ratio
 from benchmarks.results import MAX, P50, P99, P999, RATE, Metric
 from benchmarks.scenarios import (
@@ -42,6 +43,26 @@ _HEADINGS = (
 )
 _FLASHMQ = "flashmq"
 _PAYLOAD_GOALS = {(payloads.REPLAY, 300): 2.0, (payloads.REPLAY, 1_000): 2.0, (payloads.REPLAY, 10_000): 1.2}
+_FLEET_METRICS = (
+    ("processor time", fleet.COST),
+    ("p99", P99),
+    ("p99.9", P999),
+    ("memory", fleet.MEMORY),
+    ("memory of an idle connection", fleet.EACH),
+    ("storm", fleet.STORM),
+    ("processor time in the storm", fleet.STORM_COST),
+    ("worst wait in the storm", fleet.STORM_WAIT),
+    ("ping p99 in the storm", fleet.STORM_PING),
+    ("resumed in the storm", fleet.RESUMED),
+)
+#: Of processor time a ratio to mosquitto, of memory the figure.
+_FLEET_GOALS = {
+    (fleet.name(fleet.MANY, PLAIN), fleet.COST): 0.7,
+    (fleet.name(fleet.MANY, TLS), fleet.COST): 0.8,
+    (fleet.name(fleet.MANY, WEBSOCKET), fleet.COST): 1.0,
+    (fleet.name(fleet.MANY, PLAIN), fleet.EACH): 5.0,
+    (fleet.name(fleet.MANY, TLS), fleet.EACH): 25.0,
+}
 
 
 @dataclass(frozen=True)
@@ -86,9 +107,11 @@ def goals(scale: Scale, postgres: bool) -> list[Goal]:
         Goal("500 publishers, one under way each, QoS 0", "fanin", fanin.crowd(0), RATE),
         Goal("500 publishers, one under way each, QoS 1", "fanin", fanin.crowd(1), RATE),
         *(
-            Goal(f"fleet of {size:,}, {title}", "fleet", fleet.name(size), metric)
-            for size in fleet.SIZES
-            for title, metric in (("p99", P99), ("p99.9", P999), ("memory", fleet.MEMORY))
+            Goal(
+                f"fleet: {case}, {title}", "fleet", case, metric, _FLEET_GOALS.get((case, metric)), metric == fleet.EACH
+            )
+            for case in (fleet.name(size, transport) for size, transport in fleet.CASES)
+            for title, metric in _FLEET_METRICS
         ),
         Goal("fan-out 1 to 100, QoS 0", "fanout", fanout.name(0), RATE, 10),
         Goal("fan-out 1 to 100, QoS 1", "fanout", fanout.name(1), RATE, 5),

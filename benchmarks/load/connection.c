@@ -15,6 +15,7 @@
 
 #include "figures.h"
 #include "options.h"
+#include "transport.h"
 
 #define MOST_EVENTS 512
 #define MOST_READ 262144
@@ -24,6 +25,7 @@ static int loop = -1;
 static uint64_t end_of_time;
 
 void open_loop(void) {
+    if (loop >= 0) close(loop); /* a child process has one of its own */
     loop = epoll_create1(0);
     if (loop < 0) fail("epoll: %s", strerror(errno));
     end_of_time = now_ns() + (uint64_t)(seconds_option("timeout", 120) * 1e9);
@@ -40,6 +42,7 @@ connection *new_connection(int fd, packet_handler handle, size_t input_capacity)
     connection *c = allocated(calloc(1, sizeof *c));
     c->fd = fd;
     c->version = 4;
+    c->transport = &plain;
     c->handle = handle;
     c->readable = receive;
     c->receive_maximum = 65535;
@@ -52,19 +55,33 @@ connection *new_connection(int fd, packet_handler handle, size_t input_capacity)
 }
 
 connection *begin_connection(packet_handler handle, size_t input_capacity) {
+    return begin_connection_by(&plain, number_option("port", 1883), handle, input_capacity);
+}
+
+connection *begin_connection_by(const transport *by, long port, packet_handler handle, size_t input_capacity) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (fd < 0) fail("socket: %s", strerror(errno));
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     struct sockaddr_in address = {
         .sin_family = AF_INET,
-        .sin_port = htons((uint16_t)number_option("port", 1883)),
+        .sin_port = htons((uint16_t)port),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
     };
     connection *c = new_connection(fd, handle, input_capacity);
+    c->transport = by;
+    if (by->begin) by->begin(c);
     if (connect(fd, (void *)&address, sizeof address) < 0 && errno != EINPROGRESS) c->closed = true;
     watch(fd, c);
     return c;
+}
+
+void end_connection(connection *c) {
+    if (c->transport->end) c->transport->end(c);
+    close(c->fd);
+    free(c->input);
+    free(c->output);
+    free(c);
 }
 
 void watch(int fd, void *data) {
@@ -80,10 +97,11 @@ void watch_writes(connection *c, bool wanted) {
 }
 
 uint8_t *reserve_output(connection *c, size_t size) {
-    if (c->output_start == c->output_end) c->output_start = c->output_end = 0;
+    if (c->output_start == c->output_end) c->output_start = c->output_end = c->output_sealed = 0;
     if (c->output_end + size > c->output_capacity && c->output_start) {
         memmove(c->output, c->output + c->output_start, unsent(c));
         c->output_end -= c->output_start;
+        c->output_sealed -= c->output_sealed < c->output_start ? c->output_sealed : c->output_start;
         c->output_start = 0;
     }
     if (c->output_end + size > c->output_capacity) {
@@ -100,9 +118,14 @@ void put(connection *c, const void *bytes, size_t size) {
 
 size_t unsent(const connection *c) { return c->output_end - c->output_start; }
 
+bool is_not_ready(void) { return errno == EAGAIN || errno == ENOTCONN || errno == EINTR; }
+
 void flush(connection *c) {
+    if (c->opening && !c->closed) c->transport->open(c);
+    if (c->opening || c->closed) return;
+    if (c->transport->seal) c->transport->seal(c);
     while (!c->closed && unsent(c)) {
-        ssize_t sent = send(c->fd, c->output + c->output_start, unsent(c), MSG_NOSIGNAL);
+        ssize_t sent = c->transport->send(c, c->output + c->output_start, unsent(c));
         if (sent >= 0) {
             c->output_start += (size_t)sent;
         } else if (errno == EAGAIN || errno == ENOTCONN) {
@@ -145,15 +168,34 @@ static void handle_packets(connection *c) {
     }
 }
 
-void receive(connection *c) {
+static void read_once(connection *c) {
     size_t room = c->input_capacity - c->input_length;
-    ssize_t taken = recv(c->fd, c->input + c->input_length, room < MOST_READ ? room : MOST_READ, 0);
+    ssize_t taken = c->transport->receive(c, c->input + c->input_length, room < MOST_READ ? room : MOST_READ);
     if (taken > 0) {
         c->input_length += (size_t)taken;
         handle_packets(c);
     } else if (taken == 0 || (errno != EAGAIN && errno != EINTR)) {
         c->closed = true;
     }
+}
+
+void receive(connection *c) {
+    if (c->opening) flush(c);
+    if (c->opening || c->closed) return;
+    read_once(c);
+    while (c->transport->pending && !c->closed && c->transport->pending(c)) read_once(c);
+}
+
+ssize_t send_plainly(connection *c, const void *bytes, size_t size) { return send(c->fd, bytes, size, MSG_NOSIGNAL); }
+
+static ssize_t receive_plainly(connection *c, void *at, size_t room) { return recv(c->fd, at, room, 0); }
+
+const transport plain = {.send = send_plainly, .receive = receive_plainly};
+
+const transport *device_transport(void) {
+    bool by_tls = number_option("tls", 0), by_websocket = number_option("websocket", 0);
+    if (by_tls && by_websocket) fail("devices use --tls or --websocket, not both");
+    return by_tls ? &tls : by_websocket ? &websocket : &plain;
 }
 
 void serve(uint64_t nanoseconds) {

@@ -9,6 +9,7 @@
 enum progress { CONNECTING, CONNECTED, SUBSCRIBED };
 
 typedef struct connection connection;
+struct transport;
 
 /* Called for each complete packet: its first byte, and the bytes after the Remaining Length. */
 typedef void (*packet_handler)(connection *, uint8_t header, const uint8_t *body, uint32_t length);
@@ -20,6 +21,9 @@ struct connection {
     enum progress progress;
     bool closed;      /* by the broker, or because of an error */
     bool wants_write; /* epoll tells when the socket takes bytes again */
+    const struct transport *transport;
+    void *layer;  /* of the transport */
+    bool opening; /* the transport's own handshake goes on: no MQTT is sent yet */
     packet_handler handle;
     void (*readable)(connection *); /* receive, but for a listener */
     void (*lost)(connection *);     /* called once after the end, if set */
@@ -27,6 +31,7 @@ struct connection {
     size_t input_length, input_capacity;
     uint8_t *output; /* the unsent bytes are output[output_start] to output[output_end - 1] */
     size_t output_start, output_end, output_capacity;
+    size_t output_sealed; /* for transports that seal: the bytes before are ready to be sent */
     uint64_t messages; /* PUBLISH packets received */
     uint64_t began;    /* when the connection was opened */
     long receive_maximum;
@@ -42,8 +47,14 @@ uint64_t deadline(void); /* --timeout: the end of the whole scenario */
 
 connection *new_connection(int fd, packet_handler handle, size_t input_capacity);
 
-/* Begin to connect to --port, without waiting. */
+/* Begin to connect to --port by plain TCP, without waiting. */
 connection *begin_connection(packet_handler handle, size_t input_capacity);
+
+/* Begin to connect to a port by this transport. */
+connection *begin_connection_by(const struct transport *by, long port, packet_handler handle, size_t input_capacity);
+
+/* Close a connection without DISCONNECT, and free it. Not to be called by its own functions, nor while `serve` runs. */
+void end_connection(connection *c);
 
 /* Add a connection, or another file, to the epoll loop. */
 void watch(int fd, void *data);

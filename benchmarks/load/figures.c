@@ -12,6 +12,7 @@
 static double broker_before, generator_before;
 static char text[8192];
 static size_t text_length;
+static const char *part = "";
 
 uint64_t now_ns(void) {
     struct timespec now;
@@ -74,9 +75,11 @@ void add_sample(samples *all, uint64_t wait) {
     all->waits[all->count++] = wait;
 }
 
+void begin_part(const char *name) { part = name; }
+
 void report(const char *name, double value) {
-    text_length += (size_t)snprintf(text + text_length, sizeof text - text_length, "%s\"%s\": %.9g",
-                                    text_length ? ", " : "", name, value);
+    text_length += (size_t)snprintf(text + text_length, sizeof text - text_length, "%s\"%s%s\": %.9g",
+                                    text_length ? ", " : "", part, name, value);
     if (text_length >= sizeof text) fail("the report is too long");
 }
 
@@ -85,14 +88,23 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+void sort_samples(samples *all) {
+    if (all->count) qsort(all->waits, all->count, sizeof *all->waits, ascending);
+}
+
+uint64_t share_of(const samples *all, double share) {
+    size_t at = (size_t)(share * (double)all->count);
+    return all->count ? all->waits[at < all->count ? at : all->count - 1] : 0;
+}
+
 void report_waits(samples *all) {
     if (!all->count) return;
-    qsort(all->waits, all->count, sizeof *all->waits, ascending);
+    sort_samples(all);
     report("samples", (double)all->count);
-    report("p50_ms", (double)all->waits[all->count / 2] / 1e6);
-    report("p99_ms", (double)all->waits[all->count * 99 / 100] / 1e6);
-    report("p999_ms", (double)all->waits[all->count * 999 / 1000] / 1e6);
-    report("max_ms", (double)all->waits[all->count - 1] / 1e6);
+    report("p50_ms", (double)share_of(all, 0.5) / 1e6);
+    report("p99_ms", (double)share_of(all, 0.99) / 1e6);
+    report("p999_ms", (double)share_of(all, 0.999) / 1e6);
+    report("max_ms", (double)share_of(all, 1) / 1e6);
 }
 
 void report_processor_time(uint64_t from, uint64_t to) {

@@ -9,6 +9,11 @@
  *
  * The devices send PINGREQ, as real ones do, if their period is longer than half of their Keep Alive: never here, since
  * the run is shorter.
+ *
+ * With --storm, all devices then lose their connections at once, as after a power cut, and connect again. They offer
+ * their last TLS sessions. The processor time of the broker is counted from the loss on, so the ends of the old
+ * connections are part of it. A device waits for its CONNACK from its first attempt on. Meanwhile two plain clients
+ * ping, in a process of their own: the handshakes keep this one busy.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,26 +24,31 @@
 #include "figures.h"
 #include "options.h"
 #include "packets.h"
+#include "pings.h"
 #include "scenarios.h"
+#include "transport.h"
 
 #define SUBSCRIBERS 6
 #define STAMP 16
 #define SMALL 512
-#define AT_ONCE 64 /* clients that connect at once */
+#define AT_ONCE 64 /* devices that connect at once before the measured time */
+#define PING_INTERVAL (5 * MILLISECOND)
 
 typedef struct {
     connection *c;
+    uint64_t asked; /* when it first tried to connect */
+    void *session;  /* the TLS session for its next connection */
     uint64_t due, period;
     int qos, retain;
-    uint64_t unacknowledged;
 } device;
 
 static device *devices;
 static long *heap; /* the devices by the time when their next message is due, the first one at 0 */
 static long count;
 static uint64_t delivered, acknowledged, published, started;
-static long admitted;
-static samples waits;
+static long admitted, resumed;
+static long *refused, refused_count; /* the devices that the broker has closed before CONNACK */
+static samples waits, welcomes;
 
 static void handle_delivery(connection *c, uint8_t header, const uint8_t *body, uint32_t length) {
     if ((header & KIND) == SUBACK) return;
@@ -55,6 +65,8 @@ static void handle_delivery(connection *c, uint8_t header, const uint8_t *body, 
 static void handle_answer(connection *c, uint8_t header, const uint8_t *body, uint32_t length) {
     if ((header & KIND) == CONNACK) {
         note_connack(c, body, length);
+        add_sample(&welcomes, now_ns() - devices[c->number].asked);
+        resumed += is_resumed(c);
         admitted++;
         return;
     }
@@ -78,25 +90,75 @@ static void sink(long at) {
 
 static double chance(void) { return (double)random() / ((double)RAND_MAX + 1); }
 
-static void connect_devices(void) {
+static void note_loss(connection *c) {
+    if (c->progress < CONNECTED) refused[refused_count++] = c->number;
+}
+
+static void connect_device(long number) {
+    device *d = &devices[number];
+    long port = number_option("device-port", number_option("port", 1883));
+    d->c = begin_connection_by(device_transport(), port, handle_answer, SMALL);
+    d->c->number = (int)number;
+    d->c->version = protocol();
+    d->c->lost = note_loss;
+    offer_session(d->c, d->session);
+    d->session = NULL;
+    char name[32];
+    snprintf(name, sizeof name, "bench-device-%ld", number);
+    put_connect(d->c, name);
+    flush(d->c);
+}
+
+/* Connect all devices, so many at once. Those that are closed before CONNACK try again. Returns the time of the last
+ * CONNACK, also if the others take too long. */
+static uint64_t connect_devices(long at_once) {
+    uint64_t patience = (uint64_t)(seconds_option("patience", 5) * 1e9), last = now_ns();
+    admitted = resumed = refused_count = 0;
+    welcomes.count = 0;
     for (long begun = 0; admitted < count;) {
-        if (now_ns() > deadline()) fail("%ld of %ld devices are connected", admitted, count);
-        for (; begun < count && begun - admitted < AT_ONCE; begun++) {
-            char name[32];
-            connection *c = devices[begun].c = begin_connection(handle_answer, SMALL);
-            c->version = protocol();
-            snprintf(name, sizeof name, "bench-device-%ld", begun);
-            put_connect(c, name);
-            flush(c);
+        if (now_ns() > deadline() || now_ns() - last > patience) break;
+        for (; begun < count && begun - admitted < at_once; begun++) {
+            devices[begun].asked = now_ns();
+            connect_device(begun);
         }
+        long before = admitted;
         serve(50 * MILLISECOND);
+        if (admitted != before) last = now_ns();
+        for (; refused_count; refused_count--) {
+            device *d = &devices[refused[refused_count - 1]];
+            d->session = take_session(d->c);
+            end_connection(d->c);
+            connect_device(d - devices);
+        }
     }
+    return last;
+}
+
+/* All devices lose their connections, and connect again. */
+static void reconnect_devices(long at_once) {
+    begin_bystander();
+    begin_processor_time();
+    uint64_t began = now_ns();
+    for (long i = 0; i < count; i++) {
+        devices[i].session = take_session(devices[i].c);
+        end_connection(devices[i].c);
+    }
+    uint64_t last = connect_devices(at_once);
+    begin_part("storm_");
+    report_processor_time(began, last);
+    report("messages", (double)admitted);
+    report("rate", (double)admitted / seconds_between(began, last));
+    report("lost", (double)(count - admitted));
+    report("resumed", admitted ? (double)resumed / (double)admitted : 0);
+    report_waits(&welcomes);
+    end_bystander();
+    begin_part("");
 }
 
 static void send_message(long number, int size) {
     device *d = &devices[number];
-    char topic[64], payload[size + 1];
-    int length = snprintf(topic, sizeof topic, "fleet/site%ld/device%ld/state", number % 20, number);
+    char topic[96], payload[size + 1];
+    int length = snprintf(topic, sizeof topic, "fleet/site%ld/bench-device-%ld/state", number % 20, number);
     int head = snprintf(payload, sizeof payload, "%016" PRIx64 "{\"device\":%ld,\"temperature\":%.2f,\"text\":\"", d->due,
                         number, 20 + 5 * chance());
     for (; head < size - 2; head++) payload[head] = (char)('a' + head % 26);
@@ -117,9 +179,13 @@ void measure_fleet(void) {
     uint64_t patience = (uint64_t)(seconds_option("patience", 5) * 1e9);
     devices = calloc((size_t)count, sizeof *devices);
     heap = calloc((size_t)count, sizeof *heap);
-    if (!devices || !heap) fail("out of memory");
+    refused = calloc((size_t)count, sizeof *refused);
+    if (!devices || !heap || !refused) fail("out of memory");
+    long storm = number_option("storm", 0);
+    if (storm) fork_bystander(PING_INTERVAL);
     long memory = broker_memory_kib();
-    connect_devices();
+    connect_devices(AT_ONCE);
+    if (admitted < count) fail("%ld of %ld devices are connected", admitted, count);
     report("each_kib", (double)(broker_memory_kib() - memory) / (double)count);
     connection *subscribers[SUBSCRIBERS];
     for (int i = 0; i < SUBSCRIBERS; i++) {
@@ -175,5 +241,9 @@ void measure_fleet(void) {
     report("unacknowledged", (double)(answers - acknowledged));
     report("memory_kib", (double)broker_memory_kib());
     report_waits(&waits);
+    if (storm) {
+        for (int i = 0; i < SUBSCRIBERS; i++) end_connection(subscribers[i]); /* the one of # would get the pings */
+        reconnect_devices(storm);
+    }
     end_report();
 }

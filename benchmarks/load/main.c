@@ -28,6 +28,10 @@
  * connects   --count connections, at most --burst of them without a CONNACK; they stay open for --hold seconds
  * fleet      --count devices, each with a message of --payload bytes every 1 to --period seconds, for
  *            --seconds; --retain of a hundred with RETAIN 1; six subscribers get each message
+ *     --tls 1, --websocket 1   how the devices connect; the subscribers use plain TCP
+ *     --ca FILE         the authority of the broker's certificate, which is not verified otherwise
+ *     --device-port P   of the devices, otherwise --port
+ *     --storm N         then all devices connect again, at most N at once, while two more clients ping
  * null       a server that does almost nothing, with --retained messages: it shows how fast the generator is
  */
 #include <signal.h>

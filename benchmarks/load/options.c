@@ -9,7 +9,7 @@ static const char *const known[] = {
     "port",     "process",  "protocol", "timeout", "patience", "qos",         "payload", "publishers", "subscribers",
     "inflight", "messages", "seconds",  "topics",  "separate", "mixed",       "retain",  "window",     "first",
     "stride",   "count",    "filter",   "expect",  "replays",  "interval-us", "hold",    "burst",      "retained",
-    "period",
+    "period",   "tls",      "ca",       "storm",   "websocket", "device-port",
 };
 static int word_count;
 static char **words_given;

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.brokers import Broker
+from benchmarks.makes import TRANSPORTS
 from benchmarks.results import Result
 from benchmarks.scenarios import (
     connects,
@@ -39,6 +40,7 @@ class Scale:
     connects: int = 3000
     attack: float = 1.0  #: the size of each attack
     turns: int = 4  #: of brokers that run side by side
+    transports: tuple[str, ...] = TRANSPORTS  #: of the devices of a fleet
 
 
 FULL = Scale((1_000_000,), 3.0)
