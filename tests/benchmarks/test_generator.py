@@ -26,6 +26,18 @@ def test_a_report_tells_the_processor_time_of_both_sides() -> None:
     assert not report.limited
 
 
+def test_a_part_of_a_run_has_a_report_of_its_own() -> None:
+    """The storm of a fleet has processor times for each of its connects, beside those of the messages before."""
+    report = parsed(
+        '{"seconds": 9, "broker_cpu_s": 3, "messages": 9, "lost": 0, "storm_seconds": 2, "storm_broker_cpu_s": 1,'
+        ' "storm_generator_cpu_s": 1.9, "storm_messages": 1000, "storm_lost": 4, "storm_pings_lost": 2}'
+    )
+    storm = report.part("storm_")
+    assert (storm.broker_us, storm.lost, storm.limited) == (1000, 4, True)
+    assert storm.mistakes == "2 pings without an answer"
+    assert (report.lost, report.mistakes) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("broker", "own", "limited"), [(1.0, 1.98, True), (1.96, 1.98, False), (0.5, 1.0, False), (1.9, 0.5, False)]
 )

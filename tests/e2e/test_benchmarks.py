@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
+from benchmarks import generator
 from benchmarks.attacks import ATTACKS
 from benchmarks.attacks.field import Field
 from benchmarks.bare_sqlite import report
 from benchmarks.brokers import Broker, Site, Unavailable
+from benchmarks.connection import BenchError
 from benchmarks.generator import compiled
-from benchmarks.makes import NULL, start
+from benchmarks.makes import AUTHORITY, NULL, PLAIN, RULES, TLS, TRANSPORTS, WEBSOCKET, is_installed, start
 from benchmarks.results import Result
-from benchmarks.scenarios import SCENARIOS, Scale, hostile, permissions
+from benchmarks.scenarios import SCENARIOS, Scale, fleet, hostile, permissions
 from benchmarks.scenarios.seeding import ensure, fill, retain
 from benchmarks.wire import Wire
+from holdfast.wire import packets as p
+from holdfast.wire.reasons import ReasonCode
+from tests.certificates import Authority
+from tests.e2e.raw import RawClient
 
 pytestmark = pytest.mark.e2e
 
@@ -36,6 +43,8 @@ QUICK_SCENARIOS = ("fanin", "fanout", "live", "mixed", "pingpong", "replay")
 ONE_ATTACK = dict(list(ATTACKS.items())[:1])
 #: A broker takes seconds to read 10,000 rules.
 FEW_RULES = {"10 rules": (10, False), "10 rules, deliveries judged": (10, True)}
+#: How few devices come; the scenario has thousands.
+SMALL_FLEETS = tuple((20, transport) for transport in TRANSPORTS)
 #: columns that differ in every run, for any writer of the rows
 _ROWS = (
     "SELECT topic, levels, qos, size, expires_at, tombstone, client_id LIKE 'bench-%', username, prefix3, prefix5, "
@@ -65,6 +74,17 @@ def stored(broker: Broker) -> list[list[Any]]:
 def nightly_but(quick: Sequence[str], names: Iterable[str]) -> list[Any]:
     """Return the names as parameters; only ``make nightly`` takes those that are not quick."""
     return [pytest.param(name, marks=() if name in quick else pytest.mark.nightly) for name in names]
+
+
+def assert_complete(result: Result) -> None:
+    """Every case has its figures, and no message is lost."""
+    assert result.failures == []
+    assert result.rows
+    assert [
+        (row.case, row.failure, row.lost, row.wrong)
+        for row in result.rows
+        if row.value is None or row.failure or row.lost or row.wrong
+    ] == []
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -118,17 +138,72 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.mark.parametrize("name", nightly_but(QUICK_SCENARIOS, SCENARIOS))
 def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every case has its figures, and no message is lost."""
+    monkeypatch.setattr(fleet, "CASES", SMALL_FLEETS)
     monkeypatch.setattr(hostile, "ATTACKS", ONE_ATTACK)
     monkeypatch.setattr(permissions, "_RULES", FEW_RULES)
     result = Result(broker, _SECONDS)
     SCENARIOS[name].run(broker, result, TINY)
-    assert result.failures == []
-    assert result.rows
-    assert [
-        (row.case, row.failure, row.lost, row.wrong)
-        for row in result.rows
-        if row.value is None or row.failure or row.lost or row.wrong
-    ] == []
+    assert_complete(result)
+
+
+def installed(*makes: str) -> list[Any]:
+    """Return the makes as parameters; those that are not installed are skipped."""
+    return [pytest.param(make, marks=pytest.mark.skipif(not is_installed(make), reason="missing")) for make in makes]
+
+
+@pytest.mark.parametrize("make", installed("holdfast", "mosquitto"))
+@pytest.mark.parametrize("transport", [TLS, WEBSOCKET])
+def test_a_fleet_comes_by_tls_and_websocket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str, transport: str
+) -> None:
+    """With MQTT 5.0; all of it comes back after the storm, and only the named transport is measured."""
+    monkeypatch.setattr(fleet, "CASES", SMALL_FLEETS)
+    broker = start(make, site_in(tmp_path, 5))
+    try:
+        result = Result(broker, _SECONDS)
+        fleet.run(broker, result, replace(TINY, transports=(transport,)))
+    finally:
+        broker.stop()
+    assert_complete(result)
+    assert {row.case for row in result.rows} == {fleet.name(20, transport)}
+
+
+def test_devices_verify_the_certificate_of_the_broker(tmp_path: Path) -> None:
+    """An authority that has not issued it ends the run with the reason."""
+    stranger = tmp_path / "stranger.pem"
+    stranger.write_bytes(Authority("Stranger").chain)
+    broker = start("holdfast", site_in(tmp_path), transport=TLS)
+    try:
+        options = {"device_port": broker.device_port, "tls": 1, "count": 1, "seconds": 0.1, "period": 1}
+        with pytest.raises(BenchError, match="certificate verify failed"):
+            generator.run(broker, "fleet", **options, ca=stranger)
+        assert generator.run(broker, "fleet", **options, ca=broker.directory / AUTHORITY).lost == 0
+    finally:
+        broker.stop()
+
+
+def test_devices_use_tls_or_websocket(broker: Broker) -> None:
+    with pytest.raises(BenchError, match="not both"):
+        generator.run(broker, "fleet", tls=1, websocket=1, count=1)
+
+
+@pytest.mark.parametrize("make", installed("holdfast", "mosquitto"))
+def test_the_rules_of_a_fleet_let_a_device_publish_below_its_own_name_only(tmp_path: Path, make: str) -> None:
+    """Without rules it may publish everywhere."""
+    answers = []
+    for transport in (RULES, PLAIN):
+        broker = start(make, site_in(tmp_path), transport=transport)
+        try:
+            device = RawClient(broker.device_port, "device", 5)
+            for number, owner in enumerate(("device", "other"), 1):
+                device.send(p.Publish(f"fleet/site/{owner}/state", b"1", 1, packet_identifier=number))
+            packets = device.packets()
+            pubacks = [packet for packet in (next(packets), next(packets)) if isinstance(packet, p.Puback)]
+            answers.append([puback.reason_code == ReasonCode.NOT_AUTHORIZED for puback in pubacks])
+            device.close()
+        finally:
+            broker.stop()
+    assert answers == [[False, True], [False, False]]
 
 
 @pytest.mark.parametrize(
