@@ -14,8 +14,12 @@ from holdfast.transports.tls_files import CertifiedKey, Problem, Reading, TLSSet
 # The contexts of OpenSSL for one listener, built whole from its files or not at all.
 #
 # A context has the rules of all connections that were made from it. Connections keep theirs, so new contexts never
-# change a connection that is open. Sessions of TLS are not resumed: a resumed one would not look at the revocation
-# list.
+# change a connection that is open.
+#
+# A client may resume its session of TLS with a ticket, which saves both sides the certificate and its signature: much,
+# when a fleet comes back after a power cut. The broker keeps nothing for that. The key of the tickets is the context's,
+# so new files end all tickets. Where clients are asked for certificates, no session is resumed: a resumed one would not
+# look at the revocation list.
 
 
 _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
@@ -23,7 +27,10 @@ _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
 #: of TLS 1.2: with forward secrecy and authenticated encryption only. TLS 1.3 has no others.
 _SUITES = b"ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
 
-_OPTIONS = SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET | SSL.OP_CIPHER_SERVER_PREFERENCE
+_OPTIONS = SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE
+
+#: seconds for which a ticket counts: as long as most cuts of power or network last
+_TICKET_SECONDS = 7200
 
 
 class UnusableTLS(Exception):
@@ -103,7 +110,8 @@ def _context(
 ) -> SSL.Context:
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_min_proto_version(_VERSIONS[settings.minimum])
-    context.set_options(_OPTIONS)
+    context.set_options(_OPTIONS | (0 if authorities is None else SSL.OP_NO_TICKET))
+    context.set_timeout(_TICKET_SECONDS)
     context.set_cipher_list(_SUITES)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"holdfast")

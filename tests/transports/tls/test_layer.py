@@ -192,13 +192,34 @@ def test_a_client_that_offers_only_other_protocols_is_refused(files: Files, door
     assert any("ALPN" in event.get("text", "") for event in events)
 
 
-def test_sessions_are_not_resumed(files: Files, door: TLSDoor) -> None:
-    """A resumed session would not look at the revocation list."""
-    first = Client(door, files.authority).shake_hands()
-    first.send(CONNECT)
-    second = Client(door, files.authority, session=first.ssl.session, context=first.context).shake_hands()
+def again(first: Client, door: TLSDoor, authority: Authority, **options: Any) -> Client:
+    """Connect once more, with the session of a client that is connected."""
+    second = Client(door, authority, session=first.ssl.session, context=first.context, **options).shake_hands()
     assert second.send(CONNECT) == CONNACK
-    assert not second.ssl.session_reused
+    return second
+
+
+@pytest.mark.parametrize("maximum", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_resumed(files: Files, door: TLSDoor, maximum: ssl.TLSVersion) -> None:
+    """Until there are new files: they make new tickets."""
+    first = Client(door, files.authority, maximum=maximum).shake_hands()
+    assert first.send(CONNECT) == CONNACK
+    assert again(first, door, files.authority, maximum=maximum).ssl.session_reused
+    other = TLSDoor(settings_of(files))
+    assert not again(first, other, files.authority, maximum=maximum).ssl.session_reused
+
+
+@pytest.mark.parametrize("maximum", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("required", [True, False])
+def test_no_session_is_resumed_where_clients_are_asked_for_certificates(
+    files: Files, required: bool, maximum: ssl.TLSVersion
+) -> None:
+    """A resumed session would not look at the revocation list."""
+    door = TLSDoor(settings_of(files, client_ca=files.client_ca, client_required=required))
+    pair = files.client if required else None
+    first = Client(door, files.authority, pair=pair, maximum=maximum).shake_hands()
+    assert first.send(CONNECT) == CONNACK
+    assert not again(first, door, files.authority, maximum=maximum).ssl.session_reused
 
 
 def test_a_certificate_is_chosen_by_the_name_of_the_host(files: Files) -> None:
