@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import goals
+from benchmarks import goals, pictures
 from benchmarks.brokers import Broker, Site, Unavailable
 from benchmarks.generator import compiled
 from benchmarks.makes import MAKES, NULL, TRANSPORTS, is_installed, start, version
@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--pictures", type=Path, help="draw the figures of live and growth to SVG files in this folder")
     parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
     parser.add_argument("--holdfast-args", default="", help="more options for twistd holdfast")
     parser.add_argument("--postgres", action="store_true", help="let Holdfast keep its data in a Postgres database")
@@ -149,6 +150,10 @@ def main() -> int:
             print(line)
     if options.json:
         _write(options.json, figures)
+    if options.pictures:
+        caption = [f"{time.strftime('%Y-%m-%d')}, two cores: a broker has one, the load the other.", *versions]
+        for path in pictures.draw(figures, scale.retained[-1], options.pictures, caption):
+            print(path, file=sys.stderr)
     return 0
 
 

@@ -103,8 +103,8 @@ def parsed(text: str) -> Report:
     return Report({str(name): float(value) for name, value in figures.items()})
 
 
-def run(broker: Broker, scenario: str, **options: object) -> Report:
-    """Run the generator against a broker; underscores in names of options stand for hyphens. Raises BenchError."""
+def command(broker: Broker, scenario: str, **options: object) -> list[str]:
+    """Return the command that runs the generator; underscores in names of options stand for hyphens."""
     common = {
         "port": broker.port,
         "process": broker.process_id,
@@ -112,10 +112,16 @@ def run(broker: Broker, scenario: str, **options: object) -> Report:
         "patience": _STALL_SECONDS,
         "timeout": _SECONDS,
     }
-    command = [str(compiled()), scenario]
+    words = [str(compiled()), scenario]
     for name, value in (common | options).items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS + 30)
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def run(broker: Broker, scenario: str, **options: object) -> Report:
+    """Run the generator against a broker to its end. Raises BenchError."""
+    line = command(broker, scenario, **options)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_SECONDS + 30)
     return parsed(done.stdout or done.stderr)
 
 

@@ -13,6 +13,7 @@ from benchmarks.scenarios import (
     fanin,
     fanout,
     fleet,
+    growth,
     hostile,
     live,
     memory,
@@ -84,5 +85,6 @@ SCENARIOS: dict[str, Scenario] = {
     "permissions": Scenario(permissions.run, nodelay=True, alone=True, once=True, null=False),
     "start": Scenario(start.run, nodelay=True, null=False),
     "memory": Scenario(memory.run, nodelay=True, alone=True, once=True, null=False),
+    "growth": Scenario(growth.run, nodelay=True, once=True, null=False),
     "hostile": Scenario(hostile.run, nodelay=True, alone=True, once=True, quick=False, null=False),
 }

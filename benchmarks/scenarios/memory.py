@@ -40,11 +40,11 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
 
 def _measure(broker: Broker, result: Result, count: int, stall: float) -> None:
     with result.case(idle(count), [MEMORY], broker) as case:
-        _note_memory(broker, case)
+        note_memory(broker, case)
     with result.case("while one client replays #, at most", [MEMORY], broker) as case:
         case[MEMORY] = generator.run(broker, "replay", expect=count)["memory_most_kib"] / 1024
     with result.case("after it", [MEMORY], broker) as case:
-        _note_memory(broker, case)
+        note_memory(broker, case)
     for readers in (1, 50):
         with result.case(stalled(readers), [MEMORY, EACH], broker) as case, Loop() as loop:
             before = broker.rss_anon()
@@ -52,14 +52,14 @@ def _measure(broker: Broker, result: Result, count: int, stall: float) -> None:
                 loop.add(Stalled(broker.port, broker.wire, b"#"))
             broker.quiet()
             time.sleep(stall)
-            _note_memory(broker, case)
+            note_memory(broker, case)
             case[EACH] = (broker.rss_anon() - before) / readers
     with result.case("after they have gone", [MEMORY], broker) as case:
-        _note_memory(broker, case)
+        note_memory(broker, case)
     updates = min(count, _UPDATES)
     with result.case(f"after {updates:,} updates", [MEMORY], broker) as case:
         case.lost(retain(broker, 0, updates, 10_000).lost)
-        _note_memory(broker, case)
+        note_memory(broker, case)
 
 
 def idle(count: int) -> str:
@@ -72,7 +72,8 @@ def stalled(readers: int) -> str:
     return f"{readers} stalled reader{'s' * (readers > 1)} of #"
 
 
-def _note_memory(broker: Broker, case: Case) -> None:
+def note_memory(broker: Broker, case: Case) -> None:
+    """Note the broker's memory when it is quiet."""
     broker.quiet()
     case[MEMORY] = broker.rss_anon()
     if broker.postgres is not None:

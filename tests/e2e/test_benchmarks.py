@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from benchmarks import generator
+from benchmarks import generator, soak
 from benchmarks.attacks import ATTACKS
 from benchmarks.attacks.field import Field
 from benchmarks.bare_sqlite import report
@@ -248,3 +248,18 @@ def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monk
     ensure(broker, before + 300)
     broker.end()
     assert len(stored(broker)[0]) == broker.retained == before + 300
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count"), [(3, 20), pytest.param(300, 10_000, marks=pytest.mark.nightly)], ids=["quick", "5 minutes"]
+)
+def test_a_fleet_makes_nothing_grow(tmp_path: Path, seconds: float, count: int) -> None:
+    """The long run draws its picture, too."""
+    broker = start("holdfast", site_in(tmp_path))
+    try:
+        done, samples = soak.soak(broker, count, seconds, 60 if count > 1000 else 1)
+    finally:
+        broker.stop()
+    (tmp_path / "soak.svg").write_text(soak.drawn(samples, []))
+    assert samples[-1].messages > 0
+    assert soak.problems(samples, done) == []
