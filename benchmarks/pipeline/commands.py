@@ -7,7 +7,6 @@ the same machine; a figure is the median of the ratios.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -60,7 +59,6 @@ def main() -> int:
         try:
             if options.warm:
                 seconds([command, "server", "start"])
-                _wait_until_warm(command)
             for name in options.only or COMMANDS:
                 line = [command, *(each.format(db=url, dir=f"{folder}/{{dir}}") for each in COMMANDS[name])]
                 print(_measured(name, line, options.repeat, options.warm), flush=True)
@@ -73,23 +71,8 @@ def main() -> int:
     return 0
 
 
-def _wait_until_warm(command: str) -> None:
-    """Wait until the server has run its sample.
-
-    Raises :class:`subprocess.CalledProcessError` if the server has ended, and :class:`SystemExit` if it takes too long.
-    """
-    deadline = time.monotonic() + _TIMEOUT
-    status = [command, "server", "status", "--json"]
-    while time.monotonic() < deadline:
-        done = subprocess.run(status, check=True, capture_output=True, timeout=_TIMEOUT, text=True)
-        if not json.loads(done.stdout)["warming_up"]:
-            return
-        time.sleep(1)
-    raise SystemExit("the server has not ended its warm-up in time")
-
-
 def _measured(name: str, line: Sequence[str], repeat: int, warm: bool) -> str:
-    """Return the figures of a command. The first run on a server is not counted."""
+    """Return the figures of a command. On a server, the first run is not counted: Java compiles the code in it."""
     bare, found = [], []
     for number in range(repeat + warm):
         if not warm:

@@ -23,7 +23,7 @@ COMMANDS = {
     "report": ("report", "Write a page about the retained messages."),
     "rollup": ("rollup", "Keep the figures of values in payloads by minute, hour and day."),
     "run": ("run", "Run the jobs in a file, one after the other."),
-    "server": ("server", "Keep a Spark process running, for commands that answer at once."),
+    "server": ("server", "Keep a Spark process running, which saves commands its start."),
     "shapes": ("shapes", "Find the shapes of the retained topics."),
     "sync": ("sync", "Bring Delta tables in a folder up to date with the broker."),
     "tree": ("tree", "Count the retained messages below each prefix of topics."),

@@ -34,12 +34,6 @@ def environment() -> Environment:
     return made
 
 
-def compile_templates() -> None:
-    """Compile all templates now: the first report then need not."""
-    for name in environment().list_templates():
-        environment().get_template(name)
-
-
 def _shown(value: Any) -> Any:
     """Return the form in which an expression of a template comes into the page; Jinja2 escapes it afterwards."""
     if isinstance(value, Markup):

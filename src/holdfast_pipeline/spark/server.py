@@ -1,8 +1,12 @@
-"""The server: a Spark process that stays, so that the commands of its user answer at once.
+"""The server: a Spark process that stays, which saves the commands of its user its start.
 
 It is a Spark Connect server at 127.0.0.1, which asks for a token. Its process (:mod:`.server_process`) notes itself in
-a file (:mod:`holdfast_pipeline.server_files`). A command uses the server if that process lives and listens. Otherwise
-it starts Spark for itself, as without a server.
+a file. A command uses the server if that process lives and listens. Otherwise it starts Spark for itself, as without a
+server. A server belongs to a Python environment, since its workers are processes of that environment::
+
+    ~/.cache/holdfast/server-5d1c0a9e/server.json    {"port": 37363, "token": "...", "pid": 731, "java": 733}
+    ~/.cache/holdfast/server-5d1c0a9e/server.lock    held while a server starts
+    ~/.cache/holdfast/server-5d1c0a9e/logs/          the log of Spark
 """
 
 from __future__ import annotations
@@ -19,14 +23,16 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from holdfast_pipeline.cache_folder import cache_folder
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.server_files import chooses_another_spark, server_folder
 from holdfast_pipeline.spark.java import java_problem
 from holdfast_pipeline.spark.java_classes import java_options
 from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
@@ -34,6 +40,8 @@ from holdfast_pipeline.spark.worker_python import choose_worker_python, let_work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Variables with which a user chooses another Spark.
+_CHOICES = ("SPARK_REMOTE", "MASTER", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
 #: Set while a command uses the server: the value that SPARK_REMOTE has then.
 _USED = "HOLDFAST_SPARK_SERVER"
 #: Packages of Spark Connect's client.
@@ -218,3 +226,18 @@ def _listens(port: int) -> bool:
 def _signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):  # it has ended meanwhile
         os.kill(pid, number)
+
+
+def server_folder(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of the server, which may not be there yet; None if there can be none."""
+    folder = cache_folder(environment)
+    try:
+        own = f"{sys.prefix} {version('holdfast')} {version('pyspark')}"
+    except PackageNotFoundError:
+        return None
+    return None if folder is None else folder / f"server-{sha256(own.encode()).hexdigest()[:8]}"
+
+
+def chooses_another_spark(environment: Mapping[str, str]) -> bool:
+    """Tell whether the user's settings choose another Spark than the server."""
+    return any(environment.get(name) for name in _CHOICES)

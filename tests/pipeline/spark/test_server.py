@@ -17,8 +17,7 @@ import pytest
 
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.server_files import server_folder
-from holdfast_pipeline.spark.server import is_used, running_server, start_server, stop_server, use_server
+from holdfast_pipeline.spark.server import is_used, running_server, server_folder, start_server, stop_server, use_server
 from holdfast_pipeline.spark.shared_storage import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, ends, environment
 from tests.pipeline.spark.rpc import reads_objects
@@ -165,8 +164,8 @@ running_server({"HOME": "/nowhere"})
 
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_a_new_server_warms_up_without_a_failure(tmp_path: Path) -> None:
-    """Then the user imports with relative paths, which mean the folder of the command."""
+def test_relative_paths_mean_the_folder_of_the_command(tmp_path: Path) -> None:
+    """Not that of the server, which reads and writes the files."""
     settings = {name: value for name, value in environment().items() if name != "PYSPARK_SUBMIT_ARGS"}
     settings |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
 
@@ -178,11 +177,6 @@ def test_a_new_server_warms_up_without_a_failure(tmp_path: Path) -> None:
 
     assert run("server", "start").returncode == 0
     try:
-        deadline = time.monotonic() + 2 * PATIENCE
-        while (told := json.loads(run("server", "status", "--json").stdout))["warming_up"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        assert Path(told["logs"], "standby.log").read_text() == ""
         Path(tmp_path, "own.toml").write_text('[node]\ndata_dir = "data"\n')
         Path(tmp_path, "a.ndjson").write_text('{"topic": "a/b", "payload": "MQ==", "qos": 0}\nno message\n')
         folders = ("--rejects", "rejects", "--staging", "staging")
@@ -211,7 +205,7 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
         return done.stdout
 
     run("server", "status", status=3)
-    run("server", "start", "--no-warm-up")
+    run("server", "start")
     try:
         told = json.loads(run("server", "status", "--json"))
         assert not any(reads_objects(port, 5.0) for port in ports_of_java(told["pid"]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.cli.running import failing_in_one_line, print_result, say
+from holdfast_pipeline.cli.running import failing_in_one_line, print_result
 from holdfast_pipeline.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result a
 
 @click.group()
 def server() -> None:
-    """Keep a Spark process running, for commands that answer at once.
+    """Keep a Spark process running, which saves commands its start.
 
     All commands of the same user and the same installation use it. It takes 1 to 2 GB of memory until it is stopped.
     """
@@ -29,15 +28,9 @@ def server() -> None:
 
 @server.command()
 @click.option("--memory", help='The most memory of its Java, such as "2g".  [default: spark.driver.memory, or 1g]')
-@click.option(
-    "--warm-up/--no-warm-up", default=True, show_default=True,
-    help="Run commands on a sample for a minute or two, while no others come. Java compiles their code meanwhile.",
-)  # fmt: skip
 @_JSON
-def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
+def start(memory: str | None, as_json: bool) -> None:
     """Start the server, unless it runs."""
-    from holdfast_pipeline.cli.standby.starting import start_standby
-    from holdfast_pipeline.server_files import chooses_another_spark
     from holdfast_pipeline.spark import running_server, start_server
 
     with failing_in_one_line():
@@ -45,11 +38,7 @@ def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
             raise WrongUsage(f'--memory: {memory!r} is not a size of memory; write it as in "512m" or "2g"')
         ran = running_server(os.environ) is not None
         found = start_server(os.environ, memory)
-        rehearse = warm_up and not ran and not chooses_another_spark(os.environ)
-        standby = start_standby(os.environ, Path(found.logs).parent, found.pid, rehearse)
-    if standby is None:
-        say(f"the standby did not start: commands take some seconds longer; its log is in {found.logs}")
-    fields = {"running": True, "started": not ran, **_fields(found), "standby": standby}
+    fields = {"running": True, "started": not ran, **_fields(found)}
     verb = "runs already" if ran else "runs"
     print_result(
         fields, as_json, f"the server {verb}: process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}"
@@ -60,8 +49,6 @@ def start(memory: str | None, warm_up: bool, as_json: bool) -> None:
 @_JSON
 def status(as_json: bool) -> None:
     """Tell whether the server runs: the exit status is 0 if it does, and 3 if not."""
-    from holdfast_pipeline.cli.standby.rehearsal import rehearses
-    from holdfast_pipeline.cli.standby.starting import standby_process
     from holdfast_pipeline.spark import running_server
 
     with failing_in_one_line():
@@ -69,11 +56,8 @@ def status(as_json: bool) -> None:
     if found is None:
         print_result({"running": False}, as_json, "no server runs")
         raise SystemExit(ExitStatus.FOUND)
-    standby = standby_process(os.environ)
-    warming = standby is not None and rehearses(Path(found.logs).parent)
-    fields = {"running": True, **_fields(found), "standby": standby, "warming_up": warming}
-    place = f"process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}"
-    print_result(fields, as_json, f"the server {'is warming up' if warming else 'runs'}: {place}")
+    sentence = f"the server runs: process {found.pid}, 127.0.0.1:{found.port}, log in {found.logs}"
+    print_result({"running": True, **_fields(found)}, as_json, sentence)
 
 
 @server.command()
