@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+from pyspark.sql.utils import is_remote
 
 from holdfast_pipeline.sink.retained_format import RetainedFormat
 from holdfast_pipeline.sources.file_check import FileCheckSource
@@ -37,12 +40,22 @@ _SMALL_SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "300000",
 }
+#: The Python of the workers, unless a setting names another one.
+_FIRST_IN_PATH = "python3"
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session."""
+    """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session.
+
+    If this machine runs its tasks, and no setting names the Python of its workers, they get that of this process:
+    the first in ``PATH`` may be another one, without this package, if no virtual environment is activated.
+    """
+    if not is_remote():
+        context = spark.sparkContext
+        if context.pythonExec == _FIRST_IN_PATH and is_local(context.master or ""):
+            context.pythonExec = sys.executable
     for source in (RetainedFormat, HistorySource, FilesSource, FileCheckSource):
         register_once(spark, source)
 

@@ -1,0 +1,47 @@
+"""A session of a user's own job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.commands import PATIENCE, environment
+from tests.pipeline.stores import Filled, message
+
+_JOB = """
+import sys
+from pyspark.sql import SparkSession
+from holdfast_pipeline import register
+
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+register(spark)
+print(spark.read.format("retained").option("storage", sys.argv[1]).load().count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_a_job_works_without_an_activated_environment(filled: Filled, tmp_path: Path) -> None:
+    """The first python3 in PATH, which Spark would start for its workers, cannot import this package."""
+    filled.put(message("a/b"), message("a/c"))
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text('#!/bin/sh\nexec "$REAL_PYTHON" -S "$@"\n')  # without its site-packages
+    other.chmod(0o755)
+    script = tmp_path / "job.py"
+    script.write_text(_JOB)
+    settings = environment(REAL_PYTHON=sys.executable)
+    settings.pop("PYSPARK_PYTHON", None)
+    settings["PATH"] = f"{other.parent}:{settings['PATH']}"
+    done = subprocess.run(
+        [sys.executable, script, filled.url],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
