@@ -10,19 +10,24 @@ from holdfast.config.toml import literal
 from holdfast.core.units import Rate
 from holdfast_pipeline.checks.finding import Finding, worst_first
 from holdfast_pipeline.checks.rule_types import (
+    AbsentRule,
     EnumerationRule,
     ExpiresRule,
     PublisherRule,
     RangeRule,
     RateRule,
+    RefersRule,
     SchemaRule,
     SiblingsRule,
     SilenceRule,
+    TimeRule,
     UniqueRule,
 )
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.formatting import counted, number, quantity, share, span
 
+#: The value that a rule shows of a payload without a time begins so.
+_NO_TIME = "no "
 #: The most parts of a rule (names of its level ``by``) that have a finding of their own.
 MOST_PARTS = 200
 #: Examples of a finding.
@@ -82,7 +87,7 @@ def findings_of(rule: Rule, figures: RuleFigures, everything: bool = True) -> It
     """Return the findings of a rule. With ``everything``, it is a finding that a rule has no topic at all."""
     subject = rule.pattern.text
     if figures.checked + figures.unknown == 0:
-        if everything:
+        if everything and not isinstance(rule.options, AbsentRule):
             yield CheckFinding(
                 rule.name,
                 Finding(
@@ -159,6 +164,12 @@ def requirement(rule: Rule) -> str:
             return f"a value that no other topic has{_at(path)}"
         case SiblingsRule(siblings=siblings):
             return f"retained messages beside it: {', '.join(siblings)}"
+        case AbsentRule():
+            return "no retained message"
+        case RefersRule(path=path):
+            return f"the name of a retained topic{_at(path)}"
+        case TimeRule(path=path, at_most=most):
+            return f"a time within {span(most or 0)} of storing{_at(path)}"
         case ExpiresRule(at_most=most):
             return "an expiry" if most is None else f"an expiry of at most {span(most)}"
         case PublisherRule(client_id=client_id, username=username, window=window):
@@ -176,6 +187,10 @@ _ADVICE = {
     "rate": "Find out why these devices publish so often, or so rarely.",
     "unique": "Find the devices that share a value: a copied configuration, or a replaced device that was not cleared.",
     "siblings": "Find out why the siblings are missing. If the device is gone, clear its other topics, too.",
+    "absent": "Clear these topics, and let their publishers send without RETAIN: each device that subscribes is given a"
+    " retained command again.",
+    "refers": "Find out whether the device of the named topic is gone. If so, clear the messages that name it, too.",
+    "time": "Set the clocks of these devices, or find out why their messages come late.",
     "expires": "Let the publisher set a Message Expiry Interval, or set one by a policy (retainer.policies).",
     "publisher": "Find out who else publishes to these topics, and restrict them by authorization.",
 }
@@ -204,6 +219,11 @@ def _at(path: Sequence[str | int]) -> str:
     return f" at ${steps}" if path else ""
 
 
+def _apart(seconds: float) -> str:
+    """Return how far a time is from that of storing, in words."""
+    return f"{span(abs(seconds))} {'before' if seconds < 0 else 'after'} storing"
+
+
 def _shown(rule: Rule, value: str) -> str:
     """Return the value of an example. Times are seconds."""
     match rule.options:
@@ -211,6 +231,8 @@ def _shown(rule: Rule, value: str) -> str:
             return f"silent for {span(float(value))}"
         case ExpiresRule():
             return "never expires" if value == "" else f"expires after {span(float(value))}"
+        case TimeRule():
+            return value if value.startswith(_NO_TIME) else _apart(float(value))
         case RateRule():
             return counted(int(value), "change")
         case SiblingsRule():

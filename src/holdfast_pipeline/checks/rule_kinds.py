@@ -17,6 +17,8 @@ from holdfast_pipeline.sources.options import check_filter
 
 _MOST_VALUES = 1000
 _MOST_SIBLINGS = 20
+#: A name in braces.
+NAMED = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SIBLING = re.compile(r"(?:\.\./)*[^+#\x00]+\Z")
 
 
@@ -100,7 +102,8 @@ class Siblings:
     """A list of topics, relative to the level that a topic is in."""
 
     allowed: str = field(
-        default=f'a list of at most {_MOST_SIBLINGS} topics beside a topic, as in ["temperature", "../status"]',
+        default=f'a list of at most {_MOST_SIBLINGS} topics beside a topic, as in ["temperature", "../status"],'
+        " each with ../ only at its beginning",
         init=False,
     )
 
@@ -109,7 +112,7 @@ class Siblings:
         if not isinstance(value, list) or len(value) > _MOST_SIBLINGS:
             raise invalid_value(value, self.allowed)
         for each in value:
-            if not isinstance(each, str) or _SIBLING.match(each) is None:
+            if not isinstance(each, str) or _SIBLING.match(each) is None or ".." in levels_beside(each)[1].split("/"):
                 raise invalid_value(each, self.allowed)
         return tuple(value)
 
@@ -155,9 +158,17 @@ class SchemaText:
             raise InvalidValue(f"this is no JSON Schema that can be checked: {error}") from None
 
 
+def levels_beside(relative: str) -> tuple[int, str]:
+    """Return how many levels up a relative topic begins, and the rest: 2 and ``a/b`` for ``../../a/b``."""
+    rest = relative
+    while rest.startswith("../"):
+        rest = rest.removeprefix("../")
+    return (len(relative) - len(rest)) // len("../"), rest
+
+
 def names_in(text: str) -> Sequence[str]:
     """Return the names in braces in a text such as ``lamp-{lamp}``."""
-    return re.findall(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", text)
+    return NAMED.findall(text)
 
 
 def _explained(check: object, text: str) -> str:

@@ -80,6 +80,14 @@ class RuleOptions(Section):
             levels = ", ".join(topic_pattern(self.shape or self.filter).levels) or "none: it needs shape"
             yield "by", f"is no level of the shape; allowed: {levels}", ("by", "shape", "filter")
 
+    def unknown_names(self, key: str, *texts: str) -> Iterable[Problem]:
+        """Return a problem for each name in braces, in the texts of a key, that is no level of the shape."""
+        known = () if bool(self.filter) == bool(self.shape) else tuple(topic_pattern(self.filter or self.shape).levels)
+        for name in (name for text in texts for name in names_in(text)):
+            if name not in known:
+                allowed = ", ".join(known) or "none: it needs shape"
+                yield key, f"{{{name}}} is no level of the shape; allowed: {allowed}", (key, "shape", "filter")
+
 
 _AT_PATH: Any = {
     "help": "The place of the value in a JSON payload; without it, the whole payload.",
@@ -247,7 +255,7 @@ class SiblingsRule(RuleOptions):
         Siblings(),
         [],
         help="The topics that must be retained, too. They replace the last level of the topic; each ../ goes"
-        " one level higher.",
+        " one level higher. {name} stands for the level of this name in shape.",
         effect="More: more failures.",
         example=["temperature", "../status"],
     )
@@ -257,6 +265,48 @@ class SiblingsRule(RuleOptions):
         yield from super().problems(given)
         if not self.siblings:
             yield "siblings", 'name the siblings, as in ["temperature"]', ("siblings",)
+        yield from self.unknown_names("siblings", *self.siblings)
+
+
+@frozen
+class AbsentRule(RuleOptions):
+    """Topics on which nothing may be retained."""
+
+
+@frozen
+class RefersRule(RuleOptions):
+    """Payloads that name a retained topic."""
+
+    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    optional: bool = option(Flag(), False, **_OPTIONAL)
+
+
+@frozen
+class TimeRule(RuleOptions):
+    """Times in payloads that are near to the time at which the broker stored the message."""
+
+    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    at_most: float | None = option(
+        OrNothing(Duration("1ms", "3650d")),
+        "",
+        help="The most time between the two, before or after.",
+        effect="Shorter: more failures.",
+        example="1m",
+    )
+    time_unit: str = option(
+        Choice(("ms", "s", "us")),
+        "ms",
+        help="The unit of times that are numbers, since 1970. Other times are ISO 8601, in UTC without a zone.",
+        effect="The rule takes numbers for other times.",
+        example="s",
+    )
+    optional: bool = option(Flag(), False, **_OPTIONAL)
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[Problem]:
+        """Return the problems of several keys together."""
+        yield from super().problems(given)
+        if self.at_most is None:
+            yield "at_most", 'give the most time, as in "1m"', ("at_most",)
 
 
 @frozen
@@ -306,12 +356,8 @@ class PublisherRule(RuleOptions):
     def problems(self, given: Mapping[str, object]) -> Iterable[Problem]:
         """Return the problems of several keys together."""
         yield from super().problems(given)
-        known = () if bool(self.filter) == bool(self.shape) else tuple(topic_pattern(self.filter or self.shape).levels)
-        for key, text in (("client_id", self.client_id), ("username", self.username)):
-            for name in names_in(text):
-                if name not in known:
-                    allowed = ", ".join(known) or "none: it needs shape"
-                    yield key, f"{{{name}}} is no level of the shape; allowed: {allowed}", (key, "shape", "filter")
+        yield from self.unknown_names("client_id", self.client_id)
+        yield from self.unknown_names("username", self.username)
         if not self.is_single and "window" in given:
             yield "window", "counts only without client_id and username; leave it out", ("window",)
 
@@ -325,6 +371,9 @@ TYPES: Mapping[str, type[RuleOptions]] = {
     "rate": RateRule,
     "unique": UniqueRule,
     "siblings": SiblingsRule,
+    "absent": AbsentRule,
+    "refers": RefersRule,
+    "time": TimeRule,
     "expires": ExpiresRule,
     "publisher": PublisherRule,
 }

@@ -27,6 +27,7 @@ from holdfast_pipeline.checks.rule_types import (
     TYPES,
     PublisherRule,
     RateRule,
+    RefersRule,
     RuleOptions,
     SchemaRule,
     SiblingsRule,
@@ -72,7 +73,7 @@ class Rule:
         """
         if isinstance(self.options, PublisherRule):
             return self.options.is_single
-        return isinstance(self.options, (SilenceRule, RateRule, UniqueRule, SiblingsRule))
+        return isinstance(self.options, (SilenceRule, RateRule, UniqueRule, SiblingsRule, RefersRule))
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:

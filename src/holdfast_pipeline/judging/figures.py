@@ -15,13 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast_pipeline.analysis.payload_kinds import json_value
 from holdfast_pipeline.checks.rule_findings import EXAMPLES, MOST_PARTS, Example, PartFailures, RuleFigures
-from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule, SiblingsRule, UniqueRule
+from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule, RefersRule, SiblingsRule, UniqueRule
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.judging.cases import SHOWN, cases
 from holdfast_pipeline.judging.history_rules import recorded
 from holdfast_pipeline.judging.message_rules import judged
-from holdfast_pipeline.judging.topic_rules import siblings, unique
+from holdfast_pipeline.judging.topic_rules import refers, siblings, unique
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +96,8 @@ def _table(
         return unique(kept, rules)
     if kind is SiblingsRule:
         return siblings(kept, rules)
+    if kind is RefersRule:
+        return refers(kept, rules)
     if kind is RateRule:
         return recorded(spark, snapshot, kept, rules)
     messages = kept.withColumn("json", json_value(F.col("payload")))
@@ -106,4 +108,4 @@ def _pass_of(rule: Rule) -> type:
     if isinstance(rule.options, PublisherRule) and rule.options.is_single:
         return RateRule
     kind = type(rule.options)
-    return kind if kind in (UniqueRule, SiblingsRule, RateRule) else Rule
+    return kind if kind in (UniqueRule, SiblingsRule, RefersRule, RateRule) else Rule

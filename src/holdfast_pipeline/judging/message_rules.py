@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.checks.rule_types import (
+    AbsentRule,
     EnumerationRule,
     ExpiresRule,
     PublisherRule,
     RangeRule,
     SchemaRule,
     SilenceRule,
+    TimeRule,
 )
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, value_at
@@ -52,6 +54,17 @@ def judged(rule: Rule) -> dict[str, Column]:
         case SilenceRule(at_most=most):
             silent = (F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000
             return {"fails": silent > F.lit(most), "shown": F.greatest(silent, F.lit(0)).cast("long").cast("string")}
+        case AbsentRule():
+            return {"fails": F.lit(True), "shown": beginning(payload)}
+        case TimeRule(path=path, at_most=most, time_unit=unit, optional=optional):
+            value = value_at(json, path)
+            apart = (_millis_of(value, unit) - F.unix_millis("stored_at")) / 1000
+            none = F.when(value.isNull(), F.lit("no value there")).otherwise(
+                F.concat(F.lit("no time: "), F.substring(F.try_variant_get(value, "$", "string"), 1, SHOWN))
+            )
+            far = F.coalesce(F.abs(apart) > F.lit(most), F.lit(True))
+            fails = F.when(value.isNull(), F.lit(not optional)).otherwise(far)
+            return {"fails": fails, "shown": F.coalesce(F.round(apart, 3).cast("string"), none)}
         case ExpiresRule(at_most=most):
             left = ((F.unix_millis("expires_at") - F.unix_millis("stored_at")) / 1000).cast("long")
             fails = left.isNull() if most is None else F.coalesce(left > F.lit(most), F.lit(True))
@@ -64,6 +77,16 @@ def judged(rule: Rule) -> dict[str, Column]:
                     shown.append(F.coalesce(F.col(column), F.lit("(none)")))
             return {"fails": ~kept, "shown": F.concat_ws(", ", *shown)}
     raise AssertionError(rule.type)
+
+
+#: The milliseconds in a unit of times that are numbers.
+_MILLIS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
+
+
+def _millis_of(value: Column, unit: str) -> Column:
+    """Return the time that a VARIANT is, in milliseconds since 1970; NULL for anything else."""
+    text = F.try_to_timestamp(F.try_variant_get(value, "$", "string"))
+    return F.coalesce(number_of(value) * F.lit(_MILLIS[unit]), F.unix_millis(text).cast("double"))
 
 
 def _result(kept: Column, value: Column, path: json_path.Path, optional: bool) -> dict[str, Column]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.analysis.payload_kinds import json_value
-from holdfast_pipeline.checks.rule_types import SiblingsRule, UniqueRule
+from holdfast_pipeline.checks.rule_kinds import NAMED, levels_beside
+from holdfast_pipeline.checks.rule_types import RefersRule, SiblingsRule, UniqueRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, payload_text, value_at
+from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, level, payload_text, value_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +41,9 @@ def siblings(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
     columns = []
     for place, rule in rules:
         assert isinstance(rule.options, SiblingsRule)
-        needed = [F.struct(_beside(each).alias("topic"), F.lit(each).alias("name")) for each in rule.options.siblings]
+        needed = [
+            F.struct(_beside(rule, each).alias("topic"), F.lit(each).alias("name")) for each in rule.options.siblings
+        ]
         columns.append((place, rule, {"needed": F.array(*needed)}))
     rows = cases(kept.select("topic"), columns).select("topic", "rule", "part", F.explode("needed").alias("needed"))
     there = kept.select(F.col("topic").alias("other"), F.lit(True).alias("there"))
@@ -52,12 +55,27 @@ def siblings(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
     )
 
 
-def _beside(relative: str) -> Column:
+def refers(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
+    """Judge rules about topics that payloads name: they must be retained."""
+    messages = kept.withColumn("json", json_value(F.col("payload")))
+    columns = []
+    for place, rule in rules:
+        assert isinstance(rule.options, RefersRule)
+        value = value_at(F.col("json"), rule.options.path)
+        named = F.try_variant_get(value, "$", "string")
+        named = named if rule.options.path else F.coalesce(named, payload_text())
+        columns.append((place, rule, {"named": named, "optional": F.lit(rule.options.optional)}))
+    there = kept.select(F.col("topic").alias("other"))
+    joined = cases(messages, columns).join(there, F.col("named") == F.col("other"), "left")
+    fails = F.when(F.col("named").isNull(), ~F.col("optional")).otherwise(F.col("other").isNull())
+    shown = F.coalesce(F.substring("named", 1, SHOWN), F.lit("no value there"))
+    return joined.select("topic", "rule", "part", fails.alias("fails"), shown.alias("shown"))
+
+
+def _beside(rule: Rule, relative: str) -> Column:
     """Return the topic at a relative place: ``../status`` of ``a/b/c`` is ``a/status``."""
-    name = relative
-    while name.startswith("../"):
-        name = name.removeprefix("../")
-    above = (len(relative) - len(name)) // len("../")
+    above, name = levels_beside(relative)
+    parts = [level(rule, each) if place % 2 else F.lit(each) for place, each in enumerate(NAMED.split(name))]
     levels = F.split("topic", "/")
     begin = F.slice(levels, F.lit(1), F.greatest(F.size(levels) - 1 - above, F.lit(0)))
-    return F.array_join(F.concat(begin, F.array(F.lit(name))), "/")
+    return F.array_join(F.concat(begin, F.array(F.concat(*parts))), "/")

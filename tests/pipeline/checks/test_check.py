@@ -189,6 +189,79 @@ def test_each_rule_finds_its_fault_and_nothing_else(spark: SparkSession, recorde
     assert not told
 
 
+_REFERRING = """
+[rules.commands]
+type = "absent"
+filter = "z/+/set"
+
+[rules.no-commands]
+type = "absent"
+filter = "cmnd/#"
+
+[rules.state]
+type = "refers"
+shape = "ha/{kind}/{device}/config"
+path = "$.state_topic"
+
+[rules.pointer]
+type = "refers"
+filter = "now"
+
+[rules.clock]
+type = "time"
+filter = "c/+"
+path = "$.at"
+at_most = "10s"
+
+[rules.beside]
+type = "siblings"
+shape = "ha/{kind}/{device}/config"
+siblings = ["../../../z/{device}", "{kind}-{device}"]
+
+[rules.odd]
+type = "siblings"
+shape = "odd/{a}/{b}/x"
+siblings = ["../{b}{a}"]
+"""
+
+
+def test_rules_about_other_topics_and_times(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """What may not be retained, what payloads name, what belongs to a device elsewhere, and clocks that are wrong."""
+    recorded.put(
+        message("z/lamp", b"on"),
+        message("z/lamp/set", b"off"),
+        message("ha/light/lamp/config", b'{"state_topic": "z/lamp"}'),
+        message("ha/light/lamp/light-lamp", b""" """),
+        message("ha/light/gone/config", b'{"state_topic": "z/gone"}'),
+        message("ha/light/bare/config", b"{}"),
+        message("now", b"z/lamp"),
+        message("c/right", b'{"at": %d}' % (NOW - 9_000)),
+        message("c/text", b'{"at": "2026-01-01T00:00:00Z"}'),
+        message("c/late", b'{"at": %d}' % (NOW - 3_600_000)),
+        message("c/early", b'{"at": %d}' % (NOW + 7_200_000)),
+        message("c/none", b"{}"),
+        message("c/no", b'{"at": "soon"}'),
+        # The name of a level is text, also if it looks like another level.
+        message("odd/{b}/1/x", b"1"),
+        message("odd/{b}/1{b}", b"1"),
+        at=NOW,
+    )
+    told = {rule: found[0][2:] for rule, found in _told(_checked(spark, recorded, tmp_path, _REFERRING)).items()}
+    ((failed, checked, shown),) = [told.pop("clock")]
+    assert (failed, checked) == (5, 6)
+    assert {topic: text for topic, text in shown.items() if topic != "c/text"}.items() <= {
+        "c/late": "1 h before storing", "c/early": "2 h after storing", "c/none": "no value there",
+        "c/no": "no time: soon",
+    }.items()  # fmt: skip
+    assert told == {
+        "commands": (1, 1, {"z/lamp/set": "off"}),
+        "state": (2, 3, {"ha/light/bare/config": "no value there", "ha/light/gone/config": "z/gone"}),
+        "beside": (
+            2, 3, {f"ha/light/{one}/config": "without ../../../z/{device}, {kind}-{device}" for one in ("bare", "gone")}
+        ),
+    }  # fmt: skip
+
+
 def test_a_rate_is_judged_only_where_the_history_reaches(spark: SparkSession, tmp_path: Path) -> None:
     """Too few changes need the whole window. Without a history, nothing is known."""
     text = "[rules.slow]\ntype = 'rate'\nfilter = 'a'\nat_least = '2/h'\nwindow = '{}'\n"

@@ -93,6 +93,14 @@ at_most = "6/m"
         ("[rules.a]\ntype = 'rate'\nfilter = 'a'\nat_least = '1/d'", "window: is shorter than the time of at_least"),
         ("[rules.a]\ntype = 'rate'\nfilter = 'a'\nat_most = 'infinity'", "allowed: a number of changes"),
         ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['+']", '4: rules.a.siblings: found "+"'),
+        ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['..']", '4: rules.a.siblings: found ".."'),
+        ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['b/../c']", "with ../ only at its beginning"),
+        (
+            "[rules.a]\ntype = 'siblings'\nshape = 'a/{b}'\nsiblings = ['{c}/d']",
+            "4: rules.a.siblings: {c} is no level of the shape; allowed: b",
+        ),
+        ("[rules.a]\ntype = 'time'\nfilter = 'a'", "rules.a.at_most: give the most time"),
+        ("[rules.a]\ntype = 'time'\nfilter = 'a'\nat_most = '1m'\ntime_unit = 'h'", 'allowed: "ms", "s" or "us"'),
         ("[rules.a]\ntype = 'publisher'\nfilter = 'a'\nclient_id = 'x{y}'", "{y} is no level of the shape"),
         (
             "[rules.a]\ntype = 'publisher'\nfilter = 'a'\nclient_id = 'x'\nwindow = '1h'",
