@@ -241,7 +241,7 @@ class PastSource:
     """The source of one replay of the past."""
 
     shared = False
-    reads_ahead = False
+    reads_ahead = reads_slices = False
     surveyed = False
     tells_clears = False
 

@@ -349,7 +349,7 @@ class _Present(NamedTuple):
 class SinceSource:
     """The source of one replay of what has changed after a ``turn``. ``lost`` is called if changes are missing."""
 
-    reads_ahead = False
+    reads_ahead = reads_slices = False
     surveyed = True
     tells_clears = True
 

@@ -49,6 +49,9 @@ class IDelivery(Interface):
     def most_bytes() -> int:
         """Return how many bytes of messages the next read may have: about as many as may be delivered."""
 
+    def slice_bytes() -> int:
+        """Return how many bytes of messages the next slice may have; one longer message is delivered anyway."""
+
     def is_leaving(after: str, last: str) -> bool:
         """Tell whether a replayed message has yet to leave, of a matching topic above ``after`` and up to ``last``.
 

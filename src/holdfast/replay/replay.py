@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, evolve
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -62,7 +62,6 @@ from holdfast.replay.interfaces import IDelivery, IReplayRegistry, ReplayForm, R
 from holdfast.replay.pace import FlowControl
 from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.source_check import CLEAR, SourceCheck, Stretch
-from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.retained.store.interfaces import IReplaySource
 from holdfast.retained.store.slices import cut, short_slices, without
 from holdfast.retained.store.values import Batch, QueuedRows, Selection, Slice
@@ -255,7 +254,10 @@ class Replay:
         if not self.held.slices and not self.held.is_complete:
             self._enter(ReplayState.READING)
             if not self.held.is_reading:  # a batch that is being read ahead is needed now
-                self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()), room)
+                most_bytes = min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes())
+                if self._store.reads_slices:
+                    most_bytes = min(most_bytes, self._delivery.slice_bytes())
+                self._read(now, most_bytes, room)
             if self.state is not ReplayState.READY:
                 return False
             # A local database has answered already. A step is one read and one slice, so that a slice needs one turn.
@@ -272,7 +274,7 @@ class Replay:
         return True
 
     def _take_next(self, now: int) -> None:
-        self.held.take_next()
+        self.held.take_next(self._delivery.slice_bytes())
         self._note_left_out(self.held.take_left_out())
         if self._has_expired(now):
             self.reread()
@@ -557,8 +559,11 @@ class HeldMessages:
         read.ended = ended
         return True
 
-    def take_next(self) -> None:
-        """Begin to deliver the next batch, if its answer is there and the current one has been delivered."""
+    def take_next(self, slice_bytes: int) -> None:
+        """Begin to deliver the next batch, if its answer is there and the current one has been delivered.
+
+        It is delivered in slices of at most ``slice_bytes``.
+        """
         read = self._next
         if self.slices or read is None or read.batch is None:
             return
@@ -566,8 +571,9 @@ class HeldMessages:
         # Delivered bytes cannot be given up any more: they stay in this process while the client does not read its
         # socket. So a slice of large messages is delivered in parts.
         for piece in read.batch.slices:
-            self.slices.extend(short_slices(piece, SLICE_BYTES, read.protocol_version))
+            self.slices.extend(short_slices(piece, slice_bytes, read.protocol_version))
         self._left_out = read.batch.left_out
+        read.batch = evolve(read.batch, slices=())  # else the bytes of a slice would stay until the next read
         # These marks are dropped only now: until here, slices of an older read were held.
         self.forget(read.committed)
         self.pass_delivered()

@@ -57,6 +57,7 @@ class MemoryRetainedStore:
 
     shared = False
     reads_ahead = False
+    reads_slices = False
     surveyed = True
     tells_clears = False
 

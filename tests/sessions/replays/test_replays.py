@@ -5,8 +5,9 @@ from __future__ import annotations
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.units import Rate
 from holdfast.retained.limits import REPLAYS_OF_SESSION, FlowSettings
+from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.sessions.limits import Limits
-from holdfast.wire import Properties
+from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 
@@ -111,3 +112,59 @@ def test_a_short_subscribe_with_overlapping_filters_holds_one_batch_not_one_for_
     held = sum(status.held for status in broker.replays.statuses())
     assert held <= 16
     assert client.connection.unsent < 512 << 10
+
+
+def large() -> tuple[MemoryBroker, Client, int]:
+    """Return a broker with retained messages of 5 KB that is read slice by slice, a client, and their number."""
+    broker = MemoryBroker()
+    broker.store.reads_slices = True
+    publisher = broker.client("publisher")
+    for number in range(600):
+        publisher.publish(f"t/{number:04}", b"x" * 5000, 1, True)
+    return broker, broker.client("c"), 600
+
+
+def subscribe_to_all(client: Client) -> None:
+    client.network.written.clear()
+    client.connection.receive(encode(p.Subscribe(1, (p.SubscriptionRequest("#"),)), 4))
+
+
+def test_a_client_that_takes_all_at_once_gets_longer_slices() -> None:
+    broker, client, count = large()
+    subscribe_to_all(client)
+    broker.settle()
+    sizes = [len(piece) for piece in client.network.written]
+    assert max(sizes) <= SLICE_BYTES
+    assert sizes[-2] > SLICE_BYTES * 3 / 4
+    assert len(client.got(p.Publish)) == count
+
+
+def test_a_client_whose_bytes_have_to_wait_gets_short_slices() -> None:
+    """So what waits for it in this process is short too."""
+    broker, client, count = large()
+    client.network.blocked = True
+    subscribe_to_all(client)
+    broker.settle()
+    seen = 0
+    while client.connection.unsent:
+        assert client.connection.unsent <= SLICE_BYTES / 2
+        seen += len(client.got(p.Publish))
+        client.connection.drained()
+        broker.settle()
+    assert seen == count
+
+
+def test_a_client_that_stops_reading_gets_shorter_slices_again() -> None:
+    broker, client, _ = large()
+    subscribe_to_all(client)
+    while len(client.network.take()) < SLICE_BYTES * 3 / 4:
+        broker.clock.turn()
+    client.network.blocked = True
+    broker.settle()
+    waiting = []
+    while client.connection.unsent:
+        waiting.append(client.connection.unsent)
+        client.connection.drained()
+        broker.settle()
+    assert SLICE_BYTES * 3 / 4 < waiting[0] <= SLICE_BYTES
+    assert max(waiting[2:]) <= SLICE_BYTES / 2

@@ -106,7 +106,7 @@ class FlowControlConfig(Section):
         Integer(0, 100000, unit="retained messages; 0 is the default"),
         DEFAULT_BATCH_READ_NUMBER,
         help="The most retained messages that one replay reads from the store at once. 0 = the default, 1000. From"
-        " SQLite, a replay reads at most 64 KiB at once, and for about half a millisecond; a single message may be"
+        " SQLite, a replay reads at most 256 KiB at once, and for about half a millisecond; a single message may be"
         " longer.",
         effect="Higher: fewer reads, and more memory for each replay.",
         example=200,
@@ -115,7 +115,7 @@ class FlowControlConfig(Section):
         Integer(0, 100000, unit="retained messages, at most batch_read_number; 0 is the whole batch"),
         0,
         help="The most retained messages that a replay delivers before other clients have their turn. 0 = the whole"
-        " batch. A replay delivers at most 64 KiB at once; a single message may be longer.",
+        " batch. A replay delivers at most 256 KiB at once; a single message may be longer.",
         effect="Lower: other clients wait less, and a replay ends later.",
         example=50,
     )

@@ -123,6 +123,7 @@ class SQLRetainedStore:
         self.shared = store.shared
         self.unsent_revision = 0
         self.reads_ahead = store.reads_in_threads
+        self.reads_slices = not self.reads_ahead
         self._bounds = Bounds(read_time, seconds)
         #: the size of the next slice of each filter; None where a statement costs too much for a single slice
         self._slice_size_of: Callable[[str], SliceSize | None] = (

@@ -183,6 +183,11 @@ class Connection:
         """Bytes accepted for sending that have not left this process."""
         return self._outbox.bytes
 
+    @property
+    def waits(self) -> int:
+        """How often bytes had to wait in this process, because the transport did not take them at once."""
+        return self._outbox.waits
+
     # --- being observed
 
     def observe(self, observer: IObserver | None) -> None:

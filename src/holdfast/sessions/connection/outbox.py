@@ -70,6 +70,7 @@ class Outbox:
         "messages",
         "on_room",
         "on_unsent",
+        "waits",
     )
 
     def __init__(
@@ -96,6 +97,7 @@ class Outbox:
         self._room_wanted = False
         self._answers_in_piece = 0
         self._drains = 0
+        self.waits = 0  #: the pieces that the transport did not take at once
         self.bytes = 0
         self.messages = 0
         self.answers = 0
@@ -243,6 +245,7 @@ class Outbox:
             self.bytes = size
             self._answers_in_piece = self.answers
             self._writing = True
+            self.waits += 1
             self.on_unsent()
         return size
 

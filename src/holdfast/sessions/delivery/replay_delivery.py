@@ -35,6 +35,7 @@ from holdfast.core.topics import matches
 from holdfast.identity.interfaces import Grant, IAuthorizer
 from holdfast.replay.interfaces import IDelivery, ReplayForm
 from holdfast.retained.rules import NOTHING, Permission, Subscriber
+from holdfast.retained.store.bounded_read import SLICE_BYTES
 from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import LOW_WATER
@@ -55,6 +56,9 @@ _REWRITTEN_AT_ONCE, _NUMBERED_AT_ONCE = 100, 1000
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
 _LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
+#: The bytes of the first slice, and of each slice while the client is slow. Each slice costs a turn of the reactor: for
+#: messages of 10 KB, more than all reading and sending.
+_FIRST_SLICE = 64 * 1024
 
 
 @implementer(IDelivery)
@@ -102,6 +106,8 @@ class ReplayDelivery:
         self._not_before = session.queue.enqueued  # so many messages must have left the queue
         self._held_until = session.hurry_held()  # the number of the last held message that must have left
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
+        self._slice_bytes = _FIRST_SLICE
+        self._waits = link.waits  # how often the client's bytes had to wait, at the last slice
 
     @property
     def epoch(self) -> object:
@@ -211,6 +217,22 @@ class ReplayDelivery:
             return _UNLIMITED
         return min(_MOST_READ, max(_LEAST_READ, self._session.replay_bytes()))
 
+    def slice_bytes(self) -> int:
+        """Return how many bytes the next slice may have.
+
+        A full slice doubles them if the transport took all bytes so far at once. A client whose bytes have to wait in
+        this process gets half of them.
+        """
+        return self._slice_bytes
+
+    def _adapt_slices(self, size: int) -> None:
+        waits = self._link.waits
+        if waits != self._waits:
+            self._waits = waits
+            self._slice_bytes = max(_FIRST_SLICE, self._slice_bytes // 2)
+        elif 2 * size > self._slice_bytes:
+            self._slice_bytes = min(SLICE_BYTES, 2 * self._slice_bytes)
+
     def _unchecked_bytes(self) -> int:
         """Return how many bytes may be sent without regard to ``force_shutdown``."""
         most = self._link.limits.max_buffered_bytes
@@ -242,6 +264,7 @@ class ReplayDelivery:
 
     def deliver(self, messages: Slice) -> None:
         """Send the allowed messages of the slice."""
+        self._adapt_slices(len(messages.packets))
         if self._permission.grant is Grant.GRANTED:
             self._sender.send(messages)
         else:
