@@ -65,6 +65,8 @@ class Messages:
         for other in before:
             if overlap(wanted.topic_filter, other.topic_filter):
                 frame = frame.where(~F.col("topic").rlike(rf"\A(?:{pattern(other.topic_filter)})\z"))
+        if not wanted.levels:  # Spark Connect refuses to add no columns
+            return frame
         levels = F.split("topic", "/")
         return frame.withColumns({name: F.get(levels, F.lit(place)) for name, place in wanted.levels.items()})
 

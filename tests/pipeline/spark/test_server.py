@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.core.terminal import ExitStatus
@@ -215,6 +216,12 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
             arguments = (*command, "--storage", filled.url, "--json")
             warm = run(*arguments, cwd=tmp_path / "elsewhere")
             assert timeless(warm) == timeless(run(*arguments, "--no-server"))
+        decode = ("decode", "--storage", filled.url, "--format", "number", "--pattern", "a/+")
+        run(*decode, "--max-bad", "1", "--out", str(tmp_path / "warm"))
+        run(*decode, "--max-bad", "1", "--out", str(tmp_path / "cold"), "--no-server")
+        warm, cold = (pq.read_table(tmp_path / each / "data").to_pydict() for each in ("warm", "cold"))
+        assert warm == cold
+        assert warm["topic"] == ["a/b"]
         began = subprocess.Popen(
             [COMMAND, "report", "--storage", filled.url, "--out", str(tmp_path / "page.html")], env=settings,
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
