@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from twisted.internet.selectreactor import SelectReactor
@@ -36,37 +36,24 @@ _FILES_AT_ONCE = 1 << 16
 _SELECTABLE = 1024
 
 #: Collect little at a time, since nobody is served meanwhile: a collection of the youngest 2,000 objects takes half a
-#: millisecond, one of the next generation, 6,000 objects at most, two. They come with objects that stay, such as those
-#: of new connections (some 50 each), so their number is that of the objects, and smaller collections cost no more in
-#: all. A publisher with 1,000 retained messages under way has some 5,000 objects; four collections find nothing in
-#: 20,000 of its messages.
-#: Nothing more often than that is collected: the default thresholds cost a fifth of a busy broker's time.
+#: millisecond, one of the next generation, 6,000 objects at most, two. Larger collections are rarer in proportion, and
+#: cost as much in all. With these, 20,000 retained messages of a publisher, 1,000 of them under way, cause four.
+#: Collect everything rarely: messages, tickets and connections make no cycles, and the default thresholds cost a fifth
+#: of a busy broker's time. To collect everything takes half a microsecond for each object: with 10,000 connected
+#: clients 0.3 s. That happens after a million connects, or after many more messages.
 COLLECTION_THRESHOLDS = (2_000, 1, 12_000)
-
-#: To collect everything takes half a microsecond for each object: with 10,000 connected clients 0.3 s. So after some
-#: 400,000 new objects, those of 8,000 connects, the older ones are looked at no more. They are freed as usual when
-#: nothing refers to them; only their cycles would stay, and what the broker keeps makes none.
-OLD_AFTER = 100
 
 
 def tune_interpreter(reactor: Any) -> None:
     """Set the switch interval and the thresholds of the garbage collector.
 
     Once the reactor runs, no collection looks at the objects of the start any more: modules, classes and the parts of
-    the broker stay as long as the process, and to look at all of them takes 45 ms. The same holds for older objects
-    later on (:data:`OLD_AFTER`).
+    the broker stay as long as the process, and to look at all of them takes 45 ms.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     # In the first turn: all parts have started then, and no connection is accepted yet.
     reactor.callWhenRunning(reactor.callLater, 0, gc.freeze)
-    gc.callbacks.append(_leave_old_objects)
-
-
-def _leave_old_objects(phase: str, collection: Mapping[str, int]) -> None:
-    """Look no more at the objects that have outlived many collections of the second generation."""
-    if phase == "stop" and collection["generation"] == 1 and gc.get_count()[2] >= OLD_AFTER:
-        gc.freeze()
 
 
 def raise_open_files(reactor: Any) -> int:
