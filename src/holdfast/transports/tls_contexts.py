@@ -16,10 +16,11 @@ from holdfast.transports.tls_files import CertifiedKey, Problem, Reading, TLSSet
 # A context has the rules of all connections that were made from it. Connections keep theirs, so new contexts never
 # change a connection that is open.
 #
-# A client may resume its session of TLS with a ticket, which saves both sides the certificate and its signature: much,
-# when a fleet comes back after a power cut. The broker keeps nothing for that. The key of the tickets is the context's,
-# so new files end all tickets. Where clients are asked for certificates, no session is resumed: a resumed one would not
-# look at the revocation list.
+# A client may resume its session of TLS with a ticket, which saves both sides the certificate and its signature. That
+# counts when a fleet comes back after a power cut. The broker keeps nothing for that. The key of the tickets is the
+# context's, so new contexts end all tickets. Whoever knows this key can read connections of TLS 1.2 whose tickets he
+# has recorded, so contexts are built anew each day. Where clients are asked for certificates, no session is resumed: a
+# resumed one would not look at the revocation list.
 
 
 _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}

@@ -164,9 +164,13 @@ class ListenerTLS:
         """Return the layer of a new connection."""
         return TLSLayer(self.new_connection, self._turns)
 
-    def take(self, loaded: Loaded) -> None:
+    def use(self, loaded: Loaded) -> None:
         """Use these contexts for all connections from now on. Open connections keep theirs."""
         self.loaded = loaded
+
+    def take(self, loaded: Loaded) -> None:
+        """Use these contexts, and tell them."""
+        self.use(loaded)
         self.tell()
 
     def tell(self) -> None:
@@ -203,6 +207,8 @@ class ListenerTLS:
 # A file is looked at every ``INTERVAL`` seconds. A change is taken when two looks in a row have found the same new
 # state, so that files in the middle of a renewal, where key and certificate differ, are left alone. Files are read in a
 # thread. A state that cannot be used is told once; the broker goes on with what it has.
+#
+# Unchanged files are read again each day, too: new contexts have new keys for the tickets of resumed sessions.
 
 
 #: seconds between two looks at the files
@@ -228,7 +234,7 @@ class CertificateReloads(Service):
         self._failed: object = None  #: the changed state that could not be used
         self._is_over = False
         self._looks = PeriodicJob(self._look, name="looking at certificates", interval=INTERVAL, clock=clock)
-        self._days = PeriodicJob(self._warn, name="looking at the ends of certificates", interval=_DAY, clock=clock)
+        self._days = PeriodicJob(self._renew, name="renewing the contexts of TLS", interval=_DAY, clock=clock)
 
     def startService(self) -> None:
         """Tell what is loaded, and look at the files from now on."""
@@ -247,6 +253,9 @@ class CertificateReloads(Service):
 
     def reload(self) -> Deferred[list[str]]:
         """Read all files now. Fires with the problems; with any, nothing has changed."""
+        return self._read(ListenerTLS.take)
+
+    def _read(self, hand_over: Callable[[ListenerTLS, Loaded], None]) -> Deferred[list[str]]:
         settings = [listener.loaded.settings for listener in self._listeners]
 
         def build() -> list[Loaded]:
@@ -265,7 +274,7 @@ class CertificateReloads(Service):
             if self._is_over:
                 return []
             for listener, each in zip(self._listeners, loaded, strict=True):
-                listener.take(each)
+                hand_over(listener, each)
             return []
 
         def refused(failure: Failure) -> list[str]:
@@ -290,9 +299,14 @@ class CertificateReloads(Service):
 
         return self.reload().addCallback(told)
 
-    def _warn(self) -> None:
-        for listener in self._listeners:
-            listener.warn_of_ends()
+    def _renew(self) -> Deferred[None]:
+        """Build all contexts anew, and tell what expires soon."""
+
+        def warn(_: list[str]) -> None:
+            for listener in self._listeners:
+                listener.warn_of_ends()
+
+        return self._read(ListenerTLS.use).addCallback(warn)
 
 
 class _Unusable(Exception):

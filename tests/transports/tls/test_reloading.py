@@ -144,3 +144,23 @@ def test_the_warning_comes_back_every_day(tmp_path: Path) -> None:
         f"{tmp_path / name}.pem expires in 20 days" for name in ("a", "b")
     ]
     made.service.stopService()
+
+
+def test_contexts_are_built_anew_each_day(reloads: Reloads) -> None:
+    """Their keys for the tickets of resumed sessions change with them, though the files stay."""
+    before = reloads.contexts
+    reloads.clock.advance(DAY)
+    assert all(new is not old for new, old in zip(reloads.contexts, before, strict=True))
+    assert reloads.builds == 1
+
+
+def test_with_files_that_cannot_be_used_the_old_contexts_stay_and_the_warnings_come(tmp_path: Path) -> None:
+    reloads = Reloads(tmp_path, days=10)
+    before = reloads.contexts
+    reloads.service.startService()
+    (tmp_path / "a.pem").write_text("no certificate")
+    with logged() as events:
+        reloads.clock.advance(DAY)
+    told = [event.get("message", "") for event in events]
+    assert reloads.contexts == before
+    assert sum("expires in" in message for message in told) == 2
