@@ -112,7 +112,10 @@ class Siblings:
         if not isinstance(value, list) or len(value) > _MOST_SIBLINGS:
             raise invalid_value(value, self.allowed)
         for each in value:
-            if not isinstance(each, str) or _SIBLING.match(each) is None or ".." in levels_beside(each)[1].split("/"):
+            if not isinstance(each, str) or _SIBLING.match(each) is None:
+                raise invalid_value(each, self.allowed)
+            rest = levels_beside(each)[1]
+            if not rest or ".." in rest.split("/"):
                 raise invalid_value(each, self.allowed)
         return tuple(value)
 

@@ -52,6 +52,12 @@ def value_at(json: Column, path: json_path.Path) -> Column:
     return F.try_variant_get(json, f"${steps}", "variant")
 
 
+def text_at(path: json_path.Path) -> Column:
+    """Return the text of the value at a path; without a path, also of a payload that is no JSON. NULL for none."""
+    text = F.try_variant_get(value_at(F.col("json"), path), "$", "string")
+    return text if path else F.coalesce(text, payload_text())
+
+
 def payload_text() -> Column:
     """Return the payload as text, NULL if it is not UTF-8."""
     text = F.col("payload").cast("string")

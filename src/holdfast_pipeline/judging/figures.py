@@ -1,8 +1,9 @@
 """Judge retained messages by rules, and count the failures of each rule.
 
 Each message becomes a row for each rule that matches its topic, and one aggregation counts the rows of all rules. Up to
-25 rules share a pass over the messages. Three kinds of rules have passes of their own: those that compare values of
-topics (``unique``), those that look for other topics (``siblings``), and those that count changes in the history.
+25 rules share a pass over the messages. Some kinds of rules have passes of their own: those that compare values of
+topics (``unique``), those that look for other topics (``siblings``, ``refers``), and those that count changes in the
+history.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from holdfast_pipeline.checks.rule_types import (
     TimeRule,
 )
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, value_at
+from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, text_at, value_at
 from holdfast_pipeline.judging.schema_columns import allows, is_one_of, number_of
 from holdfast_pipeline.rollup import json_path
 from holdfast_pipeline.sources.tables import NOW
@@ -57,14 +57,14 @@ def judged(rule: Rule) -> dict[str, Column]:
         case AbsentRule():
             return {"fails": F.lit(True), "shown": beginning(payload)}
         case TimeRule(path=path, at_most=most, time_unit=unit, optional=optional):
-            value = value_at(json, path)
-            apart = (_millis_of(value, unit) - F.unix_millis("stored_at")) / 1000
-            none = F.when(value.isNull(), F.lit("no value there")).otherwise(
-                F.concat(F.lit("no time: "), F.substring(F.try_variant_get(value, "$", "string"), 1, SHOWN))
+            stated = text_at(path)
+            apart = (_millis_of(value_at(json, path), stated, unit) - F.unix_millis("stored_at")) / 1000
+            none = F.concat(F.lit("no time: "), F.substring(stated, 1, SHOWN))
+            late = F.when(stated.isNull(), F.lit(not optional)).otherwise(
+                F.coalesce(F.abs(apart) > F.lit(most), F.lit(True))
             )
-            far = F.coalesce(F.abs(apart) > F.lit(most), F.lit(True))
-            fails = F.when(value.isNull(), F.lit(not optional)).otherwise(far)
-            return {"fails": fails, "shown": F.coalesce(F.round(apart, 3).cast("string"), none)}
+            told = F.coalesce(F.round(apart, 3).cast("string"), none, F.lit("no value there"))
+            return {"fails": late, "shown": told}
         case ExpiresRule(at_most=most):
             left = ((F.unix_millis("expires_at") - F.unix_millis("stored_at")) / 1000).cast("long")
             fails = left.isNull() if most is None else F.coalesce(left > F.lit(most), F.lit(True))
@@ -83,10 +83,17 @@ def judged(rule: Rule) -> dict[str, Column]:
 _MILLIS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
 
 
-def _millis_of(value: Column, unit: str) -> Column:
-    """Return the time that a VARIANT is, in milliseconds since 1970; NULL for anything else."""
-    text = F.try_to_timestamp(F.try_variant_get(value, "$", "string"))
-    return F.coalesce(number_of(value) * F.lit(_MILLIS[unit]), F.unix_millis(text).cast("double"))
+#: The last millisecond of the year 9999: a higher number is no time.
+_LAST_MILLISECOND = 253_402_300_799_999.0
+#: The beginning of a time in ISO 8601. Spark also takes a time of day for one of today.
+_TIME = r"\A\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"
+
+
+def _millis_of(value: Column, text: Column, unit: str) -> Column:
+    """Return the time that a VARIANT, or its text, is: in milliseconds since 1970, NULL for anything else."""
+    number = number_of(value) * F.lit(_MILLIS[unit])
+    written = F.unix_millis(F.when(text.rlike(_TIME), F.try_to_timestamp(text))).cast("double")
+    return F.coalesce(F.when(F.abs(number) <= F.lit(_LAST_MILLISECOND), number), written)
 
 
 def _result(kept: Column, value: Column, path: json_path.Path, optional: bool) -> dict[str, Column]:

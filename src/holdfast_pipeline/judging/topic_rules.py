@@ -11,7 +11,7 @@ from holdfast_pipeline.analysis.payload_kinds import json_value
 from holdfast_pipeline.checks.rule_kinds import NAMED, levels_beside
 from holdfast_pipeline.checks.rule_types import RefersRule, SiblingsRule, UniqueRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, level, payload_text, value_at
+from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, level, payload_text, text_at, value_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,10 +61,7 @@ def refers(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
     columns = []
     for place, rule in rules:
         assert isinstance(rule.options, RefersRule)
-        value = value_at(F.col("json"), rule.options.path)
-        named = F.try_variant_get(value, "$", "string")
-        named = named if rule.options.path else F.coalesce(named, payload_text())
-        columns.append((place, rule, {"named": named, "optional": F.lit(rule.options.optional)}))
+        columns.append((place, rule, {"named": text_at(rule.options.path), "optional": F.lit(rule.options.optional)}))
     there = kept.select(F.col("topic").alias("other"))
     joined = cases(messages, columns).join(there, F.col("named") == F.col("other"), "left")
     fails = F.when(F.col("named").isNull(), ~F.col("optional")).otherwise(F.col("other").isNull())

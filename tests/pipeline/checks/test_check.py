@@ -262,6 +262,62 @@ def test_rules_about_other_topics_and_times(spark: SparkSession, recorded: Fille
     }  # fmt: skip
 
 
+_TIMES = """
+[rules.ms]
+type = "time"
+shape = "ms/{name}"
+by = "name"
+path = "$.at"
+at_most = "10s"
+
+[rules.s]
+type = "time"
+filter = "s/+"
+path = "$.at"
+at_most = "10s"
+time_unit = "s"
+optional = true
+
+[rules.us]
+type = "time"
+filter = "us/+"
+at_most = "10s"
+time_unit = "us"
+"""
+
+
+def test_only_times_are_times(spark: SparkSession, tmp_path: Path) -> None:
+    """NOW is 22:13:20 UTC on 14 November 2023. Extreme numbers, and texts that Spark would take, are none."""
+    wrong = {
+        "null": b"null", "huge": b"1e300", "infinite": b"1e400", "low": b"-1e400", "hour": b'"22:13:20"',
+        "year": b'"2023"', "text": b'"1700000000000"', "object": b"{}", "true": b"true", "day": b'"2023-11-14"',
+    }  # fmt: skip
+    right = {
+        "number": b"1700000000000", "utc": b'"2023-11-14T22:13:20Z"', "none": b'"2023-11-14 22:13:20"',
+        "zone": b'"2023-11-14T23:13:21.5+01:00"',
+    }  # fmt: skip
+    with database("sqlite", tmp_path) as filled:
+        filled.put(
+            *(message(f"ms/{name}", b'{"at": %s}' % value) for name, value in (wrong | right).items()),
+            message("ms/broken", b"{"),
+            message("s/right", b'{"at": %d}' % (NOW // 1000)),
+            message("s/wrong", b'{"at": %d}' % NOW),
+            message("s/absent", b"{}"),
+            message("us/right", b"%d" % (NOW * 1000)),
+            message("us/written", b"2023-11-14T22:13:25"),
+            message("us/null", b"null"),
+            at=NOW,
+        )
+        result = _checked(spark, filled, tmp_path, _TIMES)
+    told = _told(result)
+    values = {topic: value for *_, shown in told["ms"] for topic, value in shown.items()}
+    assert set(values) == {f"ms/{name}" for name in (*wrong, "broken")}
+    assert all(value.startswith("no ") for value in values.values()), values
+    assert values["ms/hour"] == "no time: 22:13:20"
+    assert [set(each[4]) for each in told["s"]] == [{"s/wrong"}]
+    assert [each[4] for each in told["us"]] == [{"us/null": "no time: null"}]
+
+
 def test_a_rate_is_judged_only_where_the_history_reaches(spark: SparkSession, tmp_path: Path) -> None:
     """Too few changes need the whole window. Without a history, nothing is known."""
     text = "[rules.slow]\ntype = 'rate'\nfilter = 'a'\nat_least = '2/h'\nwindow = '{}'\n"

@@ -94,6 +94,7 @@ at_most = "6/m"
         ("[rules.a]\ntype = 'rate'\nfilter = 'a'\nat_most = 'infinity'", "allowed: a number of changes"),
         ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['+']", '4: rules.a.siblings: found "+"'),
         ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['..']", '4: rules.a.siblings: found ".."'),
+        ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['../']", '4: rules.a.siblings: found "../"'),
         ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['b/../c']", "with ../ only at its beginning"),
         (
             "[rules.a]\ntype = 'siblings'\nshape = 'a/{b}'\nsiblings = ['{c}/d']",
