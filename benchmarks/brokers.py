@@ -173,6 +173,12 @@ class Broker:
                 process.kill()
                 process.wait()
 
+    def restart(self) -> None:
+        """End the process, start it again, and wait until it is ready. Raises Unavailable if it does not start."""
+        self.end()
+        self.launch()
+        self.ready()
+
     def stop(self) -> None:
         """Stop the process and remove its stored data."""
         try:

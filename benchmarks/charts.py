@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 
 WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 34, 34
-_LETTER = 6.4
 _LINE = 17
 _STYLE = """\
 text { font: 12px system-ui, sans-serif; fill: #24292f }
 .title { font-weight: 600 } .small { fill: #57606a }
-.grid { stroke: #d0d7de; stroke-width: 1 } .line { fill: none; stroke-width: 2 } .dashed { stroke-dasharray: 5 4 }
+.grid { stroke: #d0d7de; stroke-width: 1 } .line { fill: none; stroke-width: 2 }
 .c0 { stroke: #0969da } .c1 { stroke: #bc4c00 } .c2 { stroke: #1a7f37 } .c3 { stroke: #8250df }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 } .small { fill: #9198a1 } .grid { stroke: #30363d }
@@ -31,7 +29,6 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     colour: int = 0
-    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,17 +86,16 @@ def _drawn(chart: Chart) -> str:
         if not shown:
             continue
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in shown)
-        dashed = " dashed" if line.dashed else ""
-        parts.append(f'<polyline class="line c{line.colour}{dashed}" points="{path}"/>')
+        parts.append(f'<polyline class="line c{line.colour}" points="{path}"/>')
         labels.append((shown[-1][1], line))
     parts += [_label(at, line) for at, line in _apart(labels)]
     return "".join(parts)
 
 
 def _label(at: float, line: Line) -> str:
-    left, dashed = WIDTH - _RIGHT + 10, " dashed" if line.dashed else ""
+    left = WIDTH - _RIGHT + 10
     return (
-        f'<line class="line c{line.colour}{dashed}" x1="{left}" x2="{left + 18}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        f'<line class="line c{line.colour}" x1="{left}" x2="{left + 18}" y1="{at:.1f}" y2="{at:.1f}"/>'
         f'<text x="{left + 24}" y="{at + 4:.1f}">{escape(line.name)}</text>'
     )
 
@@ -151,15 +147,3 @@ def _step(least: float) -> float:
 
 def _text(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:g}"
-
-
-def is_growing(values: Sequence[float], allowed: float) -> bool:
-    """Tell whether values go on growing: each fifth of the last four has more, and the last ``allowed`` (0.1) more.
-
-    The first fifth does not count: memory is taken for what is new then.
-    """
-    size = len(values) // 5
-    if not size:
-        return False
-    fifths = [sum(values[place * size : (place + 1) * size]) / size for place in range(1, 5)]
-    return all(after > before for before, after in pairwise(fifths)) and fifths[-1] > fifths[0] * (1 + allowed)

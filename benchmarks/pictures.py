@@ -12,7 +12,9 @@ from benchmarks.results import MAX, P50, P99, Metric
 from benchmarks.scenarios import growth, live
 from benchmarks.scenarios.memory import MEMORY
 
-_REPLAYS = (0, 1, 4)
+_MEMORY_TITLE = (
+    "RssAnon of the idle broker, MiB (Holdfast after a restart, the others after the messages were published)"
+)
 _NAMES = {"holdfast": "Holdfast", "mosquitto-nodelay": "mosquitto", "flashmq": "FlashMQ"}
 
 
@@ -29,10 +31,10 @@ def draw(figures: Figures, retained: int, folder: Path, caption: Sequence[str]) 
 
 
 def _live(figures: Figures, retained: int) -> tuple[str, list[Chart]]:
-    names = [(float(place), live.name(retained, replays)) for place, replays in enumerate(_REPLAYS)]
+    names = [(float(place), live.name(retained, replays)) for place, replays in enumerate(live.REPLAYS)]
     charts = []
     for metric, title in ((P50, "half of the messages, ms"), (P99, "99 of 100, ms"), (MAX, "the slowest, ms")):
-        lines = _lines(figures, "live", metric, [(place, name) for place, name in names])
+        lines = _lines(figures, "live", metric, names)
         charts.append(Chart(title, lines, names=names, log_y=True))
     return f"Live messages while clients replay all of {retained:,} retained ones", charts
 
@@ -41,7 +43,16 @@ def _memory(figures: Figures, retained: int) -> tuple[str, list[Chart]]:
     points = [(float(count), growth.name(count)) for count in growth.counts(retained)]
     lines = _lines(figures, "growth", MEMORY, points)
     title = "A broker's memory against its retained messages"
-    return title, [Chart("RssAnon of the idle broker, MiB", lines, "retained", log_x=True, log_y=True, height=260)]
+    return title, [
+        Chart(
+            _MEMORY_TITLE,
+            lines,
+            "retained",
+            log_x=True,
+            log_y=True,
+            height=260,
+        )
+    ]
 
 
 def _lines(figures: Figures, scenario: str, metric: Metric, points: Sequence[tuple[float, str]]) -> list[Line]:

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import generator
 from benchmarks.brokers import Broker, Site
-from benchmarks.charts import Chart, Line, is_growing, picture
+from benchmarks.charts import Chart, Line, picture
 from benchmarks.makes import start
 from benchmarks.wire import Wire
 from holdfast.broker.figures import HEARTBEAT_INTERVAL
@@ -114,6 +114,18 @@ def problems(samples: Sequence[Sample], report: generator.Report) -> list[str]:
     if report.mistakes:
         found.append(report.mistakes)
     return found
+
+
+def is_growing(values: Sequence[float], allowed: float) -> bool:
+    """Tell whether values go on growing: each fifth of the last four has more, and the last ``allowed`` (0.1) more.
+
+    The first fifth does not count: memory is taken for what is new then.
+    """
+    size = len(values) // 5
+    if not size:
+        return False
+    fifths = [sum(values[place * size : (place + 1) * size]) / size for place in range(1, 5)]
+    return all(after > before for before, after in pairwise(fifths)) and fifths[-1] > fifths[0] * (1 + allowed)
 
 
 def _memory(sample: Sample) -> float:

@@ -49,9 +49,7 @@ class Field:
         for attacker in self.attackers:
             attacker.vanish()
         self.attackers.clear()
-        self.broker.end()
-        self.broker.launch()
-        self.broker.ready()
+        self.broker.restart()
 
     def leave(self) -> None:
         """Reset all connections."""

@@ -222,8 +222,9 @@ void *take_session(connection *c) {
 
 void offer_session(connection *c, void *session) {
     if (!session) return;
-    if (lib.SSL_set_session(((layer *)c->layer)->ssl, session) != 1) fail("OpenSSL does not take a session");
-    lib.SSL_SESSION_free(session); /* the connection holds it now */
+    layer *own = c->layer;
+    if (lib.SSL_set_session(own->ssl, session) != 1) fail("OpenSSL does not take a session");
+    own->session = session; /* for the next attempt, if the broker ends this one before it gives a new session */
 }
 
 bool is_resumed(const connection *c) {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.brokers import Broker
 from benchmarks.makes import start
 from benchmarks.results import Result
-from benchmarks.scenarios.memory import MEMORY, note_memory
-from benchmarks.scenarios.seeding import ensure
+from benchmarks.scenarios.memory import MEMORY, note_memory, prepare
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
@@ -20,14 +19,7 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
         own = start(broker.name, broker.site)
         try:
             with result.case(name(count), [MEMORY], own) as case:
-                if count:
-                    ensure(own, count)
-                if (
-                    own.name == "holdfast"
-                ):  # memory used by publishing does not count; mosquitto would lose the messages
-                    own.end()
-                    own.launch()
-                    own.ready()
+                prepare(own, count)
                 note_memory(own, case)
         finally:
             own.stop()

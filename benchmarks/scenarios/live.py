@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
 
 
+#: How many clients replay at once, in each case.
+REPLAYS = (0, 1, 4)
+
+
 def run(broker: Broker, result: Result, scale: Scale) -> None:
     """Measure an idle broker, and one while 1 and 4 clients replay all messages."""
     count = scale.retained[-1]
     ensure(broker, count)
-    for replays in (0, 1, 4):
+    for replays in REPLAYS:
         with result.case(name(count, replays), [P99, P50, MAX], broker) as case:
             report = generator.run(broker, "live", replays=replays, expect=count, seconds=scale.seconds)
             case.take(report, {P99: "p99_ms", P50: "p50_ms", MAX: "max_ms"})

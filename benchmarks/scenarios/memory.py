@@ -28,11 +28,7 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
     count = scale.retained[-1]
     own = start(broker.name, broker.site)
     try:
-        ensure(own, count)
-        if own.name == "holdfast":  # memory used by publishing does not count; mosquitto would lose the messages
-            own.end()
-            own.launch()
-            own.ready()
+        prepare(own, count)
         _measure(own, result, count, min(_STALL_SECONDS, 4 * scale.seconds))
     finally:
         own.stop()
@@ -70,6 +66,16 @@ def idle(count: int) -> str:
 def stalled(readers: int) -> str:
     """The name of a case with readers that read nothing."""
     return f"{readers} stalled reader{'s' * (readers > 1)} of #"
+
+
+def prepare(broker: Broker, count: int) -> None:
+    """Make so many topics retained. Then Holdfast starts anew: memory used by publishing does not count.
+
+    The others go on: they would lose the messages.
+    """
+    ensure(broker, count)
+    if broker.name == "holdfast":
+        broker.restart()
 
 
 def note_memory(broker: Broker, case: Case) -> None:

@@ -34,10 +34,8 @@ def ensure(broker: Broker, count: int) -> None:
     if not missing:
         return
     if broker.name == NULL:
-        broker.end()
         broker.add_options("--retained", str(count))
-        broker.launch()
-        broker.ready()
+        broker.restart()
         broker.retained = count
     elif broker.name == "holdfast" and missing >= _WORTH_FILLING:
         broker.end()

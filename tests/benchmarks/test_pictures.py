@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.charts import Chart, Line, is_growing, picture
+from benchmarks.charts import Chart, Line, picture
 from benchmarks.generator import Report
 from benchmarks.pictures import draw
 from benchmarks.results import P99, Row
 from benchmarks.scenarios import growth, live
 from benchmarks.scenarios.memory import MEMORY
-from benchmarks.soak import GENERATIONS, Sample, drawn, problems
+from benchmarks.soak import GENERATIONS, Sample, drawn, is_growing, problems
 
 DONE = Report({"lost": 0, "rate": 1})
 
