@@ -98,7 +98,7 @@ class IReplaySource(Interface):
     shared = Attribute("Whether other nodes may write to the same store.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
-    reads_slices = Attribute("Whether a read brings one slice, not more.")
+    reads_slices = Attribute("Whether a read brings at most the bytes of one slice.")
 
     surveyed = Attribute("Whether surveys judge the publishers of the messages. Else replays judge each of them.")
     tells_clears = Attribute("Whether empty messages say of topics that nothing is retained any more.")

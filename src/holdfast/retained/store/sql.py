@@ -125,7 +125,8 @@ class SQLRetainedStore:
         self.reads_ahead = store.reads_in_threads
         self.reads_slices = not self.reads_ahead
         self._bounds = Bounds(read_time, seconds)
-        #: the size of the next slice of each filter; None where a statement costs too much for a single slice
+        #: the size of the next slice of each filter; None if reads are ahead: a statement then costs too much for one
+        #: slice
         self._slice_size_of: Callable[[str], SliceSize | None] = (
             (lambda _: None) if self.reads_ahead else lru_cache(maxsize=_SCAN_SIZES)(lambda _: SliceSize())
         )
