@@ -22,13 +22,10 @@ _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate(
 _TIMEOUT = 600
 #: By name, the arguments of each command; {db} is the database, {dir} a path that each run has for itself.
 COMMANDS: Mapping[str, Sequence[str]] = {
-    "tree": ("tree", "--storage", "{db}"),
-    "shapes": ("shapes", "--storage", "{db}"),
-    "filters": ("filters", "--storage", "{db}", "--filter", "site/+/dev/#", "--filter", "#"),
-    "export": ("export", "--storage", "{db}", "--out", "{dir}-export"),
-    "asof": ("asof", "0s", "--storage", "{db}", "--out", "{dir}-asof"),
-    "audit": ("audit", "--storage", "{db}"),
-    "archive": ("archive", "--storage", "{db}", "--out", "{dir}-archive"),
+    "tree": ("report", "--only", "tree", "--storage", "{db}"),
+    "shapes": ("report", "--only", "shapes", "--storage", "{db}"),
+    "asof": ("asof", "--storage", "{db}", "--out", "{dir}-now"),
+    "asof-past": ("asof", "0s", "--storage", "{db}", "--out", "{dir}-asof"),
     "check": ("check", "--storage", "{db}"),
     "report": ("report", "--storage", "{db}", "--out", "{dir}.html"),
     "sync": ("sync", "--storage", "{db}", "--to", "{dir}-lake"),

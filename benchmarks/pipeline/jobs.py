@@ -16,15 +16,15 @@ from benchmarks.pipeline.figures import Figure, best
 from holdfast.changes.periods import read_state
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.database.snapshot import snapshot_of
-from holdfast_pipeline.filters.requested_filters import of_options
-from holdfast_pipeline.jobs.archive import archive
-from holdfast_pipeline.jobs.asof import asof_archived, moment_at, state_at
-from holdfast_pipeline.jobs.export import export
+from holdfast_pipeline.filters.requested_filters import of_lines
+from holdfast_pipeline.jobs.asof import Destination, moment_at, state_at, write_past, write_present
 from holdfast_pipeline.jobs.filters import filters
 from holdfast_pipeline.jobs.imports import import_messages
+from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sources.lake import Lake
+from holdfast_pipeline.sources.snapshot import snapshot_of
 from holdfast_pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def databases_of(
     """Fill the databases that the cases need."""
     with database(postgres, folder, "retained") as retained, database(postgres, folder, "recorded") as recorded:
         fill(retained, rows)
-        if only & {"asof", "asof-archive", "archive"}:
+        if only & {"asof", "asof-lake", "sync"}:
             fill(recorded, rows, CHANGES, recorded=True)
         yield Databases(spark, rows, repeat, postgres, folder, retained, recorded)
 
@@ -87,22 +87,22 @@ def scan(here: Databases) -> Figure:
         return here.rate("scan", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
 
 
-def exporting(here: Databases) -> Figure:
+def presenting(here: Databases) -> Figure:
     """The same, written to Parquet and read again for the checksum."""
 
     def work() -> None:
         with snapshot_of(here.retained) as snapshot:
-            export(here.spark, snapshot, here.new())
+            write_present(here.spark, snapshot, Destination(here.new()))
 
     by_hand = lambda: plain.read(here.retained, plain.RETAINED)  # noqa: E731
-    return here.rate("export", "rows/s", here.rows, work, by_hand, "plain Python only reads")
+    return here.rate("present", "rows/s", here.rows, work, by_hand, "plain Python only reads")
 
 
 def importing(here: Databases) -> Figure:
     """An export into an empty database without a broker."""
     out = here.new()
     with snapshot_of(here.retained) as snapshot:
-        export(here.spark, snapshot, out)
+        write_present(here.spark, snapshot, Destination(out))
 
     def work() -> None:
         with database(here.postgres, here.folder, f"target-{uuid4().hex}") as target:
@@ -132,17 +132,16 @@ def asof(here: Databases) -> Figure:
     return here.rate("asof", "events/s", here.rows * CHANGES, work, by_hand, "plain Python queries the database")
 
 
-def asof_archive(here: Databases) -> Figure:
-    """The same from an archive of the history: Spark reads the Parquet files itself."""
-    kept = here.new()
-    archive(here.spark, Source(here.recorded), kept, lambda _: None)
-    with Source(here.recorded).transaction() as transaction:
-        last_at = read_state(transaction.connection.cursor()).last_at
+def asof_lake(here: Databases) -> Figure:
+    """The same from a lake: Spark reads the Parquet files itself."""
+    out = here.new()
+    Sync(Source(here.recorded), out).run()
+    lake = Lake(out.uri)
 
     def work() -> None:
-        asof_archived(here.spark, kept, last_at - 1, here.new())
+        write_past(here.spark, lake, lake.coverage.last_at - 1, Destination(here.new()))
 
-    return here.rate("asof-archive", "events/s", here.rows * CHANGES, work, None, "written to Parquet, and read again")
+    return here.rate("asof-lake", "events/s", here.rows * CHANGES, work, None, "written to Parquet, and read again")
 
 
 def filtering(here: Databases) -> Figure:
@@ -151,7 +150,7 @@ def filtering(here: Databases) -> Figure:
         "site/{}/#", "site/{}/dev/+/temp", "site/+/dev/{}/temp", "+/{}/dev/#", "site/{}/+/+/temp", "+/+/dev/{}/+",
         "site/+/+/{}/#", "site/{}/dev/+/+",
     )  # fmt: skip
-    asked = of_options(shapes[number % len(shapes)].format(number) for number in range(FILTERS))
+    asked = of_lines(shapes[number % len(shapes)].format(number) for number in range(FILTERS))
 
     def work() -> None:
         with snapshot_of(here.retained) as snapshot:
@@ -160,23 +159,20 @@ def filtering(here: Databases) -> Figure:
     return here.rate("filters", "topics/s", here.rows, work, None, f"{FILTERS} Topic Filters")
 
 
-def archiving(here: Databases) -> Figure:
-    """The history as a stream into Parquet, from its beginning to its end."""
-
-    def work() -> None:
-        archive(here.spark, Source(here.recorded), here.new(), lambda _: None)
-
+def syncing(here: Databases) -> Figure:
+    """The history into the tables of a lake, from its beginning to its end. It needs no Spark."""
+    work = lambda: Sync(Source(here.recorded), here.new()).run()  # noqa: E731
     by_hand = lambda: plain.read(here.recorded, plain.HISTORY)  # noqa: E731
-    return here.rate("archive", "events/s", here.rows * CHANGES, work, by_hand, "plain Python only reads")
+    return here.rate("sync", "events/s", here.rows * CHANGES, work, by_hand, "plain Python only reads")
 
 
 CASES: dict[str, Callable[[Databases], Figure]] = {
     "read": read,
     "scan": scan,
-    "export": exporting,
+    "present": presenting,
     "import": importing,
     "asof": asof,
-    "asof-archive": asof_archive,
+    "asof-lake": asof_lake,
     "filters": filtering,
-    "archive": archiving,
+    "sync": syncing,
 }

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast_pipeline.analysis.shape_learning import learn_shapes, shape_of
     from holdfast_pipeline.database.connection import Source
-    from holdfast_pipeline.database.snapshot import Snapshot, snapshot_of
-    from holdfast_pipeline.lake.reading import read_delta
+    from holdfast_pipeline.sources.lake import read_delta
+    from holdfast_pipeline.sources.snapshot import Snapshot, snapshot_of
     from holdfast_pipeline.sources.tables import read_history, read_retained
     from holdfast_pipeline.spark import register
 
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Snapshot": "database.snapshot",
+    "Snapshot": "sources.snapshot",
     "Source": "database.connection",
     "learn_shapes": "analysis.shape_learning",
-    "read_delta": "lake.reading",
+    "read_delta": "sources.lake",
     "read_history": "sources.tables",
     "read_retained": "sources.tables",
     "register": "spark",
     "shape_of": "analysis.shape_learning",
-    "snapshot_of": "database.snapshot",
+    "snapshot_of": "sources.snapshot",
 }
 
 

@@ -11,9 +11,11 @@ DECODERS = ("json", "number", "sparkplug")
 SAMPLE = 1000
 #: The severities of findings, the worst first.
 SEVERITY_NAMES = ("error", "warning", "note")
-#: The formats of a table that a job writes.
-TABLE_FORMS = ("parquet", "json")
-#: The orders of the rows of ``tree``, and their columns; the highest value comes first.
+#: The parts that ``report`` prints by themselves.
+REPORT_PARTS = ("tree", "shapes", "filters")
+#: The formats of retained messages that a job writes.
+STATE_FORMS = ("parquet", "delta", "csv", "ndjson")
+#: The orders of the rows of the tree, and their columns; the highest value comes first.
 TREE_ORDERS = {
     "messages": "messages",
     "bytes": "bytes",

@@ -25,7 +25,7 @@ def test_every_job_is_timed(spark: SparkSession, tmp_path: Path, cases: list[str
     assert [figure.case for figure in figures] == cases
     assert all(figure.value > 0 for figure in figures)
     assert [figure.case for figure in figures if figure.plain is None] == [
-        case for case in cases if case in ("asof-archive", "filters")
+        case for case in cases if case in ("asof-lake", "filters")
     ]
     table = list(lines(figures, markdown=True))
     assert len(table) == len(cases) + 2

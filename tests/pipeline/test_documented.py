@@ -10,14 +10,10 @@ import pytest
 from attrs import fields
 
 from holdfast_pipeline.filters.deliveries import FilterDeliveries
-from holdfast_pipeline.jobs.archive import Archived
-from holdfast_pipeline.jobs.audit import AuditResult
+from holdfast_pipeline.jobs.asof import Manifest
 from holdfast_pipeline.jobs.check import CheckResult
-from holdfast_pipeline.jobs.compact import Compacted
 from holdfast_pipeline.jobs.decode import Decoded
-from holdfast_pipeline.jobs.export import Manifest
 from holdfast_pipeline.jobs.imports import Imported
-from holdfast_pipeline.jobs.publish import Published
 from holdfast_pipeline.jobs.rollup import RolledUp
 from holdfast_pipeline.jobs.sync import Synced
 from holdfast_pipeline.jobs.tree import Tree
@@ -29,19 +25,15 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
 @pytest.mark.parametrize(
     ("command", "result", "more"),
     [
-        ("export", Manifest, ()),
+        ("asof", Manifest, ()),
         ("import", Imported, ()),
-        ("archive", Archived, ()),
         ("check", CheckResult, ("failed", "gone")),
-        ("compact", Compacted, ()),
-        ("audit", AuditResult, ()),
         ("decode", Decoded, ()),
-        ("publish", Published, ()),
         ("sync", Synced, ()),
         ("rollup", RolledUp, ()),
-        ("shapes", ShapesFound, ()),
-        ("tree", Tree, ()),
-        ("filters", FilterDeliveries, ("messages", "bytes", "flow")),
+        ("report --only shapes", ShapesFound, ()),
+        ("report --only tree", Tree, ()),
+        ("report --only filters", FilterDeliveries, ("messages", "bytes", "flow")),
     ],
 )
 def test_the_page_names_the_fields_of_a_result(command: str, result: Any, more: tuple[str, ...]) -> None:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @broker_options
+@click.option("--deep", is_flag=True, help="Also compare all retained messages with the history.")
 @json_option
-def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
+def doctor(config: Path | None, data_dir: str | None, storage: str | None, deep: bool, as_json: bool) -> None:
     """Find problems of the configuration and of this machine.
 
     Each finding has a remedy. A problem loses data, lets strangers in, or will stop the broker; advice is less urgent.
@@ -26,10 +27,11 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
 
     The exit status is 0 without problems, and 3 if there are some.
     """
-    from holdfast.commands.examination import CHECKS, OF_A_START, Weight, advice, examine, problem
+    from holdfast.commands.examination import CHECKS, DEEP_CHECKS, OF_A_START, Weight, advice, examine, problem
     from holdfast.config import ConfigError
 
     findings: list[Finding] = []
+    checks = [*CHECKS, *(DEEP_CHECKS if deep else ())]
     try:
         settings = load_config(config, data_dir, storage, allow_anonymous=False)
     except ConfigError as error:
@@ -40,7 +42,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
     else:
         runs, told = _ask(settings)
         findings += [advice("configuration", str(each), "remove the key") for each in settings.ignored]
-        findings += [*told, *examine(settings, [check for check in CHECKS if not (runs and check in OF_A_START)])]
+        findings += [*told, *examine(settings, [check for check in checks if not (runs and check in OF_A_START)])]
     problems = sum(finding.weight is Weight.PROBLEM for finding in findings)
     if as_json:
         show_json(
@@ -55,7 +57,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
     else:
         for finding in sorted(findings, key=lambda one: one.weight is not Weight.PROBLEM):
             show(str(finding))
-        show(f"{len(CHECKS)} checks: {counted(problems, 'problem')}, {len(findings) - problems} advice")
+        show(f"{len(checks)} checks: {counted(problems, 'problem')}, {len(findings) - problems} advice")
     raise SystemExit(ExitStatus.FOUND if problems else ExitStatus.DONE)
 
 

@@ -11,6 +11,7 @@ import socket
 import stat
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from enum import Enum
@@ -22,11 +23,14 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
+from holdfast.changes.comparison import compare
+from holdfast.changes.moments import HistoryUnavailable
 from holdfast.config import Config, ConfigError
 from holdfast.config.document import file_states
 from holdfast.config.sections.endpoints import ServerEndpoint
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.core.connection_limits import ProcessConnections
+from holdfast.core.terminal import counted, printable
 from holdfast.storage.committer import read_totals
 from holdfast.storage.database import Durability
 from holdfast.storage.location import StoreUnusable, shown
@@ -233,6 +237,48 @@ def database(config: Config) -> Iterator[Finding]:
             shown(url),
             f"it has the older schema {version}, so this version of the broker does not start",
             f"stop the broker, take a backup and run: {config.upgrade_command}",
+        )
+
+
+#: How the history differs from a retained message, by the verdict about its topic.
+_VERDICTS = {"missing": "not in the history", "different": "another message there", "only": "retained only there"}
+#: Topics in a transaction, which reads all of them at one moment, and in a finding.
+_TOPICS, _EXAMPLES = 5_000, 5
+_READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+
+
+def history_agrees(config: Config) -> Iterator[Finding]:
+    """Yield a finding if the history does not lead to the retained messages. It reads both, while a broker may run."""
+    url = config.storage.url
+    if not config.retainer.history.enable or (url.startswith("sqlite:") and not Path(url[10:]).exists()):
+        return
+    found = database_at(url, Durability.FULL, 0, _PATIENCE)
+    counts, examples = Counter[str](), list[str]()
+    after: str | None = ""
+    try:
+        with found.explaining_errors(), closing(found.connect_reader()) as connection:
+            while after is not None:
+                cursor = connection.cursor()
+                cursor.execute(_READING[found.dialect])
+                part = compare(cursor, after, _TOPICS, time.time_ns() // 1_000_000)
+                connection.rollback()
+                counts += part.counts
+                examples += [f"{printable(one.topic)} ({_VERDICTS[one.verdict]})" for one in part.found]
+                del examples[_EXAMPLES:]
+                after = part.after
+    except HistoryUnavailable as error:
+        yield advice(shown(url), f"the history cannot be compared: {error}", "run this again later")
+        return
+    except StoreUnusable as error:
+        yield problem(shown(url), str(error).removeprefix(f"{found.location}: "), "see docs/operator/faults.md")
+        return
+    wrong = sum(counts[verdict] for verdict in _VERDICTS)
+    if wrong:
+        yield problem(
+            shown(url),
+            f"{counted(wrong, 'topic')} of {sum(counts.values())} differ between the retained messages and the "
+            f"history: {', '.join(examples)}",
+            "the retained messages count; a time in the past may be answered wrongly. Report it, with a backup",
         )
 
 
@@ -632,6 +678,9 @@ CHECKS: Sequence[Check] = (
     synchronised,
     not_set_back,
 )
+
+#: what takes as long as reading all retained messages
+DEEP_CHECKS: Sequence[Check] = (history_agrees,)
 
 #: what a running broker has passed, and what it has taken
 OF_A_START: Sequence[Check] = (database, ports)

@@ -1,16 +1,17 @@
-"""What the pipeline uses of retained messages: rows, fields and records, staging of imports, and foreign formats.
+"""What the pipeline uses of retained messages: rows, fields, records, lines, staging of imports, and foreign formats.
 
 Imports no Twisted, since Spark's workers import it.
 """
 
 from __future__ import annotations
 
+from holdfast.core.messages import RetainedMessage
 from holdfast.retained.fields import FUTURE, HIGHEST_REVISION, BadRecord, Fields, check_payload
 from holdfast.retained.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.import_jobs import LONGEST_NAME, Job, read_job
 from holdfast.retained.limits import FlowSettings, flow_of
-from holdfast.retained.records import properties_in
+from holdfast.retained.records import csv_line_of, header, line_of, properties_in
 from holdfast.retained.staging import StagingArea, StagingUnusable, staged_row, staging_area_for, sweep
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.wildcards import GLOB, LIKE, KeyRange, plan
@@ -32,13 +33,17 @@ __all__ = [
     "KeyRange",
     "Merge",
     "Properties",
+    "RetainedMessage",
     "Row",
     "StagingArea",
     "StagingUnusable",
     "UnreadableFile",
     "check_payload",
+    "csv_line_of",
     "emqx",
     "flow_of",
+    "header",
+    "line_of",
     "mosquitto_db",
     "mosquitto_dump",
     "mosquitto_sqlite",

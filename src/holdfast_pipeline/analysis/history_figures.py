@@ -11,9 +11,9 @@ from holdfast.changes.api import GENERAL
 from holdfast.core.messages import ChangeKind
 from holdfast_pipeline.analysis.prefixes import prefixes
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
-from holdfast_pipeline.archive.states import has_general_depth
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.report.figures import ChangeStep, History, NamedTotals
+from holdfast_pipeline.sources.snapshot import Snapshot
+from holdfast_pipeline.sources.states import has_general_depth
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast_pipeline.analysis.kept_table import KeptTable, kept_table
 from holdfast_pipeline.analysis.payload_kinds import kind_of
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import retained_table
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.changes.api import GENERAL, Depth
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.analysis.topic_shapes import with_shape
-from holdfast_pipeline.archive.states import has_general_depth
 from holdfast_pipeline.shapes.shapes import Shapes
+from holdfast_pipeline.sources.states import has_general_depth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers, numbers_in
 from holdfast_pipeline.analysis.shaped import Shaped
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.report.figures import History
 from holdfast_pipeline.report.shape_details import (
     NumberTotals,
     ShapeDetails,
     ValueStep,
 )
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:

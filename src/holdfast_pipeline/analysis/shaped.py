@@ -17,13 +17,13 @@ from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers, shape_numbers
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.analysis.topic_shapes import with_shape
 from holdfast_pipeline.background import entered
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import ExampleMessage, KindTotals
 from holdfast_pipeline.shapes.patterns import Patterns
 from holdfast_pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
 from holdfast_pipeline.sources.small_reads import MOST_ROWS
+from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

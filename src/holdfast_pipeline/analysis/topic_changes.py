@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.changes.api import Period, read_periods, retained_sql
+from holdfast.changes.api import Period, retained_sql
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.analysis.kept_table import KeptTable, kept_frame, kept_table
-from holdfast_pipeline.database.history_range import history_range
-from holdfast_pipeline.database.snapshot import Snapshot
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import NOW, history_table
 
 if TYPE_CHECKING:
@@ -51,10 +50,7 @@ def topic_changes(
 
     Raises :class:`PipelineError`.
     """
-    with snapshot.source.transaction() as transaction:
-        there = history_range(transaction)
-        periods = read_periods(transaction.connection.cursor())
-    if there.before >= there.last:
+    if snapshot.before >= snapshot.last_seq:
         yield None
         return
     read = history_table(spark, snapshot, topic_filter, _NEEDED)
@@ -62,7 +58,7 @@ def topic_changes(
         kept_frame(read.frame, read.is_small) if reads_changes else nullcontext(read.frame) as entries,
         kept_table(_by_topic(entries), read.is_small) as topics,
     ):
-        yield TopicChanges(entries.where(_IS_CHANGE), topics, tuple(periods))
+        yield TopicChanges(entries.where(_IS_CHANGE), topics, snapshot.periods)
 
 
 def _by_topic(entries: DataFrame) -> DataFrame:

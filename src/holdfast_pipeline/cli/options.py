@@ -27,6 +27,13 @@ def database(command: Command) -> Command:
     return click.option("--storage", help="The database: sqlite:////absolute/path or postgresql+psycopg://...")(command)
 
 
+def lake(command: Command) -> Command:
+    """Add the options that name the database, or a lake instead of it."""
+    return click.option("--lake", help="Read the tables that sync keeps in this folder, or s3://..., instead.")(
+        database(command)
+    )
+
+
 def console(command: Command) -> Command:
     """Add the options for the output on the console, and for the process that does the work."""
     command = click.option(
@@ -95,12 +102,22 @@ def is_quiet(context: click.Context) -> bool:
     return found is not None
 
 
-def require_database(storage: str | None, config: str | None) -> bool:
-    """Tell whether the database that the options name is small. Raises :class:`PipelineError` if it cannot be read."""
-    from holdfast_pipeline.database.amount import is_small
+def require_readable(storage: str | None, config: str | None, lake: str | None = None) -> bool:
+    """Tell whether the database or the lake that the options name is small.
+
+    With ``lake``, the file ``config`` names no database. Raises :class:`PipelineError` if it cannot be read.
+    """
+    from holdfast_pipeline.database.amount import MOST_SMALL, is_small
     from holdfast_pipeline.database.connection import Source, check
     from holdfast_pipeline.database.location import url_of
 
+    if lake is not None:
+        from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
+
+        if storage is not None:
+            raise WrongUsage("--storage and --lake exclude each other")
+        found = Lake(lake)
+        return found.rows(CHANGES) + found.rows(CURRENT) <= MOST_SMALL
     url = url_of(storage, config)
     check(url)
     return is_small(Source(url))

@@ -7,26 +7,30 @@ from pathlib import Path
 
 import click
 
+#: Commands of earlier versions, and what does their work now.
+_FORMER = {
+    "archive": "holdfast-pipeline sync --to LAKE --confirm keeps all changes",
+    "audit": "holdfast doctor --deep compares the retained messages with the history",
+    "compact": "holdfast-pipeline sync joins the files of each day",
+    "export": "holdfast-pipeline asof --out DIR, without a time, writes the present messages",
+    "filters": "holdfast-pipeline report --only filters --filters FILE",
+    "publish": "holdfast-pipeline sync --to LAKE keeps Delta tables, and asof --format delta writes one",
+    "shapes": "holdfast-pipeline report --only shapes",
+    "tree": "holdfast-pipeline report --only tree",
+}
+
 #: Each subcommand: its module in ``commands``, which has a function of its name or NAME_, and one line of help. The
 #: list avoids importing the modules, and with them Spark, for --help.
 COMMANDS = {
-    "archive": ("archive", "Add new changes in the history to Parquet files."),
-    "asof": ("asof", "Write the messages that were retained at a time to Parquet files."),
-    "audit": ("audit", "Compare the retained messages with the history."),
+    "asof": ("asof", "Write the retained messages, or those of a past time, to files."),
     "check": ("check", "Find faults in the retained messages, also by rules."),
-    "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
     "decode": ("decode", "Decode payloads to typed columns."),
-    "export": ("export", "Write the retained messages to Parquet files."),
-    "filters": ("filters", "Count the retained messages that Subscriptions to many Topic Filters would receive."),
     "import": ("imports", "Retain the messages in a file or folder."),
-    "publish": ("publish", "Publish the output of other commands as a Delta table."),
     "report": ("report", "Write a page about the retained messages."),
     "rollup": ("rollup", "Keep the figures of values in payloads by minute, hour and day."),
     "run": ("run", "Run the jobs in a file, one after the other."),
     "server": ("server", "Keep a Spark process running, which saves commands its start."),
-    "shapes": ("shapes", "Find the shapes of the retained topics."),
     "sync": ("sync", "Bring Delta tables in a folder up to date with the broker."),
-    "tree": ("tree", "Count the retained messages below each prefix of topics."),
 }
 
 
@@ -38,7 +42,9 @@ class Subcommands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a subcommand."""
+        """Import a subcommand. One of an earlier version ends with a message that names its successor."""
+        if cmd_name in _FORMER:
+            raise click.UsageError(f"{cmd_name} is no command any more: {_FORMER[cmd_name]}", ctx)
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"holdfast_pipeline.cli.commands.{COMMANDS[cmd_name][0]}")

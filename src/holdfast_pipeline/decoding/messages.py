@@ -1,4 +1,4 @@
-"""The messages to decode: from the retained messages, from the history, or from an archive of it."""
+"""The messages to decode: the retained messages, or those in the history."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import overlap
-from holdfast_pipeline.archive.coverage import require_coverage
-from holdfast_pipeline.archive.entries import read_archive
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.decoding.topic_patterns import TopicPattern
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import read_history, read_retained
 from holdfast_pipeline.sources.topic_patterns import pattern
 
@@ -88,17 +85,6 @@ def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
         return _set(read_history(spark, snapshot.source, *bounds, topic_filter, _HISTORY, partitions))
 
     return Messages(of_filter, _HISTORY[3:], snapshot.taken_at, snapshot.last_seq)
-
-
-def archived(spark: SparkSession, folder: Folder) -> Messages:
-    """Return all messages that were ever set, from an archive, compacted or not. Raises :class:`PipelineError`."""
-    coverage = require_coverage(folder)
-
-    def of_filter(topic_filter: str) -> DataFrame:
-        entries = read_archive(spark, folder, topic_filter).where(F.col("seq") <= coverage.last_seq)
-        return _set(entries.select(*_HISTORY))
-
-    return Messages(of_filter, _HISTORY[3:], coverage.last_at, coverage.last_seq)
 
 
 def _set(entries: DataFrame) -> DataFrame:

@@ -78,11 +78,6 @@ def of_lines(lines: Iterable[str]) -> RequestedFilters:
     return _checked((number, text) for number, text in numbered if text.strip() and not text.startswith(_COMMENTS))
 
 
-def of_options(given: Iterable[str]) -> RequestedFilters:
-    """Read the Topic Filters of a command line. It has no comments and no empty lines: each text counts."""
-    return _checked((0, text) for text in given)
-
-
 def of_file(path: str) -> RequestedFilters:
     """Read a file of Topic Filters, "-" for standard input. Raises :class:`PipelineError` if it cannot be read."""
     try:

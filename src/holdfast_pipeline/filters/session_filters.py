@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.filters.requested_filters import (
     InvalidFilter,
     Replayed,
@@ -11,6 +10,8 @@ from holdfast_pipeline.filters.requested_filters import (
     complaint,
     replayed,
 )
+from holdfast_pipeline.sources.lake import Lake
+from holdfast_pipeline.sources.snapshot import Snapshot
 
 _STATEMENT = (
     "SELECT topic_filter, count(*), sum(CASE WHEN retain_handling < 2 THEN 1 ELSE 0 END) "
@@ -18,9 +19,14 @@ _STATEMENT = (
 )
 
 
-def of_sessions(source: Source) -> RequestedFilters:
-    """Read the subscriptions of all Sessions in a database. Only Sessions that outlive a connection are stored."""
-    with source.transaction() as transaction:
+def of_sessions(snapshot: Snapshot) -> RequestedFilters:
+    """Read the subscriptions of all Sessions in a database. Only Sessions that outlive a connection are stored.
+
+    A lake knows none.
+    """
+    if isinstance(snapshot.source, Lake):
+        return RequestedFilters()
+    with snapshot.source.transaction() as transaction:
         rows = transaction.rows(_STATEMENT)
     reasons = {text: complaint(text) for text, _, _ in rows}
     return RequestedFilters(

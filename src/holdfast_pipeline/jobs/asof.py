@@ -1,74 +1,99 @@
-"""Write the retained messages of a past time as Parquet, from the history in the database or from an archive.
+"""Write the retained messages of the present or of a past time to files, with a manifest of the written rows.
 
-The newest entry of each topic up to that time tells its retained message: see ``archive/states.py``.
+The newest entry of each topic up to a past time tells its retained message then: see ``sources/states.py``.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from attrs import asdict, evolve, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.changes.api import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast_pipeline.archive.coverage import require_coverage
-from holdfast_pipeline.archive.entries import read_archive
-from holdfast_pipeline.archive.states import newest_of, state_of
+from holdfast.retained.api import header
 from holdfast_pipeline.database.connection import Source, check
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.jobs.export import Manifest, write
+from holdfast_pipeline.output.checksum import checksum
+from holdfast_pipeline.output.delta import delta_package, make_table
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sources.columns import HISTORY, struct_of
-from holdfast_pipeline.sources.tables import read_history
+from holdfast_pipeline.output.lines import LINE
+from holdfast_pipeline.output.names import DATA, MANIFEST
+from holdfast_pipeline.output.overwriting import begin_overwriting
+from holdfast_pipeline.output.table_files import LINES, write_files, write_lines
+from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.sources.columns import RETAINED, struct_of
+from holdfast_pipeline.sources.lake import CHANGES, PARTITION, Lake
+from holdfast_pipeline.sources.snapshot import Snapshot
+from holdfast_pipeline.sources.states import state_of
+from holdfast_pipeline.sources.tables import read_history, read_retained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_COLUMNS = [column.name for column in RETAINED]
 
-def asof(
-    spark: SparkSession,
-    source: Source,
-    at: int,
-    out: Folder,
-    topic_filter: str = "",
-    partitions: int | None = None,
-    overwrite: bool = False,
-) -> Manifest:
-    """Write the messages that were retained at ``at`` (milliseconds since the epoch) to ``out``, like an export.
 
-    Raises :class:`PipelineError`, also for a time outside the history; the text names the earliest possible time.
+@frozen
+class Manifest:
+    """The written messages: the state at ``taken_at`` (milliseconds since the epoch), entry ``last_seq``.
+
+    The state of a past time lacks the topics of the Topic Filters ``left_out``: the history does not know them then.
     """
-    moment = moment_at(source, at, topic_filter)
+
+    form: str
+    rows: int
+    taken_at: int
+    last_seq: int
+    topic_filter: str
+    checksum: str
+    left_out: Sequence[str] = ()
+
+
+@frozen
+class Destination:
+    """Where to write, in which of ``STATE_FORMS``, and whether in place of a complete result."""
+
+    out: Folder
+    form: str = "parquet"
+    overwrite: bool = False
+
+
+def write_present(
+    spark: SparkSession, snapshot: Snapshot, to: Destination, topic_filter: str = "", partitions: int | None = None
+) -> Manifest:
+    """Write the retained messages in a snapshot. Raises :class:`PipelineError`."""
+    total = None if topic_filter else snapshot.messages
+    with phase("reading", total):
+        frame = read_retained(spark, snapshot, topic_filter, None, partitions)
+    return _write(spark, frame, to, snapshot.taken_at, snapshot.last_seq, topic_filter, total=total)
+
+
+def write_past(
+    spark: SparkSession, source: Source | Lake, at: int, to: Destination, topic_filter: str = "",
+    partitions: int | None = None,
+) -> Manifest:  # fmt: skip
+    """Write the messages that were retained at ``at`` (milliseconds since the epoch).
+
+    Raises :class:`PipelineError`, also for a time outside the history; the text names the possible times.
+    """
+    if isinstance(source, Lake):
+        moment = _moment_in_lake(spark, source, at, topic_filter)
+        verify = _nothing
+    else:
+        moment = moment_at(source, at, topic_filter)
+        verify = partial(_verify, source, moment)
     frame = state_at(spark, source, moment, topic_filter, partitions)
     left_out = moment.left_out(topic_filter)
-    return write(
-        spark, frame, out, at, moment.last_seq, topic_filter, overwrite, lambda: verify(source, moment), left_out
-    )
-
-
-def asof_archived(
-    spark: SparkSession, archive: Folder, at: int, out: Folder, topic_filter: str = "", overwrite: bool = False
-) -> Manifest:
-    """Do the same from an archive of the history, compacted or not, for a time that the archive covers."""
-    moment = require_coverage(archive).moment(at, topic_filter)
-    moments = F.timestamp_millis(F.lit(at))
-    counting = (F.col("seq") > moment.first_seq) & (F.col("seq") <= moment.last_seq) & (F.col("changed_at") <= moments)
-    # By the day, Spark skips whole folders without opening a file.
-    counting &= F.col("date") <= F.to_date(moments)
-    if moment.last_seq > moment.first_seq:
-        entries = read_archive(spark, archive, topic_filter).where(counting)
-        (last,) = read_archive(spark, archive).where(counting).agg(F.max("seq")).collect()
-        last_seq = last[0] or moment.first_seq
-    else:  # An archive without changes has no files, and Spark cannot read an empty folder.
-        entries, last_seq = spark.createDataFrame([], struct_of(HISTORY)), moment.first_seq
-    frame = state_of(newest_of(entries), moment)
-    left_out = moment.left_out(topic_filter)
-    return write(spark, frame, out, at, last_seq, topic_filter, overwrite, left_out=left_out)
+    return _write(spark, frame, to, at, moment.last_seq, topic_filter, verify, left_out)
 
 
 def moment_at(source: Source, at: int, topic_filter: str = EVERY_TOPIC) -> Moment:
-    """Find the moment of a time (milliseconds since the epoch).
+    """Find the moment of a time (milliseconds since the epoch) in the history of a database.
 
     Raises :class:`PipelineError`, also if the history knows no topic of the Topic Filter then.
     """
@@ -83,18 +108,80 @@ def moment_at(source: Source, at: int, topic_filter: str = EVERY_TOPIC) -> Momen
             raise PipelineError(str(error)) from error
 
 
+def _moment_in_lake(spark: SparkSession, lake: Lake, at: int, topic_filter: str) -> Moment:
+    moment = lake.coverage.moment(at, topic_filter)
+    moments = F.timestamp_millis(F.lit(at))
+    earlier = F.col("seq").between(moment.first_seq + 1, moment.last_seq) & (F.col("changed_at") <= moments)
+    # By the day, Spark skips whole files without opening them.
+    earlier &= F.col(PARTITION) <= F.to_date(moments)
+    (last,) = lake.read(spark, CHANGES, ("seq",), "", earlier).agg(F.max("seq")).collect()[0]
+    return evolve(moment, last_seq=last or moment.first_seq)
+
+
 def state_at(
-    spark: SparkSession, source: Source, moment: Moment, topic_filter: str = "", partitions: int | None = None
+    spark: SparkSession, source: Source | Lake, moment: Moment, topic_filter: str = "", partitions: int | None = None
 ) -> DataFrame:
     """Return the columns of the messages that were retained at a moment."""
-    bounds = (moment.first_seq + 1, moment.last_seq)
-    return state_of(read_history(spark, source, *bounds, topic_filter, None, partitions, newest=True), moment)
+    first, last = moment.first_seq + 1, moment.last_seq
+    return state_of(read_history(spark, source, first, last, topic_filter, None, partitions, newest=True), moment)
 
 
-def verify(source: Source, moment: Moment) -> None:
+def _verify(source: Source, moment: Moment) -> None:
     """Raise :class:`PipelineError` if the history was pruned while it was read."""
     with source.transaction() as transaction:
         try:
             check_moment(transaction.connection.cursor(), moment)
         except HistoryUnavailable as error:
             raise PipelineError(f"the history was pruned while it was read: {error}") from error
+
+
+def _nothing() -> None:
+    """Verify nothing: the rows of a lake stay."""
+
+
+def _write(
+    spark: SparkSession,
+    frame: DataFrame,
+    to: Destination,
+    taken_at: int,
+    last_seq: int,
+    topic_filter: str,
+    verify: Callable[[], None] = _nothing,
+    left_out: Sequence[str] = (),
+    total: int | None = None,
+) -> Manifest:
+    """Write messages to the folder ``data``; return the manifest.
+
+    The manifest is written last. Without it a result is incomplete, and the next run starts again. Its figures are
+    read back from the files, and ``verify`` is called before it is written. ``total`` is the number of messages, if it
+    is known.
+    """
+    out, form = to.out, to.form
+    if form == "delta":
+        delta_package()  # before the work
+    begin_overwriting(out, to.overwrite)
+    with phase("writing", total):
+        if form in LINES:
+            write_lines(frame, out, DATA, form)
+        else:
+            write_files(frame, out, DATA)
+        if form == "delta":
+            make_table(out.below(DATA))
+    verify()
+    with phase("reading the files again", total):
+        rows, found = _described(spark, out, form)
+    manifest = Manifest(form, rows, taken_at, last_seq, topic_filter, found, list(left_out))
+    out.write_json(MANIFEST, asdict(manifest))
+    return manifest
+
+
+def _described(spark: SparkSession, out: Folder, form: str) -> tuple[int, str]:
+    """Return the number of the written messages, and the checksum of all columns or of all lines."""
+    if form in LINES:
+        frame, columns = spark.read.text(out.below(DATA)), [LINE]
+        if form == "csv":
+            frame = frame.where(F.col(LINE) != header().decode().rstrip())
+    else:
+        frame, columns = spark.read.schema(struct_of(RETAINED)).parquet(out.below(DATA)), _COLUMNS
+    row = frame.agg(F.count("*"), checksum(columns)).collect()[0]
+    return row[0], row[1]

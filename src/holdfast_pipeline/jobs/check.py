@@ -21,12 +21,12 @@ from holdfast_pipeline.checks.json_schema import patterns_of
 from holdfast_pipeline.checks.rule_findings import CheckFinding, RuleFigures, findings_of, sorted_findings
 from holdfast_pipeline.checks.rule_types import SchemaRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.judging.discovery import discover
 from holdfast_pipeline.judging.figures import figures_of
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

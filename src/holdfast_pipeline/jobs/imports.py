@@ -16,11 +16,12 @@ from holdfast_pipeline.choices import IMPORT_MAX_REJECTS
 from holdfast_pipeline.database.connection import Source, check
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.names import COVERAGE, DATA, MANIFEST
+from holdfast_pipeline.output.names import DATA, MANIFEST
 from holdfast_pipeline.progress.phases import Amount, phase
 from holdfast_pipeline.sink.merging import Target, staging_explained
 from holdfast_pipeline.sink.retained_format import RetainedFormat
 from holdfast_pipeline.sink.rows import FIELDS
+from holdfast_pipeline.sources.coverage import COVERAGE
 from holdfast_pipeline.sources.files import FilesSource, files_of
 from holdfast_pipeline.sources.registration import register_once
 
@@ -105,9 +106,7 @@ def _parquet(spark: SparkSession, source: str) -> DataFrame:
         if not folder.exists():
             raise PipelineError(f"{source}: there is no such file or folder")
         if (folder / COVERAGE).is_file():
-            raise PipelineError(
-                f"{source}: is an archive of a history; first write the state of one time with asof --archive"
-            )
+            raise PipelineError(f"{source}: is a lake; first write the state of one time with asof --lake")
         source = str(folder / DATA if (folder / MANIFEST).is_file() else folder)
     try:
         frame = spark.read.parquet(source)

@@ -12,7 +12,6 @@ from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.retained.api import FlowSettings
-from holdfast.storage.api import shown
 from holdfast_pipeline.analysis.history_figures import history_of
 from holdfast_pipeline.analysis.kept_table import KeptTable
 from holdfast_pipeline.analysis.messages import kept_messages
@@ -22,7 +21,6 @@ from holdfast_pipeline.analysis.shaped import shapes_of
 from holdfast_pipeline.analysis.topic_changes import TopicChanges, topic_changes
 from holdfast_pipeline.background import Background, entered
 from holdfast_pipeline.choices import PAGES
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.filters.requested_filters import RequestedFilters
 from holdfast_pipeline.jobs.filters import delivered
 from holdfast_pipeline.judging.discovery import discover
@@ -41,6 +39,7 @@ from holdfast_pipeline.report.figures import (
     ReportTotals,
 )
 from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import NOW, age
 
 if TYPE_CHECKING:
@@ -62,22 +61,24 @@ def report(
     snapshot: Snapshot,
     flow: FlowSettings,
     requested: RequestedFilters | None = None,
+    given: Patterns | None = None,
     depth: int = 5,
     stale_after: int = 30 * 86_400,
     pages: int = PAGES,
 ) -> Figures:
     """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
-    ``pages`` shapes, those with the most messages, have details.
+    ``pages`` shapes, those with the most messages, have details. Shapes that are ``given`` are not looked for.
 
     Raises :class:`PipelineError`.
     """
+    known = Patterns() if given is None else given
     with (
         entered(topic_changes(spark, snapshot)) as changes,
         kept_messages(spark, snapshot) as messages,
     ):
         work = Background(lambda: _without_shapes(messages, depth, stale_after))
         past = Background(lambda: _history(snapshot, changes.result()))
-        with shapes_of(snapshot, messages, Patterns(), changes.result, finds_numbers=True) as shaped:
+        with shapes_of(snapshot, messages, known, changes.result, finds_numbers=True) as shaped:
             discovered = discover(shaped)
             with phase("counting sizes, ages, prefixes and changes"):
                 others, history = work.result(), past.result()
@@ -86,7 +87,7 @@ def report(
                 details = details_of(spark, snapshot, shaped, with_pages, history)
         deliveries = None if requested is None else delivered(messages.frame, requested, flow, snapshot.taken_at)
     return Figures(
-        database=shown(snapshot.source.url),
+        database=snapshot.name,
         taken_at=snapshot.taken_at,
         stale_after=stale_after,
         shapes=shaped.found,

@@ -23,7 +23,6 @@ from attrs import evolve, field, frozen
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.lake.following import follow
 from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.lake.layouts import CHANGES, SEQ
 from holdfast_pipeline.lake.table_reader import TableReader
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
@@ -33,6 +32,7 @@ from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
 from holdfast_pipeline.rollup.layouts import BAD, DAY, HOUR, LENGTHS, MINUTE, VALUES, layouts
 from holdfast_pipeline.rollup.stored import StoredTables, bad_rows, value_rows, window_rows
 from holdfast_pipeline.rollup.windows import changed_windows
+from holdfast_pipeline.sources.lake import CHANGES, SEQ
 
 #: The marks of the catalogue with which a table was made.
 VERSION, FINGERPRINT = "holdfast.catalog_version", "holdfast.catalog_fingerprint"

@@ -9,6 +9,10 @@ How it works. A step reads a batch of entries of the history, for example 1001 t
 A job that is killed in between leaves the marks 1500 and 1000. The next one reads from 1001 again, and gives each table
 only what comes after its own mark. So nothing is lost or doubled, wherever a job ends.
 
+Then ``coverage.json`` says for which times the tables answer. Once the files are on the disk, ``confirm(1500)`` tells
+the database, which may forget these entries. Both come after the rows, so a killed job never promises too much; the
+next one repeats them.
+
 ``current`` can always be made anew from the history, since pruning keeps the newest entry of each topic. This happens
 in one commit where entries alone do not lead to the present: at the first run, after pruned entries, and when the
 broker began a new period, whose baseline does not mention topics that were cleared while it did not record. During the
@@ -19,6 +23,7 @@ Left out: a Spark stream with ``foreachBatch``. It needs a checkpoint beside the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from attrs import evolve, frozen
@@ -31,10 +36,12 @@ from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
 from holdfast_pipeline.lake.following import follow
 from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.lake.layouts import CHANGES, CHANGES_LAYOUT, CURRENT, CURRENT_LAYOUT, SEQ
+from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.progress.phases import phase, progressed
+from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ
 
 #: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
 CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
@@ -71,12 +78,14 @@ class _Position:
 class Sync:
     """The tables below ``out`` and the database that they follow.
 
+    ``confirm`` gets the last entry that is safe on the disk; first 0, or what a killed run did not confirm.
+
     Raises :class:`PipelineError` if either cannot be used, or if the tables belong to another database.
     """
 
     def __init__(
         self, source: Source, out: Folder, rows: int = ROWS, size: int = BYTES, upkeep: Upkeep | None = None,
-        allow_gap: bool = False,
+        allow_gap: bool = False, confirm: Callable[[int], None] | None = None,
     ) -> None:  # fmt: skip
         check(source.url)
         self._source = source
@@ -89,6 +98,11 @@ class Sync:
         self.current = GrowingTable(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
         before = self._position().changes or 0
         self._done = Synced(before, before, 0, 0, None, 0)
+        self._coverage = read_coverage(out) or Coverage()
+        self._confirm = confirm
+        self._confirmed: int | None = None
+        if not before:
+            self._tell(0)  # from now on the database forgets only what the tables have
 
     def run(self, stopped: Callable[[], bool] = lambda: False, every: float | None = None) -> Synced:
         """Bring the tables to the present end of the history; with ``every``, again after so many seconds.
@@ -107,6 +121,7 @@ class Sync:
             there = history_range(transaction)
             self._require_same(transaction, place, there.last)
             period = next(iter(read_periods(transaction.connection.cursor())[-1:]), None)
+            read_at = time.time_ns() // 1_000_000
             first = place.changes is None
             after = there.before if place.changes is None else place.changes
             lost_upto = there.pruned if first else place.lost_upto
@@ -117,6 +132,7 @@ class Sync:
             lost = _missing(transaction, max(after, lost_upto), entries.upto)
             if lost is not None:
                 lost_upto = self._accepted(lost, max(there.pruned, entries.upto))
+                self._coverage = Coverage()  # the tables answer only for what the database still answers for
             if (
                 period is not None
                 and period.complete_since is not None
@@ -126,11 +142,17 @@ class Sync:
                 with phase("writing the retained messages"):
                     self.current.replace(newest_entries(transaction, period.first_seq), marks)
                 merged = there.last
-            at = time_of_entry(transaction, entries.upto) or 0
+            reached = max(entries.upto, after)
+            at = time_of_entry(transaction, reached) or 0
+            read_at = read_at if entries.upto >= there.last else at
+            coverage = self._coverage.extended(transaction, reached, at, read_at)
         if first or entries.upto > after:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:
             self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
+        write_coverage(self._out, coverage)
+        self._coverage = coverage
+        self._tell(coverage.last_seq)
         progressed(entries.upto - self._done.before, there.last - self._done.before)
         return entries.upto < there.last
 
@@ -159,6 +181,13 @@ class Sync:
                 "database has been replaced, perhaps by a backup; name another folder"
             )
 
+    def _tell(self, seq: int) -> None:
+        """Tell the database that all entries up to ``seq`` are in the tables, once."""
+        if self._confirm is not None and seq != self._confirmed:
+            self._out.sync()
+            self._confirm(seq)
+            self._confirmed = seq
+
     def _accepted(self, lost: MissingEntries, upto: int) -> int:
         """Count lost entries, which are known up to ``upto`` from now on; return ``upto``.
 
@@ -168,7 +197,7 @@ class Sync:
             raise PipelineError(
                 f"{self._out.uri}: the history has lost {lost.count} entries from seq {lost.first} on: they were "
                 "pruned before they were read. To go on without them, use --allow-gap. To prevent it, sync more often, "
-                "or keep the history longer (retainer.history)"
+                "keep the history longer (retainer.history), or let the database wait (--confirm)"
             )
         self._done = evolve(self._done, lost=self._done.lost + lost.count)
         return upto

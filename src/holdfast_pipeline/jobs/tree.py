@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -10,12 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast_pipeline.analysis.kept_table import kept_frame
 from holdfast_pipeline.analysis.prefixes import NEEDED, branches
 from holdfast_pipeline.choices import TREE_ORDERS
-from holdfast_pipeline.database.snapshot import Snapshot
-from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.overwriting import begin_overwriting
-from holdfast_pipeline.output.table_files import write_table
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.figures import PrefixTotals
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import retained_table
 
 if TYPE_CHECKING:
@@ -34,22 +31,11 @@ class Tree:
     branches: tuple[PrefixTotals, ...]
 
 
-def tree(
-    spark: SparkSession,
-    snapshot: Snapshot,
-    depth: int = 3,
-    top: int = 30,
-    order: str = "messages",
-    out: Folder | None = None,
-    form: str = "parquet",
-    overwrite: bool = False,
-) -> Tree:
+def tree(spark: SparkSession, snapshot: Snapshot, depth: int = 3, top: int = 30, order: str = "messages") -> Tree:
     """Count the retained messages below each prefix of 1 to ``depth`` levels; return the first ``top`` prefixes.
 
-    ``order`` is one of ``TREE_ORDERS``. With ``out``, write all prefixes there. Raises :class:`PipelineError`.
+    ``order`` is one of ``TREE_ORDERS``. Raises :class:`PipelineError`.
     """
-    if out is not None:
-        begin_overwriting(out, overwrite)
     read = retained_table(spark, snapshot, columns=NEEDED)
     with kept_frame(branches(read.frame, depth), read.is_small) as found:
         # A message has exactly one prefix of one level.
@@ -59,15 +45,7 @@ def tree(
                 F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
             ).collect()[0]
         leading = found.orderBy(F.desc(TREE_ORDERS[order]), "depth", "prefix").limit(top).collect()
-        result = Tree(
+        return Tree(
             snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
             tuple(PrefixTotals(**row.asDict()) for row in leading),
         )  # fmt: skip
-        if out is not None:
-            with phase("writing"):
-                write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
-        return result
-
-
-def _about(tree: Tree) -> dict[str, Any]:
-    return {name: getattr(tree, name) for name in ("taken_at", "depth", "messages", "bytes", "prefixes")}

@@ -18,11 +18,11 @@ from holdfast_pipeline.analysis.payload_kinds import json_value
 from holdfast_pipeline.checks.rule_findings import EXAMPLES, MOST_PARTS, Example, PartFailures, RuleFigures
 from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule, RefersRule, SiblingsRule, UniqueRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.judging.cases import SHOWN, cases
 from holdfast_pipeline.judging.history_rules import recorded
 from holdfast_pipeline.judging.message_rules import judged
 from holdfast_pipeline.judging.topic_rules import refers, siblings, unique
+from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.changes.api import GENERAL, Rules, read_periods
+from holdfast.changes.api import GENERAL, Rules
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.units import Rate
-from holdfast_pipeline.archive.states import has_depth
 from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.database.snapshot import Snapshot
 from holdfast_pipeline.judging.cases import cases
+from holdfast_pipeline.sources.snapshot import Snapshot
+from holdfast_pipeline.sources.states import has_depth
 from holdfast_pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def _window(rule: Rule) -> float:
 
 def _present_history(snapshot: Snapshot) -> tuple[Rules | None, int | None]:
     """Return the rules of the present history, and from when on it has all changes of topics without a rule."""
-    with snapshot.source.transaction() as transaction:
-        periods = read_periods(transaction.connection.cursor())
+    periods = snapshot.periods
     if not periods or periods[-1].ended_at is not None:
         return None, None
     state = periods[-1].states().get(GENERAL)

@@ -11,9 +11,9 @@ from attrs import frozen
 from holdfast.core.messages import ChangeKind
 from holdfast_pipeline.database.connection import ReadTransaction
 from holdfast_pipeline.lake.layouts import READ, READ_CURRENT
-from holdfast_pipeline.output.parquet import PARTITION
 from holdfast_pipeline.sources.arrow_batches import batches_of
 from holdfast_pipeline.sources.columns import arrow_schema
+from holdfast_pipeline.sources.lake import PARTITION
 
 # SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608

@@ -8,12 +8,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast_pipeline.lake.growing_table import Layout
-from holdfast_pipeline.output.parquet import PARTITION
 from holdfast_pipeline.sources.columns import HISTORY, RETAINED, STORED_AT_OF_ENTRY, Column
+from holdfast_pipeline.sources.lake import PARTITION
 
-CHANGES, CURRENT = "changes", "current"
-#: The mark of the last change that a table has, or counts.
-SEQ = "holdfast.seq"
 #: What a sync reads of each entry: the columns of both tables.
 READ: tuple[Column, ...] = (*HISTORY, STORED_AT_OF_ENTRY)
 #: The columns of ``current``, read from the newest entry of each topic.

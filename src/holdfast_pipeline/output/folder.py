@@ -128,6 +128,10 @@ class Folder:
 
         self._explained(write)
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name."""
+        self._explained(lambda: self._system.move(f"{self._path}/{name}", f"{self._path}/{new}"))
+
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with its content, if it exists."""
         kind = self._explained(lambda: self._info(name).type)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from holdfast_pipeline.lake.growing_table import Layout
-from holdfast_pipeline.output.parquet import PARTITION
+from holdfast_pipeline.sources.lake import PARTITION
 
 VALUES, BAD = "values", "bad"
 _SECOND = 1_000_000

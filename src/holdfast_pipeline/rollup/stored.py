@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.output.parquet import PARTITION
 from holdfast_pipeline.rollup.catalog import ValueKind
 from holdfast_pipeline.rollup.decoded_values import BadValue, Value
 from holdfast_pipeline.rollup.layouts import DAY, HOUR, MINUTE, VALUES, WindowLength
 from holdfast_pipeline.rollup.segments import Event, Segment, time_mean
 from holdfast_pipeline.rollup.windows import Key, Series, Window
+from holdfast_pipeline.sources.lake import PARTITION
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGER = {MINUTE: HOUR, HOUR: DAY}

@@ -11,12 +11,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.database.snapshot import Snapshot
+from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TIME, Column, named, struct_of
 from holdfast_pipeline.sources.history import HistorySource
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 from holdfast_pipeline.sources.registration import register_once
 from holdfast_pipeline.sources.retained import RetainedSource
-from holdfast_pipeline.sources.small_reads import read_small
+from holdfast_pipeline.sources.small_reads import MOST_ROWS, read_small
+from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -78,6 +80,14 @@ def _read_retained(
     now: int | None = None,
 ) -> ReadTable:
     known = _named(RETAINED if since is None else CHANGED, columns)
+    if isinstance(snapshot.source, Lake):
+        if since is not None:
+            raise PipelineError(
+                f"{snapshot.name}: a lake does not know what has changed since a token; read the database"
+            )
+        at = F.timestamp_millis(F.lit(snapshot.taken_at))
+        alive = F.col("expires_at").isNull() | (F.col("expires_at") > at)
+        return _read_lake(spark, snapshot.source, CURRENT, known, topic_filter, alive, now)
     options = {**snapshot.options, "expired_at": str(snapshot.taken_at), "filter": topic_filter}
     if since is not None:
         options["since"] = since
@@ -87,7 +97,7 @@ def _read_retained(
 
 def read_history(
     spark: SparkSession,
-    source: Source,
+    source: Source | Lake,
     from_seq: int = 1,
     to_seq: int | None = None,
     topic_filter: str = "",
@@ -100,6 +110,11 @@ def read_history(
     With ``newest``, only the last of these entries for each topic. The other arguments are those of
     :func:`read_retained`.
     """
+    if isinstance(source, Lake):
+        last = source.coverage.last_seq if to_seq is None else min(to_seq, source.coverage.last_seq)
+        inside = F.col("seq").between(from_seq, last)
+        frame = _read_lake(spark, source, CHANGES, _named(HISTORY, columns), topic_filter, inside).frame
+        return newest_of(frame) if newest else frame
     options = {**source.options, "from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
     if to_seq is not None:
         options["to_seq"] = str(to_seq)
@@ -108,8 +123,19 @@ def read_history(
 
 def history_table(spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str]) -> ReadTable:
     """Return the entries of a snapshot's history, with the time of the snapshot in the column :data:`NOW`."""
+    if isinstance(snapshot.source, Lake):
+        inside = F.col("seq") <= snapshot.last_seq
+        known = _named(HISTORY, columns)
+        return _read_lake(spark, snapshot.source, CHANGES, known, topic_filter, inside, snapshot.taken_at)
     options = {**snapshot.source.options, "from_seq": "1", "to_seq": str(snapshot.last_seq), "filter": topic_filter}
     return _read(spark, HistorySource, options, _named(HISTORY, columns), now=snapshot.taken_at)
+
+
+def newest_of(entries: DataFrame) -> DataFrame:
+    """Return the last entry of each topic."""
+    # The positions alone are shuffled first, so that no payload of an older entry is.
+    places = entries.groupBy("topic").agg(F.max("seq").alias("seq")).select("seq")
+    return entries.join(places, "seq", "left_semi")
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -149,6 +175,21 @@ def _read(
     reader = spark.read.format(source.name()).schema(schema).options(**options)
     frame = reader.option("partitions", partitions).load()
     return ReadTable(frame if now is None else frame.withColumn(NOW, F.timestamp_millis(F.lit(now))), False)
+
+
+def _read_lake(
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    columns: Sequence[Column],
+    topic_filter: str,
+    where: SparkColumn,
+    now: int | None = None,
+) -> ReadTable:
+    """Read a table of a lake. ``now`` is in milliseconds since the epoch."""
+    frame = lake.read(spark, table, [column.name for column in columns], topic_filter, where)
+    is_small = lake.rows(table) <= MOST_ROWS
+    return ReadTable(frame if now is None else frame.withColumn(NOW, F.timestamp_millis(F.lit(now))), is_small)
 
 
 def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> Sequence[Column]:

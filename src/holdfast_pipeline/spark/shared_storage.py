@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.database.location import url_of
-from holdfast_pipeline.database.snapshot import Snapshot, snapshot_of
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sources.coverage import COVERAGE
 from holdfast_pipeline.sources.file_check import HEAD, FileCheckSource, head_of
+from holdfast_pipeline.sources.lake import Lake
 from holdfast_pipeline.sources.registration import register_once
+from holdfast_pipeline.sources.snapshot import Snapshot, snapshot_of
 from holdfast_pipeline.sources.tables import parallelism
 from holdfast_pipeline.spark.server import is_used
 from holdfast_pipeline.spark.session import is_local
@@ -80,12 +82,17 @@ def shared_folder(spark: SparkSession, path: str) -> Folder:
 
 @contextmanager
 def shared_snapshot(
-    spark: SparkSession, storage: str | None, config: str | None, folder: str | None
+    spark: SparkSession, storage: str | None, config: str | None, folder: str | None, lake: str | None = None
 ) -> Iterator[Snapshot]:
-    """Take a snapshot that the tasks can read; the other arguments are those of ``snapshot_of``.
+    """Take a snapshot that the tasks can read, of a ``lake`` or as ``snapshot_of`` takes it.
 
     The snapshot of an SQLite database is a file, so ``folder`` is required if tasks run on other hosts.
     """
+    if lake is not None:
+        _require_lake(spark, lake)
+        with snapshot_of(lake=lake) as taken:
+            yield taken
+        return
     url = url_of(storage, config)
     if folder is None and Source(url).is_sqlite and has_remote_tasks(spark):
         raise PipelineError(
@@ -93,14 +100,21 @@ def shared_snapshot(
             f"folder; name a folder that all of them share (--snapshot-dir), {_LOCAL}"
         )
     with snapshot_of(storage, config, folder) as taken:
-        if taken.source.copy is not None:
+        if isinstance(taken.source, Source) and taken.source.copy is not None:
             require_file(spark, taken.source.copy)
         yield taken
 
 
-def require_history(spark: SparkSession, source: Source) -> None:
+def _require_lake(spark: SparkSession, path: str) -> None:
+    if "://" not in path:
+        require_file(spark, str(Path(path).absolute() / COVERAGE))
+
+
+def require_history(spark: SparkSession, source: Source | Lake) -> None:
     """Raise :class:`PipelineError` if tasks on other hosts would have to open the file of an SQLite database."""
-    if source.is_sqlite and has_remote_tasks(spark):
+    if isinstance(source, Lake):
+        _require_lake(spark, source.name)
+    elif source.is_sqlite and has_remote_tasks(spark):
         raise PipelineError(
             f"{source.url}: its history is read from the file itself, and the executors may be on other hosts; "
             "run on this host (MASTER='local[*]')"

@@ -60,7 +60,7 @@ def test_an_unknown_command_is_refused() -> None:
 def test_a_missing_package_is_named_with_the_remedy(missing: str) -> None:
     """In one line, with status 1; --help works without the package."""
     without = f"sys.modules[{missing!r}] = None; main()"
-    done = python(without, "export", "--storage", "sqlite:////none", "--out", "none")
+    done = python(without, "asof", "--storage", "sqlite:////none", "--out", "none")
     told = f"{missing} is not installed; holdfast-pipeline needs: pip install 'holdfast[pipeline]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
     assert python(without, "--help").returncode == 0
@@ -85,3 +85,11 @@ def test_a_command_has_a_lower_priority_than_the_broker_unless_it_was_given_one(
     expected = {"0": ours or 10, "3": ours + 3}
     for given, priority in expected.items():
         assert python(code, "--version", given).stdout.splitlines()[-1] == str(priority)
+
+
+@pytest.mark.parametrize("name", ["archive", "audit", "compact", "export", "filters", "publish", "shapes", "tree"])
+def test_a_command_of_an_earlier_version_names_its_successor(name: str) -> None:
+    """In one message, whatever its options."""
+    result = CliRunner().invoke(main, [name, "--storage", "x"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{name} is no command any more: holdfast" in result.stderr

@@ -1,4 +1,4 @@
-"""An archive tells the database its last entry, with and without a running broker."""
+"""A lake tells the database its last entry, with and without a running broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from holdfast.changes.periods import read_state
 from holdfast.config import Config, default
 from holdfast.storage.location import DirectoryLock
-from holdfast_pipeline.database.confirmation import confirm_archived
+from holdfast_pipeline.database.confirmation import confirm_in_lake
 from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.errors import PipelineError
 from tests.pipeline.stores import Filled, message
@@ -23,7 +23,7 @@ def configured(filled: Filled, folder: Path) -> Config:
 
 
 def archived_seq(filled: Filled) -> int | None:
-    """Return the entry up to which the database knows the archive."""
+    """Return the entry up to which the database knows the lake."""
     with Source(filled.url).transaction() as transaction:
         return read_state(transaction.connection.cursor()).archived_seq
 
@@ -34,10 +34,10 @@ def test_a_confirmation_is_recorded_and_never_decreases(recorded: Filled, tmp_pa
     config = configured(recorded, tmp_path)
     assert archived_seq(recorded) is None
     for seq, then in ((0, 0), (3, 3), (2, 3)):
-        confirm_archived(config, seq)
+        confirm_in_lake(config, seq)
         assert archived_seq(recorded) == then
     with pytest.raises(PipelineError, match="the history ends at"):
-        confirm_archived(config, 4)
+        confirm_in_lake(config, 4)
     assert archived_seq(recorded) == 3
 
 
@@ -60,5 +60,5 @@ def test_the_file_of_a_broker_that_does_not_answer_is_not_written(
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     recorded.put(message("a"))
     with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*no broker answers at"):
-        confirm_archived(configured(recorded, tmp_path), 1)
+        confirm_in_lake(configured(recorded, tmp_path), 1)
     assert archived_seq(recorded) is None

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast_pipeline import Source
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.jobs.archive import archive
+from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.decoding.tahu import metric, payload
 from tests.pipeline.stores import NOW, Filled, message
@@ -188,9 +188,9 @@ def test_sparkplug_names_come_from_the_last_birth_before(spark: SparkSession, re
         ("DDATA", None, None, None, None, True), ("DDEATH", None, None, None, None, None),
         ("STATE", None, None, None, None, True),
     ]  # fmt: skip
-    folder = tmp_path / "archive"
-    archive(spark, Source(recorded.url), Folder(str(folder)), lambda _seq: None)
-    for source in (("--storage", recorded.url, "--history"), ("--archive", folder)):
+    folder = tmp_path / "lake"
+    Sync(Source(recorded.url), Folder(str(folder))).run()
+    for source in (("--storage", recorded.url, "--history"), ("--lake", folder, "--history")):
         out = tmp_path / source[0]
         assert told(run(*source, "--format", "sparkplug", "--out", out, "--json"), 3)["bad"] == 1
         assert bad(out)["spBv1.0/g/NDATA/n"].startswith("this protobuf is cut short")

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import create_engine, insert
 
 from holdfast.storage import tables
-from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.filters.requested_filters import (
     InvalidFilter,
@@ -17,7 +16,6 @@ from holdfast_pipeline.filters.requested_filters import (
     RequestedFilters,
     of_file,
     of_lines,
-    of_options,
 )
 from holdfast_pipeline.filters.session_filters import of_sessions
 from tests.pipeline.stores import Filled
@@ -58,14 +56,6 @@ def test_a_file_need_not_be_text(tmp_path: Path) -> None:
         of_file(str(tmp_path / "missing"))
 
 
-def test_a_command_line_has_no_comments() -> None:
-    """An empty text is refused, too."""
-    assert of_options(["# x", ""]).refused == (
-        InvalidFilter(0, "# x", "'#' stands alone in the last level"),
-        InvalidFilter(0, "", "a Topic Filter has at least one character"),
-    )
-
-
 def test_shared_subscriptions_and_the_broker_s_own_topics_have_no_replay() -> None:
     """[MQTT5-4.8.2]"""
     found = of_lines(["$share/g/a/#", "$SYS/#", "$sys/x", "$shared/g"])
@@ -101,7 +91,9 @@ def test_the_sessions_in_the_database_give_their_filters(filled: Filled) -> None
             ],
         )  # fmt: skip
     engine.dispose()
-    assert of_sessions(Source(filled.url)).filters == (
+    with snapshot_of(filled.url) as snapshot:
+        found = of_sessions(snapshot)
+    assert found.filters == (
         requested("$share/g/b", 1, Replayed.SHARED),
         requested("a/#", 2),
         requested("b", 2, Replayed.DECLINED),

@@ -21,7 +21,6 @@ from holdfast_pipeline.filters.deliveries import FilterDelivery
 from holdfast_pipeline.filters.matching import matched
 from holdfast_pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
 from holdfast_pipeline.jobs.filters import filters
-from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names
 
@@ -89,25 +88,14 @@ def test_every_filter_has_a_row_also_without_a_match(spark: SparkSession, filled
     assert found.messages == sum(one.messages * one.subscriptions for one in found.deliveries)
 
 
-def test_all_deliveries_are_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    filled.put(message("a/b", b"xyz"))
-    with snapshot_of(filled.url) as snapshot:
-        filters(spark, snapshot, of_lines(["a/+", "b"]), FlowSettings(), Folder(str(tmp_path / "out")), "json")
-    found = spark.read.json(str(tmp_path / "out" / "data")).orderBy("topic_filter").collect()
-    assert [(row.topic_filter, row.messages, row.bytes, row.seconds) for row in found] == [
-        ("a/+", 1, 3, None), ("b", 0, 0, None),
-    ]  # fmt: skip
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["filters"] == 2
-
-
 def test_the_command_lists_invalid_filters_and_ends_with_status_3(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
     """It prints a table, or one line of JSON. The valid filters are still counted."""
     filled.put(message("a/b", b"xyz"), message("evil\x1b[2J/x"))
     file = tmp_path / "filters.txt"
-    file.write_text("# mine\n#\na/#/b\n")
-    command = ["filters", "--storage", filled.url, "--filters", str(file), "--filter", "evil\x1b[2J/#"]
+    file.write_text("# mine\n#\na/#/b\nevil\x1b[2J/#\n")
+    command = ["report", "--only", "filters", "--storage", filled.url, "--filters", str(file)]
     people = CliRunner().invoke(main, command)
     assert people.exit_code == 3
     assert f"{file}:3: 'a/#/b': '#' stands alone in the last level" in people.stderr
@@ -122,13 +110,13 @@ def test_the_command_lists_invalid_filters_and_ends_with_status_3(
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ([], 2, "name the Topic Filters"),
-        (["--filter", "a", "--delivery-rate", "x"], 1, "delivery-rate: found 'x'; allowed"),
-        (["--filters", "/nowhere/x"], 1, "/nowhere/x: the Topic Filters cannot be read"),
+        ([], 2, "name either the page (--out) or a part of it to print (--only)"),
+        (["--only", "filters", "--delivery-rate", "x"], 1, "delivery-rate: found 'x'; allowed"),
+        (["--only", "filters", "--filters", "/nowhere/x"], 1, "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )
 def test_a_wrong_option_is_explained_in_one_line(
     spark: SparkSession, tmp_path: Path, options: list[str], status: int, said: str
 ) -> None:
-    found = CliRunner().invoke(main, ["filters", "--storage", f"sqlite:///{tmp_path}/none.db", *options])
+    found = CliRunner().invoke(main, ["report", "--storage", f"sqlite:///{tmp_path}/none.db", *options])
     assert (found.exit_code, said in found.stderr, found.stderr.count("\n")) == (status, True, 1)

@@ -21,7 +21,6 @@ from holdfast_pipeline.analysis.shape_learning import learn
 from holdfast_pipeline.analysis.topic_changes import topic_changes
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.jobs.shapes import shapes
-from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.shapes.patterns import Patterns
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
 from holdfast_pipeline.shapes.totals import ShapeTotals
@@ -55,7 +54,7 @@ def test_each_shape_has_its_figures(spark: SparkSession, tmp_path: Path, make: s
             message("site/lamp-4/state", b"broken", expires_at=NOW + 2**40), message("site/info", b"\xff"), at=NOW
         )
         with snapshot_of(filled.url) as snapshot:
-            found = shapes(spark, snapshot, out=Folder(str(tmp_path / "out")))
+            found = shapes(spark, snapshot, Patterns())
     assert (found.messages, found.unshaped, found.learned) == (5, 0, 5)
     lamps, info = found.shapes
     assert lamps == ShapeTotals(
@@ -66,9 +65,6 @@ def test_each_shape_has_its_figures(spark: SparkSession, tmp_path: Path, make: s
     assert info.changes_a_day is not None
     assert lamps.changes_a_day == pytest.approx(5 * info.changes_a_day)
     assert (info.shape, info.kind, info.schema, info.names) == ("site/info", "binary", None, ())
-    written = spark.read.parquet(str(tmp_path / "out" / "data")).collect()
-    assert [(row.shape, row.messages) for row in written] == [("site/{lamp}/state", 4), ("site/info", 1)]
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["messages"] == 5
 
 
 def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> None:
@@ -84,7 +80,7 @@ def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> Non
 def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, tmp_path: Path) -> None:
     """Also for a database without retained messages; a pattern that is none is a wrong command line."""
     with database("sqlite", tmp_path) as filled:
-        command = ["shapes", "--storage", filled.url, "--pattern", "site/{room}/+"]
+        command = ["report", "--only", "shapes", "--storage", filled.url, "--pattern", "site/{room}/+"]
         assert "0 messages, 0 bytes, in 0 shapes" in CliRunner().invoke(main, command).stdout
         filled.put(*(message(f"site/r{number}/temp", b"21") for number in range(3)), message("x\x1b", b"?"))
         people = CliRunner().invoke(main, command)
@@ -109,7 +105,7 @@ def test_changes_a_day_are_unknown_for_topics_with_rules_of_their_own(spark: Spa
                 past.set(topic)
         past.close()
         with snapshot_of(filled.url) as snapshot:
-            found = shapes(spark, snapshot, patterns=[f"{name}/{{n}}/a" for name in ("noise", "long", "plain")])
+            found = shapes(spark, snapshot, Patterns([f"{name}/{{n}}/a" for name in ("noise", "long", "plain")]))
             with topic_changes(spark, snapshot) as changes:
                 assert changes is not None
                 history = history_of(snapshot, changes)

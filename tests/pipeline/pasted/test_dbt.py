@@ -16,7 +16,7 @@ import jinja2
 import pytest
 from deltalake import DeltaTable
 
-from holdfast_pipeline.lake.layouts import CHANGES, CURRENT
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.commands import BIN
 from tests.pipeline.pasted.conftest import Lake

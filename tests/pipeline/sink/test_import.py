@@ -15,7 +15,7 @@ from holdfast.wire.properties import Properties
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.jobs.export import export
+from holdfast_pipeline.jobs.asof import Destination, write_present
 from holdfast_pipeline.jobs.imports import import_messages, read_messages
 from holdfast_pipeline.output.checksum import checksum
 from holdfast_pipeline.output.folder import Folder
@@ -41,7 +41,7 @@ def test_an_import_restores_an_export_of_the_pipeline(spark: SparkSession, fille
     with database("sqlite", tmp_path / "source") as source:
         source.put(*MESSAGES)
         with snapshot_of(source.url) as snapshot:
-            export(spark, snapshot, Folder(str(tmp_path / "out")), partitions=2)
+            write_present(spark, snapshot, Destination(Folder(str(tmp_path / "out"))), partitions=2)
         done = import_messages(spark, str(tmp_path / "out"), "parquet", Target(filled.url, None))
         assert (done.imported, done.rejected) == (len(MESSAGES), 0)
         assert contents(spark, filled) == contents(spark, source)
@@ -65,7 +65,9 @@ def test_the_checksum_stays_from_sqlite_to_postgres_and_back(spark: SparkSession
                 before = str(tmp_path / f"out{number - 1}")
                 import_messages(spark, before, "parquet", Target(store.url, None))
             with snapshot_of(store.url) as snapshot:
-                manifest = export(spark, snapshot, Folder(str(tmp_path / f"out{number}")), partitions=2)
+                manifest = write_present(
+                    spark, snapshot, Destination(Folder(str(tmp_path / f"out{number}"))), partitions=2
+                )
             assert manifest.rows == len(MESSAGES) + 1
             sums += spark.read.parquet(str(tmp_path / f"out{number}" / DATA)).agg(checksum(names)).collect()
     assert sums == [sums[0]] * 3
@@ -166,7 +168,7 @@ def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, fille
     ("files", "told"),
     [
         (["empty"], "holds no table of Parquet files"),
-        (["data/date=2026-11-21/part-0.parquet", "archive.json"], "is an archive of a history; first write the state"),
+        (["changes/date=2026-11-21/part-0.parquet", "coverage.json"], "is a lake; first write the state"),
     ],
 )
 def test_a_source_without_a_table_is_refused_in_one_line(

@@ -33,9 +33,9 @@ def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path
     settings = {"MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(HOME), "PYSPARK_SUBMIT_ARGS": small()}
     with database("sqlite", tmp_path) as source:
         source.put(*(message(f"t/{number}") for number in range(50)))
-        done = run(COMMAND, "export", "--quiet", "--storage", source.url, "--out", tmp_path / "out", settings=settings)
+        done = run(COMMAND, "asof", "--quiet", "--storage", source.url, "--out", tmp_path / "out", settings=settings)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("exported 50 messages")
+    assert done.stdout.startswith("50 messages retained at ")
 
 
 @pytest.mark.nightly
@@ -44,11 +44,11 @@ def test_a_standalone_cluster_reads_a_snapshot_in_a_shared_folder(tmp_path: Path
     (tmp_path / "shared").mkdir()
     with database("sqlite", tmp_path) as source, cluster(tmp_path / "workers") as master:
         source.put(*(message(f"t/{number}") for number in range(50)))
-        export = (COMMAND, "export", "--quiet", "--storage", source.url, "--out", tmp_path / "out")
+        export = (COMMAND, "asof", "--quiet", "--storage", source.url, "--out", tmp_path / "out")
         settings = {"MASTER": master, "PYSPARK_SUBMIT_ARGS": small()}
         done = run(*export, "--snapshot-dir", tmp_path / "shared", settings=settings)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("exported 50 messages")
+    assert done.stdout.startswith("50 messages retained at ")
     assert list((tmp_path / "shared").iterdir()) == []
     assert len(list((tmp_path / "workers").glob("*/app-*/*/stderr"))) == 2
 

@@ -99,7 +99,18 @@ def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
         filled.put(message("a/b"), message("a/c"))
         file = tmp_path / "filters"
         file.write_text("a/+\n#/b\n")
-        done = run(*submit, script, "filters", "--storage", filled.url, "--filters", file, settings=settings)
+        done = run(
+            *submit,
+            script,
+            "report",
+            "--only",
+            "filters",
+            "--storage",
+            filled.url,
+            "--filters",
+            file,
+            settings=settings,
+        )
     assert done.returncode == 3, done.stderr
     assert f"{file}:2: '#/b': " in done.stdout
     assert "1 Topic Filter, 1 subscription: 2 messages" in done.stdout
@@ -114,7 +125,7 @@ def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signa
         filled.put(message("a/b"))
         process = subprocess.Popen(
             [
-                COMMAND, "export", "--quiet", "--storage", filled.url, "--out", tmp_path / "out",
+                COMMAND, "asof", "--quiet", "--storage", filled.url, "--out", tmp_path / "out",
                 "--snapshot-dir", copies,
             ],
             env=environment(PYSPARK_SUBMIT_ARGS=lean_arguments(), MASTER="local[1]"), stdin=subprocess.DEVNULL,

@@ -212,8 +212,8 @@ def test_commands_with_a_server_give_the_same_results(filled: Filled, tmp_path: 
         assert not any(reads_objects(port, 5.0) for port in ports_of_java(told["pid"]))
         assert "runs already" in run("server", "start")
         (tmp_path / "elsewhere").mkdir()
-        for command in (("tree",), ("shapes",), ("filters", "--filter", "a/#")):
-            arguments = (*command, "--storage", filled.url, "--json")
+        for command in ("tree", "shapes", "filters"):
+            arguments = ("report", "--only", command, "--storage", filled.url, "--json")
             warm = run(*arguments, cwd=tmp_path / "elsewhere")
             assert timeless(warm) == timeless(run(*arguments, "--no-server"))
         decode = ("decode", "--storage", filled.url, "--format", "number", "--pattern", "a/+")

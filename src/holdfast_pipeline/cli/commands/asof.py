@@ -4,74 +4,68 @@ from __future__ import annotations
 
 import click
 
+from holdfast_pipeline.choices import STATE_FORMS
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import print_result, running
-from holdfast_pipeline.errors import WrongUsage
-from holdfast_pipeline.formatting import number
+from holdfast_pipeline.formatting import counted
 
 
 @click.command()
-@click.argument("time")
-@options.database
+@click.argument("time", required=False)
+@options.lake
 @options.console
-@click.option("--archive", help="Read an archive of the history, compacted or not, instead of a database.")
 @click.option("--out", required=True, help="The folder to write to.")
+@click.option(
+    "--format", "form", type=click.Choice(STATE_FORMS), default="parquet", show_default=True, help="The files' format."
+)
 @options.topic_filter
 @options.partitions
-@click.option("--overwrite", is_flag=True, help="Replace a complete export.")
+@options.snapshot_dir
+@click.option("--overwrite", is_flag=True, help="Replace a complete result.")
 def asof(
-    time: str,
+    time: str | None,
     storage: str | None,
     config: str | None,
+    lake: str | None,
     as_json: bool,
-    archive: str | None,
     out: str,
+    form: str,
     topic_filter: str,
     partitions: int | None,
+    snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Write the messages that were retained at TIME to Parquet files in OUT/data, from the history.
+    """Write the retained messages to files in OUT/data, then OUT/manifest.json; with TIME, those retained then.
 
-    TIME is a time such as 2026-11-21T10:00:00Z (UTC without a zone), or an age such as 90m.
+    TIME is a time such as 2026-11-21T10:00:00Z (UTC without a zone), or an age such as 90m. It needs the history.
     """
     from attrs import asdict
 
     from holdfast.core.units import date_of
-    from holdfast_pipeline.archive.coverage import require_coverage
     from holdfast_pipeline.database.connection import Source
     from holdfast_pipeline.database.location import url_of
-    from holdfast_pipeline.jobs.asof import asof as run
-    from holdfast_pipeline.jobs.asof import asof_archived
+    from holdfast_pipeline.jobs.asof import Destination, write_past, write_present
     from holdfast_pipeline.output.folder import Folder
     from holdfast_pipeline.output.overwriting import require_overwritable
+    from holdfast_pipeline.sources.lake import Lake
     from holdfast_pipeline.sources.options import check_filter
-    from holdfast_pipeline.spark import require_history, shared_folder
+    from holdfast_pipeline.spark import require_history, shared_folder, shared_snapshot
 
     with running("asof") as start:
         check_filter(topic_filter)
-        at = options.milliseconds(time)
-        if archive is not None and (storage is not None or config is not None):
-            raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
-        is_small = False
-        if archive is None:
-            is_small = options.require_database(storage, config)
-        else:
-            require_coverage(Folder(archive))
-        require_overwritable(Folder(out), overwrite, "export")
+        at = None if time is None else options.milliseconds(time)
+        is_small = options.require_readable(storage, config, lake)
+        require_overwritable(Folder(out), overwrite)
         spark = start(is_small)
-        if archive is None:
-            source = Source(url_of(storage, config))
-            require_history(spark, source)
-            manifest = run(spark, source, at, shared_folder(spark, out), topic_filter, partitions, overwrite)
+        to = Destination(shared_folder(spark, out), form, overwrite)
+        if at is None:
+            with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
+                manifest = write_present(spark, snapshot, to, topic_filter, partitions)
         else:
-            manifest = asof_archived(spark, Folder(archive), at, shared_folder(spark, out), topic_filter, overwrite)
-    print_result(
-        asdict(manifest),
-        as_json,
-        f"{number(manifest.rows)} messages were retained at {date_of(at)}; they are in {out}"
-        + (
-            f". The history does not know the topics of {', '.join(manifest.left_out)} then"
-            if manifest.left_out
-            else ""
-        ),
-    )
+            source = Source(url_of(storage, config)) if lake is None else Lake(lake)
+            require_history(spark, source)
+            manifest = write_past(spark, source, at, to, topic_filter, partitions)
+    sentence = f"{counted(manifest.rows, 'message')} retained at {date_of(manifest.taken_at)}: see {out}"
+    if manifest.left_out:
+        sentence += f". The history does not know the topics of {', '.join(manifest.left_out)} then"
+    print_result(asdict(manifest), as_json, sentence)

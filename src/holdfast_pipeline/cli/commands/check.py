@@ -26,7 +26,7 @@ _LONGEST = 300
 
 
 @click.command()
-@options.database
+@options.lake
 @options.console
 @click.option("--rules", "file", help="The TOML file of rules.")
 @click.option("--no-discovery", is_flag=True, help="Look for nothing that has no rule.")
@@ -45,6 +45,7 @@ _LONGEST = 300
 def check(
     storage: str | None,
     config: str | None,
+    lake: str | None,
     as_json: bool,
     file: str | None,
     no_discovery: bool,
@@ -79,9 +80,9 @@ def check(
         known = _known(baseline) if baseline is not None and not write_baseline else frozenset()
         for written in [junit_file, *([baseline] if write_baseline else [])]:
             _require_writable(written)
-        is_small = options.require_database(storage, config)
+        is_small = options.require_readable(storage, config, lake)
         spark = start(is_small)
-        with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
+        with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
             result = run(spark, snapshot, rules, since, discovers=not no_discovery)
         judged = {rule.name for rule in rules} - {*result.left_out, *result.incomplete} if since is None else set()
         if since is None and not no_discovery:

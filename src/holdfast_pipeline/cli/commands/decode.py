@@ -10,7 +10,6 @@ from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.choices import DECODERS, SAMPLE
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import checking_options, print_result, running, say
-from holdfast_pipeline.errors import WrongUsage
 from holdfast_pipeline.formatting import number
 from holdfast_pipeline.output.names import DATA
 
@@ -19,10 +18,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.database
+@options.lake
 @options.console
 @click.option("--history", is_flag=True, help="Decode all messages in the history, instead of the retained ones.")
-@click.option("--archive", help="Decode all messages in an archive of the history, compacted or not.")
 @click.option(
     "--format",
     "name",
@@ -49,9 +47,9 @@ if TYPE_CHECKING:
 def decode(
     storage: str | None,
     config: str | None,
+    lake: str | None,
     as_json: bool,
     history: bool,
-    archive: str | None,
     name: str,
     patterns: tuple[str, ...],
     schema: str | None,
@@ -68,7 +66,6 @@ def decode(
     """
     from attrs import asdict
 
-    from holdfast_pipeline.archive.coverage import require_coverage
     from holdfast_pipeline.decoding import messages
     from holdfast_pipeline.decoding.registry import decoder_of
     from holdfast_pipeline.jobs.decode import BAD, wanted_by
@@ -80,26 +77,15 @@ def decode(
     with running("decode") as start:
         with checking_options():
             decoder = decoder_of(name, schema)
-        is_small = False
-        if archive is None:
-            is_small = options.require_database(storage, config)
-        elif history or storage is not None or config is not None:
-            raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
-        else:
-            require_coverage(Folder(archive))
+        is_small = options.require_readable(storage, config, lake)
         with checking_options():
             wanted_by(decoder, patterns)
         require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
         spark = start(is_small)
         folder = shared_folder(spark, out)
-        if archive is not None:
-            found = messages.archived(spark, Folder(archive))
-            done = run(spark, found, decoder, folder, patterns, sample, overwrite)
-        else:
-            with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
-                read = messages.recorded if history else messages.retained
-                found = read(spark, snapshot, partitions)
-                done = run(spark, found, decoder, folder, patterns, sample, overwrite)
+        with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
+            read = messages.recorded if history else messages.retained
+            done = run(spark, read(spark, snapshot, partitions), decoder, folder, patterns, sample, overwrite)
     if not as_json:
         for reason, count in done.reasons.items():
             say(f"{number(count)} bad: {reason}")

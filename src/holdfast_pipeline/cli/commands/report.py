@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.choices import PAGES
+from holdfast_pipeline.choices import PAGES, REPORT_PARTS, TREE_ORDERS
 from holdfast_pipeline.cli import options
-from holdfast_pipeline.cli.commands.filters import print_refused
-from holdfast_pipeline.cli.running import print_result, running
+from holdfast_pipeline.cli.report_parts import filters_part, print_refused, shapes_part, tree_part
+from holdfast_pipeline.cli.running import checking_options, print_result, running
 from holdfast_pipeline.errors import WrongUsage
 from holdfast_pipeline.formatting import number, size
 
@@ -24,33 +24,55 @@ _KINDS = (".html", ".htm")
 
 
 @click.command()
-@options.database
+@options.lake
 @options.console
-@click.option("--out", required=True, help="The file to write (*.html), or a folder for report.html.")
+@click.option("--out", help="The file to write (*.html), or a folder for report.html.")
+@click.option("--only", type=click.Choice(REPORT_PARTS), help="Print only this part, as a table, and write no page.")
 @click.option("--title", default="Retained messages", show_default=True, help="The page's heading.")
 @click.option("--filters", "file", help="A file of more Topic Filters, besides the Sessions'; - is standard input.")
 @options.flow_control
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="A shape that is given, such as hq/{floor}/{room}/#. May be repeated; the first that matches counts.",
+)
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
 @click.option("--stale", default="30d", show_default=True, help="Messages of this age are stale.")
 @click.option(
     "--pages", type=click.IntRange(0, 1000), default=PAGES, show_default=True, help="Shapes with a page of their own."
 )
 @click.option("--previous", help="An earlier report to compare with: its file, or the folder of its report.html.")
+@click.option("--top", type=click.IntRange(1, 100_000), default=30, show_default=True, help="Rows to print of a part.")
+@click.option(
+    "--by",
+    "order",
+    type=click.Choice(list(TREE_ORDERS)),
+    default="messages",
+    show_default=True,
+    help="The order of the tree.",
+)
 @options.snapshot_dir
 def report(
     storage: str | None,
     config: str | None,
+    lake: str | None,
     as_json: bool,
-    out: str,
+    out: str | None,
+    only: str | None,
     title: str,
     file: str | None,
     batch_read_number: int | None,
     batch_deliver_number: int | None,
     delivery_rate: str | None,
+    patterns: tuple[str, ...],
     depth: int,
     stale: str,
     pages: int,
     previous: str | None,
+    top: int,
+    order: str,
     snapshot_dir: str | None,
 ) -> None:
     """Write a page about the retained messages: their topics, clients, ages and sizes, and the cost of replays.
@@ -58,37 +80,59 @@ def report(
     The page is one HTML file without other files, and replaces an older one. It covers the Topic Filters of the
     Sessions in the database, and those in FILTERS; the exit status is 3 if FILTERS has lines that are not Topic
     Filters.
-    """
+    """  # fmt: skip
+    from attrs import asdict
+
     from holdfast_pipeline.filters.flow_options import flow_settings
     from holdfast_pipeline.filters.requested_filters import RequestedFilters, of_file
     from holdfast_pipeline.filters.session_filters import of_sessions
+    from holdfast_pipeline.jobs.filters import filters
     from holdfast_pipeline.jobs.report import report as run
+    from holdfast_pipeline.jobs.shapes import shapes
+    from holdfast_pipeline.jobs.tree import tree
     from holdfast_pipeline.report.page import page
+    from holdfast_pipeline.shapes.patterns import Patterns
     from holdfast_pipeline.spark import shared_snapshot
 
     with running("report") as start:
+        if (out is None) == (only is None):
+            raise WrongUsage("name either the page (--out) or a part of it to print (--only)")
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
-        folder, name = _output_file(out)
-        folder.require_writable()
+        with checking_options():
+            given = Patterns(patterns)
+        folder, name = _output_file(out or ".")
+        if out is not None:
+            folder.require_writable()
         before = None if previous is None else _summary(previous)
         requested = of_file(file) if file else RequestedFilters()
-        is_small = options.require_database(storage, config)
+        is_small = options.require_readable(storage, config, lake)
         spark = start(is_small)
-        with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
-            requested = requested.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, flow, requested, depth, stale_after, pages)
-        data = page(found, title, before).encode()
-        folder.write(name, data)
+        with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
+            requested = requested.also(of_sessions(snapshot))
+            if only == "tree":
+                part = tree_part(tree(spark, snapshot, depth, top, order))
+            elif only == "shapes":
+                part = shapes_part(shapes(spark, snapshot, given), top)
+            elif only == "filters":
+                part = filters_part(filters(spark, snapshot, requested, flow), top, asdict(flow))
+            else:
+                found = run(spark, snapshot, flow, requested, given, depth, stale_after, pages)
+                data = page(found, title, before).encode()
+                folder.write(name, data)
+                messages, written = found.totals.messages, folder.below(name)
     if not as_json:
         print_refused(requested.refused, file)
-    result = {
-        "out": folder.below(name), "bytes": len(data), "taken_at": found.taken_at,
-        "messages": found.totals.messages, "filters": len(requested.filters), "refused": len(requested.refused),
-    }  # fmt: skip
-    print_result(
-        result, as_json, f"{number(found.totals.messages)} messages reported in {folder.below(name)}, {size(len(data))}"
-    )
+    if only is not None:
+        if not as_json:
+            part.print_table()
+        print_result(part.content, as_json, part.sentence)
+    else:
+        result = {
+            "out": written, "bytes": len(data), "taken_at": found.taken_at,
+            "messages": messages, "filters": len(requested.filters), "refused": len(requested.refused),
+        }  # fmt: skip
+        print_result(result, as_json, f"{number(messages)} messages reported in {written}, {size(len(data))}")
     if requested.refused:
         raise SystemExit(ExitStatus.FOUND)
 

@@ -13,6 +13,7 @@ from holdfast_pipeline.formatting import number
 @options.database
 @options.console
 @click.option("--to", "out", required=True, help="The folder of the tables, or s3://bucket/folder.")
+@click.option("--confirm", is_flag=True, help="Have the database forget only changes that the tables have.")
 @click.option("--allow-gap", is_flag=True, help="Go on if changes were pruned before they were read.")
 @options.following
 def sync(
@@ -23,6 +24,7 @@ def sync(
     once: bool,
     every: str | None,
     rows: int,
+    confirm: bool,
     allow_gap: bool,
     file_size: str,
     small_files: int,
@@ -32,8 +34,11 @@ def sync(
 
     TO/changes has every change of the history by date, TO/current has the retained messages. It needs no Spark.
     """
+    from functools import partial
+
     from attrs import asdict
 
+    from holdfast_pipeline.database.confirmation import broker_of, confirm_in_lake
     from holdfast_pipeline.database.connection import Source
     from holdfast_pipeline.database.location import url_of
     from holdfast_pipeline.jobs.sync import Sync
@@ -47,7 +52,8 @@ def sync(
         upkeep = Upkeep(options.bytes_of("--file-size", file_size), small_files, options.seconds("--keep", keep))
         pause = options.interval(once, every)
         source = Source(url_of(storage, config))
-        job = Sync(source, Folder(out), rows, upkeep=upkeep, allow_gap=allow_gap)
+        told = partial(confirm_in_lake, broker_of(source.url, config)) if confirm else None
+        job = Sync(source, Folder(out), rows, upkeep=upkeep, allow_gap=allow_gap, confirm=told)
         done = job.run(lambda: signals.received, pause)
     sentence = (
         f"{out} has every change up to {number(done.last_seq)} ({number(done.added)} are new), and "

@@ -1,4 +1,4 @@
-"""Snapshots: the database at one moment, for any number of tasks and for as long as they read.
+"""Snapshots: a database at one moment, or a lake, for any number of tasks and for as long as they read.
 
 SQLite cannot share a transaction among processes, so its snapshot is a copy. Postgres can: a transaction that is kept
 open exports its snapshot, and other transactions import it by name.
@@ -15,13 +15,16 @@ from contextlib import ExitStack, contextmanager
 
 from attrs import frozen
 
-from holdfast.changes.api import last_token, turns_of
+from holdfast.changes.api import Period, last_token, read_periods, turns_of
+from holdfast.storage.api import shown
 from holdfast_pipeline.database.connection import Source, check
+from holdfast_pipeline.database.history_range import history_range
 from holdfast_pipeline.database.location import url_of
 from holdfast_pipeline.database.temporary_folder import temporary_folder
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.progress.texts import BYTES
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 
 #: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
 _STEPS = 100_000
@@ -32,34 +35,50 @@ _AMOUNTS = (
 
 @frozen
 class Snapshot:
-    """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``.
+    """A database or a lake at ``taken_at`` (milliseconds since the epoch).
 
-    It has about so many retained ``messages``: expired ones may be among them.
+    It has about so many retained ``messages``: expired ones may be among them. Its history has the entries later than
+    ``before``, up to ``last_seq``, and the ``periods`` in which changes were recorded.
 
     ``token`` is for the option ``since`` of a later read, which then brings everything that is not in this snapshot. It
-    is None if the broker does not store which topics change.
+    is None if the broker does not store which topics change, and for a lake.
     """
 
-    source: Source
+    source: Source | Lake
     taken_at: int
     last_seq: int
     token: str | None
     messages: int
+    before: int
+    periods: tuple[Period, ...]
+
+    @property
+    def name(self) -> str:
+        """The database's URL without a password, or the lake's folder."""
+        return self.source.name if isinstance(self.source, Lake) else shown(self.source.url)
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of a Spark reader that make it read this snapshot."""
+        """The options of a Spark reader that make it read this snapshot of a database."""
+        assert isinstance(self.source, Source)
         return self.source.options
 
 
 @contextmanager
-def snapshot_of(storage: str | None = None, config: str | None = None, folder: str | None = None) -> Iterator[Snapshot]:
+def snapshot_of(
+    storage: str | None = None, config: str | None = None, folder: str | None = None, lake: str | None = None
+) -> Iterator[Snapshot]:
     """Take a snapshot of the database at a URL or in a broker's file, and keep it while the block runs.
+
+    With ``lake``, a folder of tables that ``sync`` keeps, it is their state when ``sync`` read the database last.
 
     The copy of an SQLite database is in a temporary folder of ``folder`` (by default of the system's temporary folder).
     Executors on other hosts must be able to read it. The broker goes on writing meanwhile. Raises
     :class:`PipelineError`.
     """
+    if lake is not None:
+        yield _of_lake(Lake(lake))
+        return
     url = url_of(storage, config)
     check(url)
     source = Source(url)
@@ -67,7 +86,16 @@ def snapshot_of(storage: str | None = None, config: str | None = None, folder: s
         with kept.transaction() as transaction:
             last_seq, messages = transaction.rows(_AMOUNTS)[0]
             known = last_token(transaction.connection.cursor(), turns_of(transaction.dialect))
-        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, None if known is None else known.text, messages)
+            before = history_range(transaction).before
+            periods = read_periods(transaction.connection.cursor())
+        token = None if known is None else known.text
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, token, messages, before, tuple(periods))
+
+
+def _of_lake(lake: Lake) -> Snapshot:
+    known = lake.coverage
+    before = 0 if lake.rows(CHANGES) else known.last_seq
+    return Snapshot(lake, known.read_at, known.last_seq, None, lake.rows(CURRENT), before, tuple(known.periods))
 
 
 @contextmanager

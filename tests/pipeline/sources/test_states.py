@@ -1,10 +1,9 @@
-"""``asof`` and ``audit``: the history has the retained messages of any time, and of now."""
+"""``asof``: the history has the retained messages of any time, in the database and in a lake."""
 
 from __future__ import annotations
 
 import random
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,13 @@ from holdfast.changes.history import HistoryLimits
 from holdfast.changes.moments import HistoryUnavailable, present_moment
 from holdfast.core.messages import ChangeOrigin, RetainedChange
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast_pipeline import Source, snapshot_of
+from holdfast_pipeline import Source
 from holdfast_pipeline.cli.options import milliseconds
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.jobs.archive import archive
-from holdfast_pipeline.jobs.asof import asof, asof_archived, moment_at, state_at
-from holdfast_pipeline.jobs.audit import AuditResult, audit
+from holdfast_pipeline.jobs.asof import Destination, moment_at, state_at, write_past
+from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sources.lake import Lake
 from tests.changes.history.past import Past
 from tests.pipeline.stores import NOW, Filled, fill, message
 from tests.storage.doubles import Wall, result_of
@@ -103,20 +102,8 @@ def test_a_time_before_the_history_is_refused_with_the_earliest_time(
     """Nothing is written then."""
     recorded.put(message("a"))
     with pytest.raises(PipelineError, match="the earliest possible time is"):
-        asof(spark, Source(recorded.url), 1000, Folder(str(tmp_path / "out")))
+        write_past(spark, Source(recorded.url), 1000, Destination(Folder(str(tmp_path / "out"))))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.spark
-def test_an_audit_finds_rows_that_were_changed_by_hand(spark: SparkSession, recorded: Filled) -> None:
-    """Before, it finds no difference."""
-    recorded.put(*(message(f"t/{number}") for number in range(6)), message("t/5", b""))
-    with snapshot_of(recorded.url) as snapshot:
-        assert audit(spark, snapshot, partitions=2) == AuditResult(same=5)
-    Filled(recorded.url).put(message("t/0", b"changed"), message("t/1", b""), message("new"))
-    with snapshot_of(recorded.url) as snapshot:
-        found = audit(spark, snapshot, partitions=2)
-    assert found == AuditResult(same=3, only_live=1, only_history=1, differs=1)
 
 
 @pytest.mark.spark
@@ -124,9 +111,9 @@ def test_an_audit_finds_rows_that_were_changed_by_hand(spark: SparkSession, reco
 def test_topics_that_the_history_does_not_know_are_left_out(
     spark: SparkSession, recorded: Filled, tmp_path: Path
 ) -> None:
-    """By the database, an archive, the format and the audit, as by the broker; alone, they are refused.
+    """By the database, a lake and the format, as by the broker; alone, they are refused.
 
-    The archive was made before the database forgot.
+    The lake was made before the database forgot.
     """
     rules = Rules([Rule("noise/#", NOT_RECORDED), Rule("short/#", 1000)])
     past = Past(recorded.url, rules=rules).open()
@@ -136,28 +123,58 @@ def test_topics_that_the_history_does_not_know_are_left_out(
             past.set(topic, b"%d" % number)
     past.wall.now = NOW + 5000
     past.set("plain/b")
-    source, bronze, then = Source(recorded.url), Folder(str(tmp_path / "bronze")), Folder(str(tmp_path / "then"))
-    archive(spark, source, bronze, lambda _seq: None)
+    source, then = Source(recorded.url), Destination(Folder(str(tmp_path / "then")), overwrite=True)
+    Sync(source, Folder(str(tmp_path / "lake"))).run()
+    lake = Lake(str(tmp_path / "lake"))
     past.tend()
     at = NOW + 700
     assert past.as_of(at) == {"plain/a": b"1"}
-    manifest = asof(spark, source, at, then)
+    manifest = write_past(spark, source, at, then)
     assert (manifest.rows, manifest.left_out) == (1, ["noise/#", "short/#"])
     read = spark.read.format("retained").option("storage", recorded.url).option("as_of", f"{at}")
     assert [row.topic for row in read.load().collect()] == ["plain/a"]
-    archived = asof_archived(spark, bronze, at, then, overwrite=True)
-    assert (archived.rows, archived.left_out) == (2, ["noise/#"])
+    kept = write_past(spark, lake, at, then)
+    assert (kept.rows, kept.left_out) == (2, ["noise/#"])
     refused = "of short/# does not go back to 2023-11-14T22:13:20.700Z; the earliest possible time is"
     with pytest.raises(PipelineError, match=refused):
-        asof(spark, source, at, then, "short/+", overwrite=True)
+        write_past(spark, source, at, then, "short/+")
     with pytest.raises(Exception, match=refused):
         read.option("filter", "short/+").load().collect()
-    for ask in (partial(asof, spark, source), partial(asof_archived, spark, bronze)):
+    for each in (source, lake):
         with pytest.raises(PipelineError, match="no changes of noise/#, neither old nor new ones"):
-            ask(at, then, topic_filter="noise/a", overwrite=True)
+            write_past(spark, each, at, then, topic_filter="noise/a")
     past.close()
-    with snapshot_of(recorded.url) as snapshot:
-        assert audit(spark, snapshot, Folder(str(tmp_path / "audit"))) == AuditResult(same=3, not_recorded=1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_a_lake_and_the_database_give_the_same_states(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """Also for a Topic Filter, at midnight in UTC, on days without changes, and in days of several files."""
+    chance, midnight = random.Random(11), NOW + 6_400_000
+    out, then = Folder(str(tmp_path / "lake")), Destination(Folder(str(tmp_path / "then")), overwrite=True)
+    source = Source(recorded.url)
+    with recorded.store() as store:
+        for number in range(60):
+            expires_at = NOW + number * 1000 + 5000 if chance.random() < 0.2 else None
+            payload = chance.choice([b"", b"%d" % number])
+            topic = f"t/{chance.randrange(9)}"
+            fill(store, [message(topic, payload, expires_at=expires_at)], NOW + number * 1000)
+        fill(store, [message("t/1", b"last")], midnight - 1)
+        fill(store, [message("t/1", b"first")], midnight)
+        fill(store, [message("later")], NOW + 3 * 86_400_000)
+    Sync(source, out, rows=17).run()
+    lake = Lake(out.uri)
+    for at in (NOW, NOW + 33_000, NOW + 58_500, midnight - 1, midnight, NOW + 86_400_000, NOW + 3 * 86_400_000 - 1):
+        for topic_filter in ("", "+/1"):
+            found = []
+            for each in (source, lake):
+                manifest = write_past(spark, each, at, then, topic_filter)
+                found.append((manifest, sorted(spark.read.parquet(then.out.below("data")).collect())))
+            assert found[0] == found[1]
+    assert found[0][0].rows == 1
+    for at in (NOW - 1, NOW + 3 * 86_400_000):
+        with pytest.raises(PipelineError, match="the lake does not cover"):
+            write_past(spark, lake, at, then)
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,6 @@ def _is_general(depth: Depth) -> bool:
     return depth is GENERAL
 
 
-def newest_of(entries: DataFrame) -> DataFrame:
-    """Return the last entry of each topic."""
-    # The positions alone are shuffled first, so that no payload of an older entry is.
-    places = entries.groupBy("topic").agg(F.max("seq").alias("seq")).select("seq")
-    return entries.join(places, "seq", "left_semi")
-
-
 def state_of(newest: DataFrame, moment: Moment) -> DataFrame:
     """Return the columns of the messages that were retained at a moment.
 

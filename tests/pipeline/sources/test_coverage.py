@@ -1,4 +1,4 @@
-"""An archive knows the times that it covers, and refuses all others."""
+"""A lake knows the times that it covers, and refuses all others."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pytest
 from attrs import evolve
 
 from holdfast.changes.periods import Period
-from holdfast_pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder
+from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
 
 DAY = 86_400_000
 #: Two periods, with a time between them in which nothing was recorded.
 COVERAGE = Coverage(
-    "sqlite:////x",
     last_seq=50,
     last_at=3 * DAY + 7,
+    read_at=3 * DAY + 9,
     periods=[Period(1, DAY, 2 * DAY, "", 1), Period(20, 2 * DAY + 5, None, "", 20)],
 )
 
 
 def test_a_moment_lies_in_its_period() -> None:
-    """From the period's first complete time to its end or to the end of the archive."""
+    """From the period's first complete time to its end or to the end of the lake."""
     assert (COVERAGE.moment(DAY).first_seq, COVERAGE.moment(DAY).last_seq) == (1, 19)
     assert (COVERAGE.moment(3 * DAY + 6).first_seq, COVERAGE.moment(3 * DAY + 6).last_seq) == (20, 50)
 
@@ -34,26 +34,18 @@ def test_times_that_are_not_covered_are_refused(at: int) -> None:
     with pytest.raises(PipelineError, match=r"from 1970-01-02T00:00:00\.000Z to before 1970-01-03T00:00:00\.000Z"):
         COVERAGE.moment(at)
     with pytest.raises(PipelineError, match="it covers no time yet"):
-        Coverage("sqlite:////x").moment(at)
-
-
-def test_complete_days_end_at_midnight() -> None:
-    """The day of the last entry is incomplete."""
-    assert COVERAGE.complete().last_at == 3 * DAY
-    assert str(COVERAGE.last_day) == "1970-01-04"
+        Coverage().moment(at)
 
 
 def test_the_written_coverage_is_read_again(tmp_path: Path) -> None:
     """Another file with this name is refused."""
     folder = Folder(str(tmp_path))
     assert read_coverage(folder) is None
-    with pytest.raises(PipelineError, match="holds no archive of a history"):
-        require_coverage(folder)
     write_coverage(folder, COVERAGE)
     assert read_coverage(folder) == COVERAGE
-    for wrong in ("{", "[]", '{"periods": []}', '{"store": "x", "periods": [{}]}'):
-        (tmp_path / "archive.json").write_text(wrong)
-        with pytest.raises(PipelineError, match=r"archive\.json"):
+    for wrong in ("{", "[]", '{"periods": []}', '{"last_seq": 1, "periods": [{}]}'):
+        (tmp_path / "coverage.json").write_text(wrong)
+        with pytest.raises(PipelineError, match=r"coverage\.json"):
             read_coverage(folder)
 
 
