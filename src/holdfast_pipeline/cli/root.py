@@ -22,7 +22,7 @@ _FORMER = {
 #: Each subcommand: its module in ``commands``, which has a function of its name or NAME_, and one line of help. The
 #: list avoids importing the modules, and with them Spark, for --help.
 COMMANDS = {
-    "asof": ("asof", "Write the retained messages, or those of a past time, to files."),
+    "asof": ("asof", "Write the retained messages to files; with TIME, those retained then."),
     "check": ("check", "Find faults in the retained messages, also by rules."),
     "decode": ("decode", "Decode payloads to typed columns."),
     "import": ("imports", "Retain the messages in a file or folder."),

@@ -90,4 +90,5 @@ def write_coverage(lake: Folder, coverage: Coverage) -> None:
 
 
 def _coverage_in(content: Any) -> Coverage:
-    return Coverage(**{**content, "periods": [Period(**period) for period in content["periods"]]})
+    periods = [Period(**period) for period in content["periods"]]
+    return Coverage(content["last_seq"], content["last_at"], content["read_at"], periods)

@@ -227,7 +227,7 @@ def test_sparkplug_integers_have_the_sign_of_their_datatype(
         (("--format", "number", "--pattern", "{Value}"), 1, "{Value} in the pattern has the name of a field"),
         (("--format", "number", "--pattern", "{Topic}"), 1, "Topic is the name of another column; choose another name"),
         (("--format", "number", "--schema", "x int"), 2, "only json takes one"),
-        (("--format", "number", "--archive", "a"), 2, "name either an archive (--archive) or a database"),
+        (("--format", "number", "--lake", "a"), 2, "--storage and --lake exclude each other"),
     ],
 )
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

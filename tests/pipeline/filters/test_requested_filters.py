@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import create_engine, insert
 
 from holdfast.storage import tables
+from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.filters.requested_filters import (
     InvalidFilter,

@@ -13,6 +13,7 @@ import click
 import pytest
 from deltalake import DeltaTable
 
+from holdfast.commands import main as broker
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.cli.root import main
 from tests.docs.pages import ROOT, blocks
@@ -26,9 +27,13 @@ _SETTING = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 _STUB = """\
 #!{python}
 import sys
-print("same 1, only retained 1, only in the history 0, different 0")
+print("23 checks: 1 problem, 0 advice")
 sys.exit({status})
 """
+
+
+#: The programs of the page.
+_PROGRAMS: dict[str, click.Group] = {"holdfast": broker, "holdfast-pipeline": main}
 
 
 def crontab() -> tuple[dict[str, str], list[str]]:
@@ -52,9 +57,10 @@ def test_every_command_of_the_crontab_exists() -> None:
     assert len(commands) == 3
     for command in commands:
         words = shlex.split(re.split(r" > ", command)[0])
-        name, *arguments = words[words.index("holdfast-pipeline") + 1 :]
-        with click.Context(main) as context:
-            found = main.get_command(context, name)
+        program = next(word for word in words if word in _PROGRAMS)
+        name, *arguments = words[words.index(program) + 1 :]
+        with click.Context(_PROGRAMS[program]) as context:
+            found = _PROGRAMS[program].get_command(context, name)
             assert found is not None
             found.make_context(name, arguments, resilient_parsing=False)
 
@@ -77,12 +83,12 @@ def test_a_run_of_sync_is_silent_and_one_at_a_time(lake: Lake, tmp_path: Path) -
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("status", [ExitStatus.DONE, ExitStatus.FOUND])
-def test_the_result_of_audit_is_mailed_if_it_found_differences(tmp_path: Path, status: ExitStatus) -> None:
-    stub = tmp_path / "bin" / "holdfast-pipeline"
+def test_the_result_of_doctor_is_mailed_if_it_found_a_problem(tmp_path: Path, status: ExitStatus) -> None:
+    stub = tmp_path / "bin" / "holdfast"
     stub.parent.mkdir()
     stub.write_text(_STUB.format(python=sys.executable, status=int(status)))
     stub.chmod(0o755)
-    (audit,) = (command for command in crontab()[1] if " audit " in command)
-    done = run(audit, tmp_path, PATH=f"{stub.parent}:/usr/bin:/bin")
-    mailed = "same 1, only retained 1, only in the history 0, different 0\n" if status is ExitStatus.FOUND else ""
+    (doctor,) = (command for command in crontab()[1] if " doctor " in command)
+    done = run(doctor, tmp_path, PATH=f"{stub.parent}:/usr/bin:/bin")
+    mailed = "23 checks: 1 problem, 0 advice\n" if status is ExitStatus.FOUND else ""
     assert (done.returncode, done.stdout, done.stderr) == (0, mailed, "")

@@ -10,7 +10,6 @@ import click
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.choices import PAGES, REPORT_PARTS, TREE_ORDERS
 from holdfast_pipeline.cli import options
-from holdfast_pipeline.cli.report_parts import filters_part, print_refused, shapes_part, tree_part
 from holdfast_pipeline.cli.running import checking_options, print_result, running
 from holdfast_pipeline.errors import WrongUsage
 from holdfast_pipeline.formatting import number, size
@@ -83,6 +82,7 @@ def report(
     """  # fmt: skip
     from attrs import asdict
 
+    from holdfast_pipeline.cli.report_parts import filters_part, print_refused, shapes_part, tree_part
     from holdfast_pipeline.filters.flow_options import flow_settings
     from holdfast_pipeline.filters.requested_filters import RequestedFilters, of_file
     from holdfast_pipeline.filters.session_filters import of_sessions
