@@ -3,8 +3,8 @@
     [defaults]
     config = "/etc/holdfast.toml"
 
-    [jobs.archive]
-    out = "bronze"
+    [jobs.sync]
+    to = "lake"
 
     [jobs.page]
     command = "report"

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,29 +64,6 @@ class Folder:
         )
         return [info.base_name for info in found]
 
-    def files(self, name: str, ending: str) -> list[tuple[str, int, int]]:
-        """Return the files below a subfolder whose names end in ``ending``: path, bytes, milliseconds since the epoch.
-
-        Names that begin with _ or . are left out: Spark ignores them too.
-        """
-        start = f"{self._path}/{name}/"
-        selected = fs.FileSelector(start, allow_not_found=True, recursive=True)
-        found = []
-        for info in self._explained(lambda: self._system.get_file_info(selected)):
-            path = info.path.removeprefix(start)
-            if info.is_file and path.endswith(ending) and not any(part[:1] in "_." for part in path.split("/")):
-                found.append((path, info.size, info.mtime_ns // 1_000_000))
-        return sorted(found)
-
-    @contextmanager
-    def opened(self, name: str) -> Iterator[Any]:
-        """Open a file for reading at any position."""
-        try:
-            with self._system.open_input_file(f"{self._path}/{name}") as stream:
-                yield stream
-        except OSError as error:
-            raise PipelineError(f"{self.below(name)}: cannot be read ({_reason(error)})") from error
-
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         try:
@@ -109,7 +84,7 @@ class Folder:
     def sync(self) -> None:
         """Wait until all files in a local folder are on the disk; other file systems do that themselves."""
         if isinstance(self._system, fs.LocalFileSystem):
-            os.sync()  # Spark does not sync its files
+            os.sync()  # neither Spark nor Delta syncs its files
 
     def write_json(self, name: str, content: object) -> None:
         """Write a JSON file, as :meth:`write` does."""

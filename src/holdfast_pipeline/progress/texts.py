@@ -30,7 +30,7 @@ def pace_text(figures: Figures) -> str:
 
 
 def line(job: str, figures: Figures) -> str:
-    """Return one line: "archive: writing, 120,000 of 400,000 rows (30 %), 11,000 rows/s, 25 s left"."""
+    """Return one line: "asof: writing, 120,000 of 400,000 rows (30 %), 11,000 rows/s, 25 s left"."""
     pace = pace_text(figures) or f"for {span(round(figures.seconds))}"
     known = [figures.name, amount_text(figures), pace]
     return f"{job}: {', '.join(each for each in known if each)}"

@@ -231,6 +231,6 @@ def _require_complete(transaction: ReadTransaction, after: int, upto: int) -> No
     if missing is not None:
         raise PipelineError(
             f"the history has lost {missing.count} entries from seq {missing.first} on: they were pruned before they "
-            "were read. To go on without them, set fail_on_data_loss to false (for an archive: begin a new one in "
-            "another folder). To prevent it, confirm archived entries, or keep the history longer (retainer.history)"
+            "were read. To go on without them, set fail_on_data_loss to false. To prevent it, keep the history "
+            "longer (retainer.history)"
         )

@@ -34,7 +34,7 @@ _MESSAGES = (
     ),
     (
         re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
-        "another run is adding to the same archive: let it end, then run this again",
+        "another stream has the same checkpoint: let it end, then run this again",
     ),
     (
         re.compile(r"(StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED)"),
