@@ -33,10 +33,6 @@ _MESSAGES = (
         "Spark Connect needs {0}, which is not installed: pip install 'holdfast[connect]'",
     ),
     (
-        re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
-        "another stream has the same checkpoint: let it end, then run this again",
-    ),
-    (
         re.compile(r"(StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED)"),
         "the Spark Connect server does not answer: see holdfast-pipeline server status, or your SPARK_REMOTE",
     ),

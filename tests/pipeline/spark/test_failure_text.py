@@ -30,10 +30,6 @@ NOT_STARTED = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParam
             "java.io.IOException: No space left on device",
             "No space left on device: free some space",
         ),
-        (
-            "java.io.IOException: Rename destination file:/a/checkpoint/metadata already exists.",
-            "another run is adding",
-        ),
         ("ValueError: what nobody thought of", "what nobody thought of"),
     ],
 )
