@@ -17,6 +17,8 @@ from holdfast_pipeline.formatting import counted, moment, number, share, span, v
 LISTED, EXAMPLES = 12, 3
 #: Topics with fewer siblings are not compared with them.
 SIBLINGS = 10
+#: The parts of fewer devices are not compared.
+FAMILY = 20
 #: Shapes of fewer messages are too few to tell which kind of payload is the wrong one.
 _FEW = 5
 #: From this share on, topics that differ are a second kind rather than mistakes.
@@ -47,13 +49,55 @@ class Malformed:
 
 @frozen
 class Silent:
-    """Topics of a shape that are older than their siblings. Ages are in seconds; nine of ten have the ``usual`` one."""
+    """A device with so many ``silent`` topics: they are older than their siblings. Ages are in seconds.
 
-    shape: str
-    messages: int
+    The ``youngest`` of these topics; nine of ten of their siblings have the ``usual`` age, or less.
+    """
+
+    device: str
     silent: int
     youngest: int
     usual: int
+    topics: Sequence[str]
+
+
+@frozen
+class Missing:
+    """So many ``lacking`` of the ``devices`` of a family have no topics ``parts``, which nearly all others have."""
+
+    family: str
+    parts: Sequence[str]
+    devices: int
+    lacking: int
+    examples: Sequence[str]
+
+
+@frozen
+class Lone:
+    """A device that alone of all ``devices`` of its family has the topics ``parts``."""
+
+    device: str
+    family: str
+    parts: Sequence[str]
+    devices: int
+
+
+@frozen
+class Command:
+    """Retained ``messages`` of a shape that takes commands; ``devices`` of the family have other topics."""
+
+    shape: str
+    messages: int
+    devices: int
+    topics: Sequence[str]
+
+
+@frozen
+class Undiscovered:
+    """A device of so many retained ``configs`` for discovery whose topics have no message, with some of them."""
+
+    device: str
+    configs: int
     topics: Sequence[str]
 
 
@@ -125,6 +169,10 @@ class Discovered:
     publishers: Sequence[Publishers] = ()
     far: Sequence[FarValues] = ()
     gone: Sequence[Gone] = ()
+    missing: Sequence[Missing] = ()
+    lone: Sequence[Lone] = ()
+    commands: Sequence[Command] = ()
+    undiscovered: Sequence[Undiscovered] = ()
 
 
 NOTHING = Discovered(0)
@@ -133,11 +181,15 @@ NOTHING = Discovered(0)
 def findings_in(found: Discovered) -> Iterator[Finding]:
     """Give the findings, at most :data:`LISTED` of each kind: those about most messages."""
     yield from malformed(found.malformed)
+    yield from _commands(found.commands)
+    yield from _undiscovered(found.undiscovered)
     yield from _silent(found.silent)
+    yield from _missing(found.missing)
     yield from _lost(found.lost, found.taken_at)
     yield from _chatty(found.chatty)
     yield from _publishers(found.publishers)
     yield from _far(found.far)
+    yield from _lone(found.lone)
     yield from _gone(found.gone)
 
 
@@ -160,18 +212,75 @@ def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
         )
 
 
-def _silent(shapes: Iterable[Silent]) -> Iterator[Finding]:
-    few = [one for one in shapes if 0 < one.silent < SECOND_KIND * one.messages]
-    for one in sorted(few, key=lambda each: (-each.silent, each.shape))[:LISTED]:
+def _commands(shapes: Iterable[Command]) -> Iterator[Finding]:
+    for one in sorted(shapes, key=lambda each: (-each.messages, each.shape))[:LISTED]:
+        among = f"; {counted(one.devices, 'device')} of this family have other topics" if one.devices > 1 else ""
         yield Finding(
             severity="warning",
-            kind="silent topics",
+            kind="retained command",
             subject=one.shape,
-            evidence=f"{number(one.silent)} of {counted(one.messages, 'topic')} have not changed for"
-            f" {span(one.youngest)} or longer. Nine of ten have changed within {span(one.usual)}.",
-            advice="Look whether these devices have power and a connection. If they are gone, clear their topics.",
+            evidence=f"{counted(one.messages, 'command')} {'is' if one.messages == 1 else 'are'} retained{among}.",
+            advice="The device gets it again whenever it connects. Clear it, and publish commands without RETAIN.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.messages,
+        )
+
+
+def _undiscovered(devices: Iterable[Undiscovered]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.configs, each.device))[:LISTED]:
+        yield Finding(
+            severity="warning",
+            kind="discovery without device",
+            subject=one.device,
+            evidence=f"{counted(one.configs, 'retained configuration')} for discovery"
+            f" {'announces' if one.configs == 1 else 'announce'} it, and none of the topics there has a message.",
+            advice="If the device is gone, clear these configurations: it is shown as unavailable until then.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=one.configs,
+        )
+
+
+def _silent(devices: Iterable[Silent]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.silent, -each.youngest, each.device))[:LISTED]:
+        have = "topic has" if one.silent == 1 else "topics have"
+        yield Finding(
+            severity="warning",
+            kind="silent device",
+            subject=one.device,
+            evidence=f"{number(one.silent)} of its {have} not changed for {span(one.youngest)} or longer. Nine of ten"
+            f" siblings have changed within {span(one.usual)}.",
+            advice="Look whether it has power and a connection. If it is gone, clear its topics.",
             topics=tuple(one.topics[:EXAMPLES]),
             weight=one.silent,
+        )
+
+
+def _missing(devices: Iterable[Missing]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.lacking, each.family, each.parts))[:LISTED]:
+        names = ", ".join(visible(device) for device in one.examples[:EXAMPLES])
+        yield Finding(
+            severity="note",
+            kind="missing topics",
+            subject=f"{one.family}: {', '.join(one.parts)}",
+            evidence=f"{number(one.lacking)} of {counted(one.devices, 'device')}"
+            f" {'has' if one.lacking == 1 else 'have'} no such topic, nearly all others do: {names}.",
+            advice="Look whether this device is set up like the others.",
+            topics=tuple(f"{device}/{part}" for device in one.examples[:EXAMPLES] for part in one.parts)[:EXAMPLES],
+            weight=one.lacking,
+        )
+
+
+def _lone(devices: Iterable[Lone]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.devices, each.device))[:LISTED]:
+        yield Finding(
+            severity="note",
+            kind="lone topic",
+            subject=one.device,
+            evidence=f"Only this one of {counted(one.devices, 'device')} has"
+            f" {', '.join(visible(part) for part in one.parts)}.",
+            advice="If it is misspelled or left over, clear it.",
+            topics=tuple(f"{one.device}/{part}" for part in one.parts)[:EXAMPLES],
+            weight=len(one.parts),
         )
 
 

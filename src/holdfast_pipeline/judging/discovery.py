@@ -24,6 +24,7 @@ from holdfast_pipeline.checks.discovered import (
     LEAST_TURNS,
     LEAST_VALUES,
     LISTED,
+    SECOND_KIND,
     SIBLINGS,
     STILL_THERE,
     TIMES_MORE,
@@ -38,6 +39,8 @@ from holdfast_pipeline.checks.discovered import (
     Publishers,
     Silent,
 )
+from holdfast_pipeline.judging.announcements import find_undiscovered
+from holdfast_pipeline.judging.families import compare_families, device_of
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
@@ -63,6 +66,8 @@ def discover(shaped: Shaped) -> Discovered:
         silent = _silent(shaped, taken_at)
         far = [] if shaped.numbers is None else _far(shaped, shaped.numbers)
         gone = _gone(shaped, taken_at)
+        missing, lone, commands = compare_families(shaped)
+        undiscovered = find_undiscovered(shaped)
     chatty: list[Chatty] = []
     lost: list[Lost] = []
     publishers: list[Publishers] = []
@@ -72,7 +77,9 @@ def discover(shaped: Shaped) -> Discovered:
             chatty = _chatty(shaped.changes, _texts(shaped), taken_at)
             lost = _lost(shaped.changes.history) if whole.wills else []
             publishers = _publishers(shaped.changes.history) if whole.several else []
-    return Discovered(taken_at, malformed, silent, chatty, lost, publishers, far, gone)
+    return Discovered(
+        taken_at, malformed, silent, chatty, lost, publishers, far, gone, missing, lone, commands, undiscovered
+    )
 
 
 def _texts(shaped: Shaped) -> dict[int, str]:
@@ -117,15 +124,26 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
     older = ages.join(F.broadcast(usual), "shape").where(
         F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
     )
-    rows = older.groupBy("shape", "messages", "usual").agg(
-        F.count("*").alias("silent"),
-        F.min("age").alias("youngest"),
-        F.min_by("topic", F.struct(-F.col("age"), "topic"), EXAMPLES).alias("topics"),
+    counts = older.groupBy("shape", "messages").agg(F.count("*").alias("silent")).collect()
+    few = [row.shape for row in counts if row.silent < SECOND_KIND * row.messages]
+    if not few:
+        return []
+    of_device = older.where(F.col("shape").isin(few)).withColumn(
+        "device", device_of([shaped.shapes.shapes[number] for number in few])
     )
-    return [
-        Silent(texts[row.shape], row.messages, row.silent, row.youngest, row.usual, row.topics)
-        for row in rows.collect()
-    ]
+    rows = (
+        of_device.groupBy("device")
+        .agg(
+            F.count("*").alias("silent"),
+            F.min("age").alias("youngest"),
+            F.max("usual").alias("usual"),
+            F.min_by("topic", F.struct(-F.col("age"), "topic"), EXAMPLES).alias("topics"),
+        )
+        .orderBy(F.desc("silent"), F.desc("youngest"), "device")
+        .limit(LISTED)
+        .collect()
+    )
+    return [Silent(row.device, row.silent, row.youngest, row.usual, row.topics) for row in rows]
 
 
 def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:

@@ -13,13 +13,17 @@ from holdfast_pipeline.checks.discovered import (
     LISTED,
     NOTHING,
     Chatty,
+    Command,
     Discovered,
     FarValues,
     Gone,
+    Lone,
     Lost,
     Malformed,
+    Missing,
     Publishers,
     Silent,
+    Undiscovered,
     findings_in,
 )
 
@@ -27,7 +31,11 @@ _AT = 1_795_000_000_000
 _HOUR = 3_600_000
 EACH: dict[str, Any] = {
     "malformed": Malformed("a/{b}", 1000, 3, "object", ("a/1",)),
-    "silent": Silent("a/{b}", 200, 6, 70_000, 6_500, ("a/2",)),
+    "silent": Silent("a/2", 3, 70_000, 6_500, ("a/2/t",)),
+    "commands": Command("a/{b}/set", 3, 50, ("a/7/set",)),
+    "undiscovered": Undiscovered("plug", 2, ("homeassistant/switch/plug/a/config",)),
+    "missing": Missing("a/{b}", ("temp", "lux"), 217, 1, ("a/8",)),
+    "lone": Lone("a/9", "a/{b}", ("tmep",), 217),
     "chatty": Chatty("a/3", "a/{b}", 4320, 12, 86_400),
     "lost": Lost("a/status", "gateway", _AT - 2 * _HOUR, None),
     "publishers": Publishers("a/4", 7, ("one", "two")),
@@ -41,7 +49,11 @@ def test_each_kind_tells_what_it_has_seen() -> None:
     found = {one.kind: one for one in findings_in(Discovered(_AT, **{name: [one] for name, one in EACH.items()}))}
     assert {kind: (one.severity, one.subject) for kind, one in found.items()} == {
         "malformed payloads": ("error", "a/{b}"),
-        "silent topics": ("warning", "a/{b}"),
+        "retained command": ("warning", "a/{b}/set"),
+        "discovery without device": ("warning", "plug"),
+        "silent device": ("warning", "a/2"),
+        "missing topics": ("note", "a/{b}: temp, lux"),
+        "lone topic": ("note", "a/9"),
         "lost connection": ("warning", "a/status"),
         "chatty topic": ("warning", "a/3"),
         "several publishers": ("warning", "a/4"),
@@ -49,7 +61,11 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "orphans": ("note", "old-device"),
     }
     for kind, words in {
-        "silent topics": "6 of 200 topics have not changed for 19 h 26 min or longer. Nine of ten",
+        "retained command": "3 commands are retained; 50 devices of this family have other topics.",
+        "discovery without device": "2 retained configurations for discovery announce it, and none of the topics",
+        "silent device": "3 of its topics have not changed for 19 h 26 min or longer. Nine of ten",
+        "missing topics": "1 of 217 devices has no such topic, nearly all others do: a/8.",
+        "lone topic": "Only this one of 217 devices has tmep.",
         "lost connection": "The client gateway lost its connection on 2026-11-18 09:06 UTC, and has not come back.",
         "chatty topic": "It changed 4,320 times in 1 d; nine of ten of its siblings changed at most 12 times.",
         "several publishers": "one, two; 7 turns",
@@ -76,7 +92,6 @@ def test_a_topic_without_siblings_is_compared_with_all_topics() -> None:
     [
         {"malformed": [Malformed("mixed/{a}", 1000, 100, "object"), Malformed("few/{a}", 4, 1, "object")]},
         {"malformed": [Malformed("good/{a}", 1000, 0, "object")]},
-        {"silent": [Silent("a/{b}", 100, 10, 70_000, 10, ())]},
         {"far": [FarValues("a/{b}", "", 100, 10, 1.0, 1.0, [])]},
     ],
 )
@@ -87,7 +102,11 @@ def test_a_second_kind_of_topics_is_no_mistake(figures: Any) -> None:
 @given(st.sampled_from(sorted(EACH)), st.integers(LISTED, 40), st.randoms())
 def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str, count: int, random: Any) -> None:
     """A hostile tree cannot fill the page."""
-    field = {"malformed": "shape", "silent": "shape", "far": "shape", "gone": "client_id"}.get(name, "topic")
+    fields = {
+        "malformed": "shape", "commands": "shape", "far": "shape", "missing": "family", "gone": "client_id",
+        "silent": "device", "lone": "device", "undiscovered": "device",
+    }  # fmt: skip
+    field = fields.get(name, "topic")
     some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]
     told = list(findings_in(Discovered(_AT, **{name: some})))
     random.shuffle(some)

@@ -1,0 +1,112 @@
+"""Devices that differ from their family, retained commands, and discovery configurations of devices that are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from pyspark.sql import SparkSession
+
+from holdfast.core.messages import RetainedMessage
+from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.jobs.check import check
+from tests.pipeline.stores import NOW, database, message
+
+pytestmark = pytest.mark.spark
+
+
+def found_in(spark: SparkSession, folder: Path, messages: Iterable[RetainedMessage]) -> list[tuple[str, str]]:
+    """Return the kinds and the subjects of all findings in retained messages."""
+    folder.mkdir()
+    with database("sqlite", folder) as filled:
+        filled.put(*messages)
+        with snapshot_of(filled.url) as snapshot:
+            result = check(spark, evolve(snapshot, taken_at=NOW), (), discovers=True)
+    return sorted((each.finding.kind, each.finding.subject) for each in result.findings)
+
+
+def plant(pumps: int = 120) -> list[RetainedMessage]:
+    """Return the messages of pumps that are all alike, and of a gateway with topics of its own."""
+    parts = ("pressure", "flow", "motor/state", "motor/hours", "status")
+    found = [message(f"plant/pump-{number}/{part}", b"1") for number in range(pumps) for part in parts]
+    return [*found, *(message(f"plant/gateway/{name}", b"x") for name in ("uptime", "version", "load", "address"))]
+
+
+def lamp(number: int, **more: object) -> RetainedMessage:
+    """Return the configuration of a lamp, as Zigbee2MQTT announces it."""
+    config = {
+        "state_topic": f"zigbee2mqtt/lamp-{number}", "command_topic": f"zigbee2mqtt/lamp-{number}/set",
+        "device": {"identifiers": [f"zigbee2mqtt_0x{number}"]},
+    }  # fmt: skip
+    return message(f"homeassistant/light/0x{number}/light/config", json.dumps(config | more).encode())
+
+
+def home(lamps: int = 30) -> list[RetainedMessage]:
+    """Return the messages of a home with lamps and plugs: states, availabilities and discovery."""
+    found = [message("zigbee2mqtt/bridge/state", b'{"state":"online"}'), message("zigbee2mqtt/bridge/info", b"{}")]
+    for number in range(lamps):
+        found += [message(f"zigbee2mqtt/lamp-{number}", b'{"state":"ON"}'), lamp(number)]
+        found.append(message(f"zigbee2mqtt/lamp-{number}/availability", b'{"state":"online"}'))
+    for number in range(4):
+        mac = f"A{number}"
+        config = {"t": f"plug-{number}", "ft": "%prefix%/%topic%/", "tp": ["cmnd", "stat", "tele"]}
+        found.append(message(f"tasmota/discovery/{mac}/config", json.dumps(config).encode()))
+        found.append(message(f"tele/plug-{number}/LWT", b"Online"))
+        short = {"~": f"tele/plug-{number}", "avty_t": "~/LWT", "dev": {"ids": [mac]}}
+        found.append(message(f"homeassistant/switch/{mac}_RL_1/config", json.dumps(short).encode()))
+    return found
+
+
+def test_alike_devices_have_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor a second kind of devices, nor commands that all devices of a family retain."""
+    second = [message(f"plant/pump-{number}/vibration", b"1") for number in range(12)]
+    desired = [message(f"plant/pump-{number}/set", b"1") for number in range(120)]
+    assert found_in(spark, tmp_path / "plant", [*plant(), *second, *desired]) == []
+    assert found_in(spark, tmp_path / "home", home()) == []
+    assert found_in(spark, tmp_path / "small", home(2)) == []
+
+
+def test_what_nearly_all_have_and_what_one_alone_has(spark: SparkSession, tmp_path: Path) -> None:
+    """One finding for a device, however many topics it lacks."""
+    without = {"plant/pump-7/flow", "plant/pump-7/pressure"}
+    messages = [each for each in plant() if each.topic not in without]
+    messages.append(message("plant/pump-9/presure", b"1"))
+    assert found_in(spark, tmp_path / "plant", messages) == [
+        ("lone topic", "plant/pump-9"),
+        ("missing topics", "plant/{pump}: flow, pressure"),
+    ]
+
+
+def test_retained_commands_are_told_from_the_states_of_a_family(spark: SparkSession, tmp_path: Path) -> None:
+    """Behind a device and before it, of many devices and of one."""
+    commands = [message("zigbee2mqtt/lamp-3/set", b'{"state":"ON"}'), message("zigbee2mqtt/lamp-4/set", b"OFF")]
+    commands += [message("cmnd/plug-1/POWER", b"ON"), message("plant/pump-5/command", b"start")]
+    single = [message("garden/valve/state", b"open"), message("garden/valve/set", b"open")]
+    assert found_in(spark, tmp_path / "all", [*home(), *plant(), *commands, *single]) == [
+        ("retained command", "cmnd/plug-1/POWER"),
+        ("retained command", "garden/valve/set"),
+        ("retained command", "plant/{pump}/command"),
+        ("retained command", "zigbee2mqtt/{lamp}/set"),
+    ]
+
+
+def test_configurations_of_devices_that_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    """One finding for a device; entities without any topic that tells a state are not judged."""
+    gone = [lamp(77), evolve(lamp(77), topic="homeassistant/sensor/0x77/linkquality/config")]
+    button = message("homeassistant/button/x/config", b'{"command_topic": "x/press"}')
+    plug = message("tasmota/discovery/AF/config", b'{"t": "plug-9", "ft": "%prefix%/%topic%/"}')
+    broken = message("homeassistant/light/y/config", b"{not json")
+    assert found_in(spark, tmp_path / "home", [*home(), *gone, button, plug, broken]) == [
+        ("discovery without device", '["zigbee2mqtt_0x77"]'),
+        ("discovery without device", "plug-9"),
+    ]
+
+
+def test_states_that_are_not_retained_are_no_fault(spark: SparkSession, tmp_path: Path) -> None:
+    """Then most devices have no message, and nothing tells which of them are gone."""
+    assert found_in(spark, tmp_path / "home", [lamp(number) for number in range(20)]) == []
+    some = [message(f"zigbee2mqtt/lamp-{number}", b'{"state":"ON"}') for number in range(10)]
+    assert found_in(spark, tmp_path / "half", [*some, *(lamp(number) for number in range(20))]) == []
