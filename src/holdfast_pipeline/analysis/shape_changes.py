@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 _DAY = 86_400_000
+#: A shorter history tells nothing about a day.
+_LEAST = _DAY // 4
 
 
 @frozen
@@ -39,13 +41,15 @@ class ShapeChanges:
     def a_day(self, taken_at: int, shapes: Shapes) -> dict[int, float]:
         """Return the changes of each shape in a day of the history, which ends at ``taken_at``.
 
-        Shapes whose topics may have rules of their own in the history are left out: they were recorded for another
-        time.
+        A history of less than six hours tells none. Shapes whose topics may have rules of their own in the history are
+        left out: they were recorded for another time.
         """
         begun = [period.complete_since for period in self.history.periods]
         firsts = [row.first for row in self.totals.values()]
         since = min((at for at in (*firsts, *begun) if at is not None), default=taken_at)
-        days = max(1, taken_at - since) / _DAY
+        if taken_at - since < _LEAST:
+            return {}
+        days = (taken_at - since) / _DAY
         rules = {period.parsed for period in self.history.periods}
         return {
             number: (self.totals[number].changes or 0) / days if number in self.totals else 0.0

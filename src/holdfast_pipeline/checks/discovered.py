@@ -242,13 +242,13 @@ def _undiscovered(devices: Iterable[Undiscovered]) -> Iterator[Finding]:
 
 def _silent(devices: Iterable[Silent]) -> Iterator[Finding]:
     for one in sorted(devices, key=lambda each: (-each.silent, -each.youngest, each.device))[:LISTED]:
-        have = "topic has" if one.silent == 1 else "topics have"
+        have = "has" if one.silent == 1 else "have"
         yield Finding(
             severity="warning",
             kind="silent device",
             subject=one.device,
-            evidence=f"{number(one.silent)} of its {have} not changed for {span(one.youngest)} or longer. Nine of ten"
-            f" siblings have changed within {span(one.usual)}.",
+            evidence=f"{number(one.silent)} of its topics {have} not changed for {span(one.youngest)} or longer."
+            f" Nine of ten siblings have changed within {span(one.usual)}.",
             advice="Look whether it has power and a connection. If it is gone, clear its topics.",
             topics=tuple(one.topics[:EXAMPLES]),
             weight=one.silent,

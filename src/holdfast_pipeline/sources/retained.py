@@ -3,8 +3,9 @@
 Options, with defaults in parentheses: ``storage`` (the database's URL) or ``config`` (the broker's file); ``filter``, a
 Topic Filter (all topics); ``columns``, names separated by commas (all columns); ``partitions`` (1); ``as_of``, a past
 time (none): the messages that were retained then, from the history; ``expired_at``, a time (now): messages of the
-present table that have expired by then are left out. Times are as in the commands. ``pushdown`` (false): the
-database evaluates conditions, if ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and ``exported``, set by
+present table that have expired by then are left out. Times are as in the commands. ``pushdown`` (true): the database
+evaluates conditions; ``spark.sql.python.filterPushdown.enabled`` must be true then, and ``register`` sets it; ``copy``
+and ``exported``, set by
 :class:`holdfast_pipeline.Snapshot`. Several partitions read at different times, so they need one of the last two:
 without a snapshot they would be inconsistent. A schema selects columns too, and overrides ``columns``.
 """
@@ -59,7 +60,11 @@ class RetainedSource(OneMessage, DataSource):
     def schema(self) -> StructType:
         """Return the columns of the option ``columns``."""
         options = Options(self.name(), self.options, OPTIONS)
-        return struct_of(options.columns(RETAINED if options.text("since") is None else CHANGED))
+        if options.text("since") is None:
+            return struct_of(options.columns(RETAINED))
+        chosen_ones = options.columns(CHANGED)
+        kinds = () if CHANGED[0] in chosen_ones else CHANGED[:1]  # without "op", a cleared topic looks like a message
+        return struct_of((*kinds, *chosen_ones))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of a schema: of present messages, of those of a past time, or of changes."""
@@ -73,7 +78,7 @@ class RetainedSource(OneMessage, DataSource):
             return PastReader(options, chosen(RETAINED, schema), at)
         if options.text("since") is not None:
             return ChangesReader(options, chosen(CHANGED, schema))
-        reader = PushdownReader if options.flag("pushdown") else RetainedReader
+        reader = PushdownReader if options.flag("pushdown", default=True) else RetainedReader
         return reader(options, chosen(RETAINED, schema))
 
 

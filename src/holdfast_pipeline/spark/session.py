@@ -16,11 +16,12 @@ from holdfast_pipeline.sources.registration import register_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Without it, Spark refuses to read a format that lets the database evaluate conditions.
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 #: The jobs rely on these settings. A running session accepts all of them.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    _PUSHDOWN: "true",
     # Other readers interpret Spark's older form of times (INT96) as local times.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A cached result then has as many partitions as its size needs, instead of 200.
@@ -49,6 +50,8 @@ _LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session.
 
+    It also lets formats evaluate conditions in the database (``spark.sql.python.filterPushdown.enabled``).
+
     If this machine runs its tasks, and no setting names the Python of its workers, they get that of this process:
     the first in ``PATH`` may be another one, without this package, if no virtual environment is activated.
     """
@@ -56,6 +59,7 @@ def register(spark: SparkSession) -> None:
         context = spark.sparkContext
         if context.pythonExec == _FIRST_IN_PATH and is_local(context.master or ""):
             context.pythonExec = sys.executable
+    spark.conf.set(_PUSHDOWN, "true")
     for source in (RetainedFormat, HistorySource, FilesSource, FileCheckSource):
         register_once(spark, source)
 

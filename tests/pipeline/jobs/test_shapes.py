@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -55,12 +56,14 @@ def test_each_shape_has_its_figures(spark: SparkSession, tmp_path: Path, make: s
         )
         with snapshot_of(filled.url) as snapshot:
             found = shapes(spark, snapshot, Patterns())
+            early = shapes(spark, evolve(snapshot, taken_at=NOW - hour), Patterns())
     assert (found.messages, found.unshaped, found.learned) == (5, 0, 5)
     lamps, info = found.shapes
     assert lamps == ShapeTotals(
         "site/{lamp}/state", "site/+/state", (4,), 4, 49, "object", 1, "OBJECT<level: BIGINT, on: BOOLEAN>",
         NOW, NOW - 6 * hour, 1, 1, lamps.changes_a_day, "site/lamp-1/state",
     )  # fmt: skip
+    assert {one.changes_a_day for one in early.shapes} == {None}  # five hours of history tell nothing about a day
     assert lamps.changes_a_day is not None
     assert info.changes_a_day is not None
     assert lamps.changes_a_day == pytest.approx(5 * info.changes_a_day)

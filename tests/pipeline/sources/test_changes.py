@@ -76,7 +76,8 @@ def test_a_change_has_the_message_and_a_clear_has_none(spark: SparkSession, mark
     assert sorted(map(tuple, later.collect())) == [("a/1", "set"), ("a/2", "clear"), ("b", "set"), ("e", "clear")]
     assert changes(spark, marked, token_of(marked), expired_at=str(NOW + 30)).count() == 0
     by_time = changes(spark, marked, NOW + 10, columns="topic", expired_at=str(NOW + 30))
-    assert sorted(row.topic for row in by_time.collect()) == ["a/1", "a/2", "b"]
+    assert by_time.columns == ["op", "topic"]  # a clear does not look like a message
+    assert sorted(map(tuple, by_time.collect())) == [("clear", "a/2"), ("set", "a/1"), ("set", "b")]
 
 
 def test_a_token_after_the_end_of_the_broker_stays_good(spark: SparkSession, marked: Filled) -> None:
