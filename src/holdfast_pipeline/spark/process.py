@@ -74,7 +74,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             # A user's own options come last, and win.
             options = java_options(os.environ, os.getpid(), is_small), os.environ.get("SPARK_SUBMIT_OPTS", "")
             os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
-            with phase("starting Spark"), self._output.captured() if self._output else nullcontext():
+            with phase(starting_text()), self._output.captured() if self._output else nullcontext():
                 if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own
                     _start_java()
                 choose_worker_python(os.environ, is_local=False)
@@ -110,6 +110,12 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
     def failure_text(self, error: BaseException) -> str:
         """Explain an error in one line, with the help of the last lines of Spark's output."""
         return failure_text(error, self._output.lines if self._output else ())
+
+
+def starting_text() -> str:
+    """Return the name of the phase of a start: a process of a low priority may wait long for other work to end."""
+    waits = os.getpriority(os.PRIO_PROCESS, 0) > 0 and os.getloadavg()[0] > (os.cpu_count() or 1)
+    return "starting Spark, while other work has the processors" if waits else "starting Spark"
 
 
 def _start_java() -> None:

@@ -1,13 +1,15 @@
-"""A session of a user's own job."""
+"""A session of a user's own job, and what a start of Spark tells."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast_pipeline.spark.process import starting_text
 from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.stores import Filled, message
 
@@ -45,3 +47,20 @@ def test_a_job_works_without_an_activated_environment(filled: Filled, tmp_path: 
         timeout=PATIENCE,
     )
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("priority", "load", "told"),
+    [
+        (10, 1000.0, "starting Spark, while other work has the processors"),
+        (0, 1000.0, "starting Spark"),
+        (10, 0.1, "starting Spark"),
+    ],
+)
+def test_a_start_tells_that_it_waits_for_other_work(
+    monkeypatch: pytest.MonkeyPatch, priority: int, load: float, told: str
+) -> None:
+    """At a low priority it may take minutes beside a busy broker."""
+    monkeypatch.setattr(os, "getpriority", lambda *_: priority)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert starting_text() == told
