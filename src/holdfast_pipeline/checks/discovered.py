@@ -93,6 +93,16 @@ class Command:
 
 
 @frozen
+class Clock:
+    """A device that states a time in a ``field``, ``off`` by so many seconds (positive: it tells earlier times)."""
+
+    device: str
+    field: str
+    off: int
+    topics: Sequence[str]
+
+
+@frozen
 class Undiscovered:
     """A device of so many retained ``configs`` for discovery whose topics have no message, with some of them."""
 
@@ -173,6 +183,7 @@ class Discovered:
     lone: Sequence[Lone] = ()
     commands: Sequence[Command] = ()
     undiscovered: Sequence[Undiscovered] = ()
+    clocks: Sequence[Clock] = ()
 
 
 NOTHING = Discovered(0)
@@ -188,6 +199,7 @@ def findings_in(found: Discovered) -> Iterator[Finding]:
     yield from _lost(found.lost, found.taken_at)
     yield from _chatty(found.chatty)
     yield from _publishers(found.publishers)
+    yield from _clocks(found.clocks)
     yield from _far(found.far)
     yield from _lone(found.lone)
     yield from _gone(found.gone)
@@ -327,6 +339,20 @@ def _publishers(topics: Iterable[Publishers]) -> Iterator[Finding]:
             advice="If only one of them should, stop the others: each overwrites the messages of the others.",
             topics=(one.topic,),
             weight=one.turns,
+        )
+
+
+def _clocks(devices: Iterable[Clock]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-abs(each.off), each.device))[:LISTED]:
+        yield Finding(
+            severity="warning",
+            kind="wrong clock",
+            subject=one.device,
+            evidence=f"The time in {visible(one.field)} is {span(abs(one.off))} too"
+            f" {'early' if one.off > 0 else 'late'}, compared with its siblings.",
+            advice="Set its clock, or look whether it sends old messages.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=1,
         )
 
 

@@ -40,6 +40,7 @@ from holdfast_pipeline.checks.discovered import (
     Silent,
 )
 from holdfast_pipeline.judging.announcements import find_undiscovered
+from holdfast_pipeline.judging.clocks import find_clocks, is_time
 from holdfast_pipeline.judging.families import compare_families, device_of
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
@@ -68,6 +69,7 @@ def discover(shaped: Shaped) -> Discovered:
         gone = _gone(shaped, taken_at)
         missing, lone, commands = compare_families(shaped)
         undiscovered = find_undiscovered(shaped)
+        clocks = find_clocks(shaped)
     chatty: list[Chatty] = []
     lost: list[Lost] = []
     publishers: list[Publishers] = []
@@ -78,7 +80,19 @@ def discover(shaped: Shaped) -> Discovered:
             lost = _lost(shaped.changes.history) if whole.wills else []
             publishers = _publishers(shaped.changes.history) if whole.several else []
     return Discovered(
-        taken_at, malformed, silent, chatty, lost, publishers, far, gone, missing, lone, commands, undiscovered
+        taken_at,
+        malformed,
+        silent,
+        chatty,
+        lost,
+        publishers,
+        far,
+        gone,
+        missing,
+        lone,
+        commands,
+        undiscovered,
+        clocks,
     )
 
 
@@ -148,7 +162,8 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
 
 def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
     texts = _texts(shaped)
-    looked_at = {(row.shape, row.field): row for row in numbers.fields if may_be_far(row)}
+    # Times are compared with those of storing, not with each other.
+    looked_at = {(row.shape, row.field): row for row in numbers.fields if may_be_far(row) and not is_time(row.field)}
     if not looked_at:
         return []
     medians = [(shape, field, row.median) for (shape, field), row in looked_at.items()]

@@ -13,6 +13,7 @@ from holdfast_pipeline.checks.discovered import (
     LISTED,
     NOTHING,
     Chatty,
+    Clock,
     Command,
     Discovered,
     FarValues,
@@ -35,6 +36,7 @@ EACH: dict[str, Any] = {
     "commands": Command("a/{b}/set", 3, 50, ("a/7/set",)),
     "undiscovered": Undiscovered("plug", 2, ("homeassistant/switch/plug/a/config",)),
     "missing": Missing("a/{b}", ("temp", "lux"), 217, 1, ("a/8",)),
+    "clocks": Clock("a/10", "at", 7200, ("a/10/t",)),
     "lone": Lone("a/9", "a/{b}", ("tmep",), 217),
     "chatty": Chatty("a/3", "a/{b}", 4320, 12, 86_400),
     "lost": Lost("a/status", "gateway", _AT - 2 * _HOUR, None),
@@ -54,6 +56,7 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "silent device": ("warning", "a/2"),
         "missing topics": ("note", "a/{b}: temp, lux"),
         "lone topic": ("note", "a/9"),
+        "wrong clock": ("warning", "a/10"),
         "lost connection": ("warning", "a/status"),
         "chatty topic": ("warning", "a/3"),
         "several publishers": ("warning", "a/4"),
@@ -65,6 +68,7 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "discovery without device": "2 retained configurations for discovery announce it, and none of the topics",
         "silent device": "3 of its topics have not changed for 19 h 26 min or longer. Nine of ten",
         "missing topics": "1 of 217 devices has no such topic, nearly all others do: a/8.",
+        "wrong clock": "The time in at is 2 h too early, compared with its siblings.",
         "lone topic": "Only this one of 217 devices has tmep.",
         "lost connection": "The client gateway lost its connection on 2026-11-18 09:06 UTC, and has not come back.",
         "chatty topic": "It changed 4,320 times in 1 d; nine of ten of its siblings changed at most 12 times.",
@@ -104,7 +108,7 @@ def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str
     """A hostile tree cannot fill the page."""
     fields = {
         "malformed": "shape", "commands": "shape", "far": "shape", "missing": "family", "gone": "client_id",
-        "silent": "device", "lone": "device", "undiscovered": "device",
+        "silent": "device", "lone": "device", "clocks": "device", "undiscovered": "device",
     }  # fmt: skip
     field = fields.get(name, "topic")
     some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]

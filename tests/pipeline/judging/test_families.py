@@ -1,9 +1,10 @@
-"""Devices that differ from their family, retained commands, and discovery configurations of devices that are gone."""
+"""Devices that differ from their family, wrong clocks, retained commands, configurations of devices that are gone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,36 @@ def test_states_that_are_not_retained_are_no_fault(spark: SparkSession, tmp_path
     assert found_in(spark, tmp_path / "home", [lamp(number) for number in range(20)]) == []
     some = [message(f"zigbee2mqtt/lamp-{number}", b'{"state":"ON"}') for number in range(10)]
     assert found_in(spark, tmp_path / "half", [*some, *(lamp(number) for number in range(20))]) == []
+
+
+@pytest.mark.parametrize("form", ["iso", "seconds", "milliseconds", "local"])
+def test_a_wrong_clock_is_told_from_those_of_its_siblings(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """Also where all clocks tell local times. Other times, such as that of an installation, are not compared."""
+
+    def stated(number: int) -> object:
+        at = NOW - 700 * number + (3 * 3_600_000 if number == 4 else 0)
+        match form:
+            case "seconds":
+                return at / 1000
+            case "milliseconds":
+                return at
+        moment = datetime.fromtimestamp(at / 1000, UTC)
+        return f"{moment:%Y-%m-%dT%H:%M:%S}" + ("Z" if form == "iso" else "")
+
+    shift = 3_600_000 if form == "local" else 0
+    rows = [
+        message(
+            f"site/meter-{number}/reading",
+            json.dumps({"value": 20 + number % 3, "ts": stated(number), "date": f"20{10 + number % 9}-01-01"}).encode(),
+        )
+        for number in range(20)
+    ]
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with database("sqlite", folder) as filled:
+        for number, each in enumerate(rows):
+            filled.put(each, at=NOW - 700 * number + shift)
+        with snapshot_of(filled.url) as snapshot:
+            result = check(spark, evolve(snapshot, taken_at=NOW + shift), (), discovers=True)
+    assert [(each.finding.kind, each.finding.subject) for each in result.findings] == [("wrong clock", "site/meter-4")]
+    assert "is 3 h too late" in result.findings[0].finding.evidence
