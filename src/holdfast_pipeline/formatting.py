@@ -5,6 +5,7 @@ Clients choose the text of topics, so it is shown as :mod:`holdfast.core.termina
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from holdfast.core import terminal
@@ -13,6 +14,15 @@ from holdfast.core.terminal import printable
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _CUT = "…"
+#: Characters of a type that are read.
+_LONGEST = 1000
+
+#: The parts of Spark's text of a type: names of fields, what holds others, and types.
+_TOKEN = re.compile(r"(?:`[^`]*`|[^<>,:\s]+): |OBJECT<|ARRAY<|>|, |\w+(?:\(\d+,\s*\d+\))?|.")
+_KINDS = {
+    "STRING": "text", "BIGINT": "number", "DOUBLE": "number", "DECIMAL": "number", "BOOLEAN": "true or false",
+    "VOID": "null", "VARIANT": "anything", "OBJECT": "{}",
+}  # fmt: skip
 
 
 def visible(text: str, longest: int = 120) -> str:
@@ -59,6 +69,26 @@ def size(count: float) -> str:
             break
         count /= 1024
     return f"{count:.0f} {name}" if name == _SIZES[0] or count >= 99.95 else f"{count:.1f} {name}"
+
+
+def words(schema: str) -> str:
+    """Return Spark's type of JSON values in words: {"at": text, "level": number, "on": [true or false]}.
+
+    A long one is cut: clients choose the names of fields.
+    """
+    closing: list[str] = []
+    said = ""
+    for part in _TOKEN.findall(schema[:_LONGEST]):
+        if part.endswith(": "):
+            said += f'"{part[:-2].strip("`")}": '
+        elif part in ("OBJECT<", "ARRAY<"):
+            closing.append("}" if part == "OBJECT<" else "]")
+            said += "{" if part == "OBJECT<" else "["
+        elif part == ">" and closing:
+            said += closing.pop()
+        else:
+            said += _KINDS.get(part.partition("(")[0], part)
+    return f"{said}{_CUT}" if len(schema) > _LONGEST else said
 
 
 def span(seconds: float) -> str:

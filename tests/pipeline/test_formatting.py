@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_pipeline.formatting import counted, moment, number, rough, share, short, size, span, visible
+from holdfast_pipeline.formatting import counted, moment, number, rough, share, short, size, span, visible, words
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,17 @@ def test_no_topic_has_hidden_characters_afterwards(text: str, longest: int) -> N
 )  # fmt: skip
 def test_numbers_are_short_and_have_a_unit(found: str, expected: str) -> None:
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("STRING", "text"),
+        ("OBJECT<level: BIGINT, on: BOOLEAN>", '{"level": number, "on": true or false}'),
+        ("ARRAY<OBJECT<`a b`: DECIMAL(3, 1), at: STRING>>", '[{"a b": number, "at": text}]'),
+        ("OBJECT<a: OBJECT<STRING: VOID>, b: ARRAY<DOUBLE>>", '{"a": {"STRING": null}, "b": [number]}'),
+    ],
+)
+def test_types_are_told_in_words(schema: str, said: str) -> None:
+    """Names of fields stay, also those that are called like a type."""
+    assert words(schema) == said

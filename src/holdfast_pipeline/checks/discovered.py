@@ -13,8 +13,8 @@ from attrs import frozen
 from holdfast_pipeline.checks.finding import Finding
 from holdfast_pipeline.formatting import counted, moment, number, share, span, visible
 
-#: Findings of one kind, and topics that a finding names.
-LISTED, EXAMPLES = 12, 3
+#: Findings of one kind, and topics that a finding names: of malformed payloads more, since each is to be mended.
+LISTED, EXAMPLES, NAMED = 12, 3, 50
 #: Topics with fewer siblings are not compared with them.
 SIBLINGS = 10
 #: The parts of fewer devices are not compared.
@@ -219,7 +219,7 @@ def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
             f" ({share(one.unlike, one.messages)}) are of another kind than {one.kind}.",
             advice="Look at the payloads of the other kind, and mend their publishers. Consumers that decode this"
             " shape fail on them, or leave them out.",
-            topics=tuple(one.topics[:EXAMPLES]),
+            topics=tuple(one.topics[:NAMED]),
             weight=one.unlike,
         )
 

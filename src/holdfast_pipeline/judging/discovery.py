@@ -24,6 +24,7 @@ from holdfast_pipeline.checks.discovered import (
     LEAST_TURNS,
     LEAST_VALUES,
     LISTED,
+    NAMED,
     SECOND_KIND,
     SIBLINGS,
     STILL_THERE,
@@ -112,7 +113,7 @@ def _malformed(shaped: Shaped) -> list[Malformed]:
     examples: dict[int, list[str]] = {}
     if usual:
         others = shaped.messages.where(F.col("kind") != _of(usual))
-        rows = others.groupBy("shape").agg(F.min_by("topic", "topic", EXAMPLES).alias("topics")).collect()
+        rows = others.groupBy("shape").agg(F.min_by("topic", "topic", NAMED).alias("topics")).collect()
         examples = {row.shape: row.topics for row in rows}
     return [
         Malformed(text, mixed[text].messages, mixed[text].unlike, mixed[text].kind, examples.get(place, ()))

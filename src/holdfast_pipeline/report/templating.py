@@ -16,7 +16,7 @@ from holdfast_pipeline import formatting
 
 #: Characters of the longest text shown. Sentences hold topics, which the filter ``visible`` cuts to fewer.
 _LONGEST = 4000
-_FILTERS = ("visible", "number", "quantity", "counted", "short", "size", "span", "rough", "moment", "share")
+_FILTERS = ("visible", "number", "quantity", "counted", "short", "size", "span", "rough", "moment", "share", "words")
 
 
 @cache
