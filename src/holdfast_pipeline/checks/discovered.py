@@ -51,7 +51,8 @@ class Malformed:
 class Silent:
     """A device with so many ``silent`` topics: they are older than their siblings. Ages are in seconds.
 
-    The ``youngest`` of these topics; nine of ten of their siblings have the ``usual`` age, or less.
+    The ``youngest`` of these topics; nine of ten of their siblings have the ``usual`` age, or less. More than one of
+    the ``devices`` are a group below a level.
     """
 
     device: str
@@ -59,6 +60,7 @@ class Silent:
     youngest: int
     usual: int
     topics: Sequence[str]
+    devices: int = 1
 
 
 @frozen
@@ -74,12 +76,17 @@ class Missing:
 
 @frozen
 class Lone:
-    """A device that alone of all ``devices`` of its family has the topics ``parts``."""
+    """A device that alone of all ``devices`` of its family has the topics ``parts``.
+
+    It may have been ``meant`` to have the topic that so many ``others`` have.
+    """
 
     device: str
     family: str
     parts: Sequence[str]
     devices: int
+    meant: str = ""
+    others: int = 0
 
 
 @frozen
@@ -190,19 +197,34 @@ NOTHING = Discovered(0)
 
 
 def findings_in(found: Discovered) -> Iterator[Finding]:
-    """Give the findings, at most :data:`LISTED` of each kind: those about most messages."""
-    yield from malformed(found.malformed)
-    yield from _commands(found.commands)
-    yield from _undiscovered(found.undiscovered)
-    yield from _silent(found.silent)
-    yield from _missing(found.missing)
-    yield from _lost(found.lost, found.taken_at)
-    yield from _chatty(found.chatty)
-    yield from _publishers(found.publishers)
-    yield from _clocks(found.clocks)
-    yield from _far(found.far)
-    yield from _lone(found.lone)
-    yield from _gone(found.gone)
+    """Give the findings, at most :data:`LISTED` of each kind: those about most messages.
+
+    A note tells that there are more.
+    """
+    for figures, told in (
+        (found.malformed, malformed(found.malformed)),
+        (found.commands, _commands(found.commands)),
+        (found.undiscovered, _undiscovered(found.undiscovered)),
+        (found.silent, _silent(found.silent)),
+        (found.missing, _missing(found.missing)),
+        (found.lost, _lost(found.lost, found.taken_at)),
+        (found.chatty, _chatty(found.chatty)),
+        (found.publishers, _publishers(found.publishers)),
+        (found.clocks, _clocks(found.clocks)),
+        (found.far, _far(found.far)),
+        (found.lone, _lone(found.lone)),
+        (found.gone, _gone(found.gone)),
+    ):
+        listed = list(told)
+        yield from listed
+        if len(listed) == LISTED < len(figures):
+            yield Finding(
+                severity="note",
+                kind="more findings",
+                subject=listed[0].kind,
+                evidence=f"There are more findings of this kind than the {LISTED} that are told.",
+                advice="Mend these, and look again.",
+            )
 
 
 def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
@@ -226,7 +248,7 @@ def malformed(shapes: Iterable[Malformed]) -> Iterator[Finding]:
 
 def _commands(shapes: Iterable[Command]) -> Iterator[Finding]:
     for one in sorted(shapes, key=lambda each: (-each.messages, each.shape))[:LISTED]:
-        among = f"; {counted(one.devices, 'device')} of this family have other topics" if one.devices > 1 else ""
+        among = f"; its family has {number(one.devices)} devices" if one.devices > 1 else ""
         yield Finding(
             severity="warning",
             kind="retained command",
@@ -255,11 +277,12 @@ def _undiscovered(devices: Iterable[Undiscovered]) -> Iterator[Finding]:
 def _silent(devices: Iterable[Silent]) -> Iterator[Finding]:
     for one in sorted(devices, key=lambda each: (-each.silent, -each.youngest, each.device))[:LISTED]:
         have = "has" if one.silent == 1 else "have"
+        whose = "its topics" if one.devices == 1 else f"the topics of {number(one.devices)} devices below it"
         yield Finding(
             severity="warning",
             kind="silent device",
             subject=one.device,
-            evidence=f"{number(one.silent)} of its topics {have} not changed for {span(one.youngest)} or longer."
+            evidence=f"{number(one.silent)} of {whose} {have} not changed for {span(one.youngest)} or longer."
             f" Nine of ten siblings have changed within {span(one.usual)}.",
             advice="Look whether it has power and a connection. If it is gone, clear its topics.",
             topics=tuple(one.topics[:EXAMPLES]),
@@ -284,13 +307,14 @@ def _missing(devices: Iterable[Missing]) -> Iterator[Finding]:
 
 def _lone(devices: Iterable[Lone]) -> Iterator[Finding]:
     for one in sorted(devices, key=lambda each: (-each.devices, each.device))[:LISTED]:
+        meant = f", and it lacks {visible(one.meant)}, which {number(one.others)} others have" if one.meant else ""
         yield Finding(
-            severity="note",
-            kind="lone topic",
+            severity="warning" if one.meant else "note",
+            kind="misspelled topic" if one.meant else "lone topic",
             subject=one.device,
             evidence=f"Only this one of {counted(one.devices, 'device')} has"
-            f" {', '.join(visible(part) for part in one.parts)}.",
-            advice="If it is misspelled or left over, clear it.",
+            f" {', '.join(visible(part) for part in one.parts)}{meant}.",
+            advice="Mend its publisher, and clear this topic." if one.meant else "If it is left over, clear it.",
             topics=tuple(f"{one.device}/{part}" for part in one.parts)[:EXAMPLES],
             weight=len(one.parts),
         )
@@ -364,8 +388,8 @@ def _far(fields: Iterable[FarValues]) -> Iterator[Finding]:
             severity="note",
             kind="unusual values",
             subject=f"{one.shape} {one.field}".rstrip(),
-            evidence=f"{number(one.far)} of {counted(one.values, 'value')} are far from the median"
-            f" {one.median:g}, from which half of all differ by {one.deviation:g} at most: {shown}.",
+            evidence=f"{number(one.far)} of {counted(one.values, 'value')} {'is' if one.far == 1 else 'are'} far from"
+            f" the median {one.median:g}, from which half of all differ by {one.deviation:g} at most: {shown}.",
             advice="Look whether these sensors are broken, or measure in another unit.",
             topics=tuple(topic for topic, _ in one.examples[:EXAMPLES]),
             weight=one.far,

@@ -8,6 +8,7 @@ messages, those without any are gone.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -18,6 +19,8 @@ from holdfast_pipeline.checks.discovered import EXAMPLES, LISTED, Undiscovered
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+#: Topics of configurations, also of other programs: they change seldom.
+ANNOUNCED = r"\A(homeassistant/.+/config|tasmota/discovery/.+|esphome/discover/.+)\z"
 _CONFIGS = r"\A(homeassistant/([^/]+/){2,3}config|tasmota/discovery/[^/]+/config)\z"
 #: The topics of an entity that tell its state, in full and in short.
 _TOLD = ("state_topic", "stat_t", "availability_topic", "avty_t", "json_attributes_topic", "json_attr_t")
@@ -51,12 +54,21 @@ def _gone(devices: DataFrame) -> list[Undiscovered]:
         F.min_by(
             F.struct("device", "configs", F.slice("topics", 1, EXAMPLES).alias("topics")),
             F.when(~F.col("lives"), F.struct(-F.col("configs"), F.col("device"))),
-            LISTED,
+            LISTED + 1,
         ).alias("listed"),
     ).collect()
     if row.gone > max(1, _EXCEPTIONS * row.devices) or row.gone == row.devices:
         return []
-    return [Undiscovered(one.device, one.configs, one.topics) for one in row.listed or ()]
+    return [Undiscovered(_name(one.device), one.configs, one.topics) for one in row.listed or ()]
+
+
+def _name(device: str) -> str:
+    """Return an identifier, of several ones the first: Spark gives the JSON of an array."""
+    try:
+        found = json.loads(device)
+    except ValueError:
+        return device
+    return str(found[0]) if isinstance(found, list) and found else device
 
 
 def _device() -> Column:

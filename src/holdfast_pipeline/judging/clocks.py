@@ -39,10 +39,10 @@ def is_time(field: str) -> bool:
 
 def find_clocks(shaped: Shaped) -> list[Clock]:
     """Return the devices with wrong clocks, the most wrong ones first."""
-    fields = _fields(shaped)
-    if not fields:
+    shapes_with = _with_times(shaped)
+    if not shapes_with:
         return []
-    apart = _differences(shaped, fields)
+    apart = _differences(shaped, shapes_with)
     low, middle, high = 0.2, 0.5, 0.8
     rows = (
         apart.groupBy("shape", "field")
@@ -79,35 +79,29 @@ def find_clocks(shaped: Shaped) -> list[Clock]:
             F.min_by("topic", "topic", EXAMPLES).alias("topics"),
         )
         .orderBy(F.desc(F.abs("off")), "device")
-        .limit(LISTED)
+        .limit(LISTED + 1)
     )
     return [Clock(row.device, row.field, row.off // 1000, row.topics) for row in devices.collect()]
 
 
-def _fields(shaped: Shaped) -> dict[int, list[str]]:
-    """Return the fields of each shape whose names are those of times."""
+def _with_times(shaped: Shaped) -> list[int]:
+    """Return the shapes that have fields with the names of times."""
     schemas = {one.shape: one.schema or "" for one in shaped.found.shapes if one.messages >= SIBLINGS}
-    found = {
-        one.number: [name for name in _FIELD.findall(schemas.get(one.text, "")) if is_time(name)]
-        for one in shaped.shapes.shapes
-    }
-    return {number: names for number, names in found.items() if names}
+    return [one.number for one in shaped.shapes.shapes if any(map(is_time, _FIELD.findall(schemas.get(one.text, ""))))]
 
 
-def _differences(shaped: Shaped, fields: dict[int, list[str]]) -> DataFrame:
+def _differences(shaped: Shaped, shapes: list[int]) -> DataFrame:
     """Return the milliseconds by which messages were stored after the times in them."""
-    names = sorted({name for each in fields.values() for name in each})
-    messages = shaped.messages.where(F.col("shape").isin(list(fields)) & (F.col("kind") == "object"))
-    schema = ", ".join(f"`{name}` string" for name in names)
-    parsed = messages.select(
-        "shape", "topic", "stored_at", F.from_json(F.col("payload").cast("string"), schema).alias("j")
+    messages = shaped.messages.where(F.col("shape").isin(shapes) & (F.col("kind") == "object"))
+    # A map, since Spark takes names that differ in their case only for the same field of a structure.
+    told = F.from_json(F.col("payload").cast("string"), "map<string, string>")
+    values = messages.select("shape", "topic", "stored_at", F.explode(told).alias("field", "text"))
+    at = _milliseconds(F.col("text"))
+    return (
+        values.where(F.lower("field").isin(list(_NAMES)))
+        .select("shape", "topic", "field", (F.unix_millis("stored_at") - at).alias("apart"))
+        .where("apart IS NOT NULL")
     )
-    told = F.array(*(F.struct(F.lit(name).alias("field"), F.col(f"j.`{name}`").alias("text")) for name in names))
-    values = parsed.select("shape", "topic", "stored_at", F.explode(told).alias("one"))
-    at = _milliseconds(F.col("one.text"))
-    return values.select(
-        "shape", "topic", F.col("one.field").alias("field"), (F.unix_millis("stored_at") - at).alias("apart")
-    ).where("apart IS NOT NULL")
 
 
 def _milliseconds(text: Column) -> Column:

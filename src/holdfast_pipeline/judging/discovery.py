@@ -40,21 +40,28 @@ from holdfast_pipeline.checks.discovered import (
     Publishers,
     Silent,
 )
-from holdfast_pipeline.judging.announcements import find_undiscovered
+from holdfast_pipeline.judging.announcements import ANNOUNCED, find_undiscovered
 from holdfast_pipeline.judging.clocks import find_clocks, is_time
-from holdfast_pipeline.judging.families import compare_families, device_of
+from holdfast_pipeline.judging.families import compare_families, device_of, place_of
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
 from holdfast_pipeline.sources.tables import NOW, age
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 #: The normal distribution's share of a standard deviation that is a median deviation.
 _NORMAL = 0.6745
+#: Silent devices that are looked at, and those below one level that are one group.
+_SILENT, _GROUP = 2_000, 5
+#: Topics that tell whether a device is online, and what they say then.
+_AVAILABILITY = ("availability", "available", "lwt", "online", "connected", "status", "$state")
+_ONLINE = ("online", "true", "1", "ready", "connected")
+#: Values of so many devices with the same last name, such as ``co2``, may be a quantity of their own.
+_PEERS = 5
 #: Quantiles are approximate: fields whose score may be so much of the limit are looked at.
 _ALMOST = 0.9
 _MEDIANS = "shape int, field string, median double"
@@ -134,7 +141,8 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
     looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
     if not looked_at:
         return []
-    ages = shaped.messages.where(F.col("shape").isin(looked_at)).select("shape", "topic", age().alias("age"))
+    messages = shaped.messages.where(F.col("shape").isin(looked_at) & ~F.col("topic").rlike(ANNOUNCED))
+    ages = messages.select("shape", "topic", age().alias("age"))
     usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
     older = ages.join(F.broadcast(usual), "shape").where(
         F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
@@ -147,7 +155,8 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
         "device", device_of([shaped.shapes.shapes[number] for number in few])
     )
     rows = (
-        of_device.groupBy("device")
+        of_device.join(_online(shaped), "device", "left_anti")
+        .groupBy("device")
         .agg(
             F.count("*").alias("silent"),
             F.min("age").alias("youngest"),
@@ -155,10 +164,47 @@ def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
             F.min_by("topic", F.struct(-F.col("age"), "topic"), EXAMPLES).alias("topics"),
         )
         .orderBy(F.desc("silent"), F.desc("youngest"), "device")
-        .limit(LISTED)
+        .limit(_SILENT)
         .collect()
     )
-    return [Silent(row.device, row.silent, row.youngest, row.usual, row.topics) for row in rows]
+    return in_groups([Silent(row.device, row.silent, row.youngest, row.usual, tuple(row.topics)) for row in rows])
+
+
+def _online(shaped: Shaped) -> DataFrame:
+    """Return the devices of which a topic tells that they are online: they have nothing new to say."""
+    place = F.regexp_extract("topic", r"\A(.+)/([^/]+)\z", 1)
+    name = F.lower(F.regexp_extract("topic", r"\A(.+)/([^/]+)\z", 2))
+    plain = F.regexp_replace(F.col("payload").cast("string"), r'[\s"{}]', "")
+    said = F.lower(F.regexp_replace(plain, r"\Astate:", ""))
+    return (
+        shaped.messages.where(name.isin(*_AVAILABILITY) & said.isin(*_ONLINE)).select(place.alias("device")).distinct()
+    )
+
+
+def in_groups(devices: Sequence[Silent]) -> list[Silent]:
+    """Join the parts of a device to the device, and many devices below one level to one group."""
+    found: list[Silent] = []
+    for one in sorted(devices, key=lambda each: (each.device.count("/"), each.device)):
+        above = next((place for place, other in enumerate(found) if one.device.startswith(f"{other.device}/")), None)
+        if above is None:
+            found.append(one)
+        else:
+            found[above] = _joined(found[above].device, (found[above], one))
+    below: dict[str, list[Silent]] = {}
+    for one in found:
+        below.setdefault(one.device.rpartition("/")[0], []).append(one)
+    groups: list[Silent] = []
+    for place, some in below.items():
+        groups += [_joined(place, some, len(some))] if place and len(some) >= _GROUP else some
+    return groups
+
+
+def _joined(device: str, some: Sequence[Silent], devices: int = 1) -> Silent:
+    topics = tuple(topic for one in some for topic in one.topics[:1])[:EXAMPLES] if devices > 1 else some[0].topics
+    return Silent(
+        device, sum(one.silent for one in some), min(one.youngest for one in some), max(one.usual for one in some),
+        topics, devices,
+    )  # fmt: skip
 
 
 def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
@@ -170,10 +216,19 @@ def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
     medians = [(shape, field, row.median) for (shape, field), row in looked_at.items()]
     middle = F.broadcast(numbers.values.sparkSession.createDataFrame(medians, _MEDIANS))
     apart = numbers.values.join(middle, ["shape", "field"])
+    places = _of({number: place_of(shaped.shapes.shapes[number]) for number, _ in looked_at})
     apart = apart.withColumn("apart", F.abs(F.col("value") - F.col("median")))
+    apart = apart.withColumn("peer", F.get(F.split("topic", "/"), places - 1))
     spread = apart.groupBy("shape", "field").agg(F.percentile_approx("apart", 0.5).alias("deviation"))
     far = apart.join(F.broadcast(spread.where(F.col("deviation") > 0)), ["shape", "field"]).where(
         _NORMAL * F.col("apart") / F.col("deviation") > Z_SCORE
+    )
+    # Where the last variable names a quantity, as in {device}/sensor/{sensor}, values are like those of their peers.
+    peers = apart.groupBy("shape", "field", "peer").agg(
+        F.count("*").alias("peers"), F.percentile_approx("value", 0.5).alias("among")
+    )
+    far = far.join(peers, ["shape", "field", "peer"]).where(
+        (F.col("peers") < _PEERS) | (F.abs(F.col("value") - F.col("among")) > F.col("apart") / 2)
     )
     rows = far.groupBy("shape", "field", "median", "deviation").agg(
         F.count("*").alias("far"),
@@ -212,7 +267,7 @@ def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
     order = F.when(is_gone, F.struct(-F.col("messages"), F.col("client_id")))
     (row,) = clients.agg(
         (present >= STILL_THERE * F.sum("messages")).alias("lives"),
-        F.min_by(F.struct("client_id", "messages", "age", "topics"), order, LISTED).alias("gone"),
+        F.min_by(F.struct("client_id", "messages", "age", "topics"), order, LISTED + 1).alias("gone"),
     ).collect()
     return [Gone(one.client_id, one.messages, one.age, one.topics) for one in row.gone or ()] if row.lives else []
 
@@ -232,7 +287,7 @@ def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list
     if not often:
         return []
     topics = changes.topics.where(F.col("changes") > _of(often)).select("topic", "shape", "changes")
-    rows = topics.orderBy(F.desc("changes"), "topic").limit(LISTED).collect()
+    rows = topics.orderBy(F.desc("changes"), "topic").limit(LISTED + 1).collect()
     seconds = max(1, (taken_at - whole.since) // 1000)
     with_siblings = {
         number for number, total in changes.totals.items() if number != NO_SHAPE and total.topics >= SIBLINGS
@@ -250,7 +305,7 @@ def _lost(history: TopicChanges) -> list[Lost]:
     told = history.changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
     away = told.where(wills & (F.col("op") == ChangeKind.SET.value))
     longest = F.desc(F.coalesce("back", F.current_timestamp()) - F.col("changed_at"))
-    rows = away.orderBy(longest, "topic", "seq").limit(LISTED).select(
+    rows = away.orderBy(longest, "topic", "seq").limit(LISTED + 1).select(
         "topic", "client_id", F.unix_millis("changed_at").alias("at"), F.unix_millis("back").alias("back")
     )  # fmt: skip
     return [Lost(row.topic, row.client_id or "", row["at"], row.back) for row in rows.collect()]
@@ -269,7 +324,7 @@ def _publishers(history: TopicChanges) -> list[Publishers]:
         )
         .where(F.col("turns") >= LEAST_TURNS)
         .orderBy(F.desc("turns"), "topic")
-        .limit(LISTED)
+        .limit(LISTED + 1)
         .collect()
     )
     return [Publishers(row.topic, row.turns, row.clients) for row in rows]

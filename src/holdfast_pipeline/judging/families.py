@@ -7,6 +7,7 @@ A family has the topics below the last variable of their shapes: those of ``hq/{
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ _SETS = 20_000
 _NEARLY_ALL, _HALF = 0.98, 0.5
 #: Only a device among so many is alone with a part, and with at most so many of them: others are of another kind.
 _MANY, _FEW_PARTS = 100, 2
+#: A part may be misspelled if so many others have the right one; shorter names are too much alike.
+_SEVERAL, _SHORT = 5, 4
+_DIGITS = re.compile(r"\d+")
 #: The names of levels that take commands, behind a device or before all devices (as in Tasmota's topics).
 _COMMANDS, _LEADING = frozenset({"set", "cmd", "cmnd", "command", "commands"}), "cmnd"
 _ANSWERS = ("tele", "stat")
@@ -106,20 +110,50 @@ def _compared(
     devices = sum(one.count for one in members)
     if devices < FAMILY:
         return [], []
-    usual = {part for part in core if _NEARLY_ALL * devices <= _having(part, members) < devices}
-    missing = [
-        Missing(family, tuple(sorted(parts[part] for part in lacking)), devices, one.count, one.examples)
-        for one in members
-        if (lacking := usual - one.parts)
-    ]
-    lone = []
-    if devices >= _MANY:
-        single = {part for part in parts if _having(part, members) == 1 and not _is_command(parts[part])}
-        for one in members:
-            own = single & one.parts
-            if own and len(own) <= _FEW_PARTS:
-                lone.append(Lone(one.examples[0], family, tuple(sorted(parts[part] for part in own)), devices))
+    most = max(1, (1 - _NEARLY_ALL) * devices)
+    usual = {part for part in core if 0 < devices - _having(part, members) <= most}
+    single = {part for part in parts if _having(part, members) == 1 and not _is_command(parts[part])}
+    missing, lone = list[Missing](), list[Lone]()
+    for one in members:
+        own, lacking = single & one.parts, usual - one.parts
+        for part in sorted(own):
+            meant = _meant(part, parts, one, members)
+            if meant is not None:
+                lone.append(
+                    Lone(one.examples[0], family, (parts[part],), devices, parts[meant], _having(meant, members))
+                )
+                own, lacking = own - {part}, lacking - {meant}
+        if lacking:
+            missing.append(
+                Missing(family, tuple(sorted(parts[part] for part in lacking)), devices, one.count, one.examples)
+            )
+        if devices >= _MANY and 0 < len(own) <= _FEW_PARTS:
+            lone.append(Lone(one.examples[0], family, tuple(sorted(parts[part] for part in own)), devices))
     return missing, lone
+
+
+def _meant(part: int, parts: Mapping[int, str], device: _Devices, members: Sequence[_Devices]) -> int | None:
+    """Return the part that a device lacks, several others have, and whose name is nearly the same."""
+    for other, name in parts.items():
+        if other not in device.parts and _having(other, members) >= _SEVERAL and is_misspelled(parts[part], name):
+            return other
+    return None
+
+
+def is_misspelled(one: str, other: str) -> bool:
+    """Tell whether two texts differ by one letter, by two exchanged letters, or by their case; not by digits."""
+    if one.lower() == other.lower():
+        return one != other
+    short, long = sorted((one, other), key=len)
+    if len(short) < _SHORT or _DIGITS.sub("", short) == _DIGITS.sub("", long):
+        return False
+    place = next((at for at in range(len(short)) if short[at] != long[at]), len(short))
+    if len(long) == len(short) + 1:
+        return short[place:] == long[place + 1 :]
+    if len(long) != len(short):
+        return False
+    exchanged = long[place + 1 : place + 2] + long[place : place + 1] + long[place + 2 :]
+    return short[place + 1 :] == long[place + 1 :] or short[place:] == exchanged
 
 
 def _having(part: int, sets: Sequence[_Devices]) -> int:

@@ -64,7 +64,7 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "orphans": ("note", "old-device"),
     }
     for kind, words in {
-        "retained command": "3 commands are retained; 50 devices of this family have other topics.",
+        "retained command": "3 commands are retained; its family has 50 devices.",
         "discovery without device": "2 retained configurations for discovery announce it, and none of the topics",
         "silent device": "3 of its topics have not changed for 19 h 26 min or longer. Nine of ten",
         "missing topics": "1 of 217 devices has no such topic, nearly all others do: a/8.",
@@ -115,4 +115,4 @@ def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str
     told = list(findings_in(Discovered(_AT, **{name: some})))
     random.shuffle(some)
     assert list(findings_in(Discovered(_AT, **{name: some}))) == told
-    assert len(told) == LISTED
+    assert [one.kind for one in told[LISTED:]] == ["more findings"] * (count > LISTED)
