@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 #: Topics of configurations, also of other programs: they change seldom.
-ANNOUNCED = r"\A(homeassistant/.+/config|tasmota/discovery/.+|esphome/discover/.+)\z"
+ANNOUNCED = r"^(homeassistant/.+/config|tasmota/discovery/.+|esphome/discover/.+)$"
 _CONFIGS = r"\A(homeassistant/([^/]+/){2,3}config|tasmota/discovery/[^/]+/config)\z"
 #: The topics of an entity that tell its state, in full and in short.
 _TOLD = ("state_topic", "stat_t", "availability_topic", "avty_t", "json_attributes_topic", "json_attr_t")

@@ -263,7 +263,7 @@ def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
         F.count("*").alias("messages"), youngest.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
     )
     present = F.coalesce(F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages"))), F.lit(0))
-    is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER)
+    is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER) & (F.col("messages") > 1)
     order = F.when(is_gone, F.struct(-F.col("messages"), F.col("client_id")))
     (row,) = clients.agg(
         (present >= STILL_THERE * F.sum("messages")).alias("lives"),

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast_pipeline.analysis.shaped import Shaped
 from holdfast_pipeline.checks.discovered import EXAMPLES, FAMILY, SIBLINGS, Command, Lone, Missing
+from holdfast_pipeline.judging.announcements import ANNOUNCED
 from holdfast_pipeline.shapes.shapes import Shape
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Co
     messages = {one.shape: one.messages for one in shaped.found.shapes}
     families: dict[str, list[Shape]] = {}
     for shape in shaped.shapes.shapes:
-        if shape.text in messages and any(level.is_variable for level in shape.levels):
+        is_told = shape.text in messages and not re.match(ANNOUNCED, shape.text)
+        if is_told and any(level.is_variable for level in shape.levels):
             families.setdefault(_text(shape, place_of(shape)), []).append(shape)
     compared = {
         name: shapes
