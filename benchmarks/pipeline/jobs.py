@@ -99,7 +99,7 @@ def presenting(here: Databases) -> Figure:
 
 
 def importing(here: Databases) -> Figure:
-    """An export into an empty database without a broker."""
+    """A result of asof into an empty database without a broker."""
     out = here.new()
     with snapshot_of(here.retained) as snapshot:
         write_present(here.spark, snapshot, Destination(out))

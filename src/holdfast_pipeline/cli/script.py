@@ -1,4 +1,4 @@
-"""``holdfast-pipeline`` for spark-submit: ``spark-submit "$(holdfast-pipeline --script)" export ...``."""
+"""``holdfast-pipeline`` for spark-submit: ``spark-submit "$(holdfast-pipeline --script)" asof ...``."""
 
 from __future__ import annotations
 

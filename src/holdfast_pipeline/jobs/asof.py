@@ -27,6 +27,7 @@ from holdfast_pipeline.output.overwriting import begin_overwriting
 from holdfast_pipeline.output.table_files import LINES, write_files, write_lines
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.sources.columns import RETAINED, struct_of
+from holdfast_pipeline.sources.coverage import recorded
 from holdfast_pipeline.sources.lake import CHANGES, PARTITION, Lake
 from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.states import state_of
@@ -70,7 +71,12 @@ def write_present(
     total = None if topic_filter else snapshot.messages
     with phase("reading", total):
         frame = read_retained(spark, snapshot, topic_filter, None, partitions)
-    return _write(spark, frame, to, snapshot.taken_at, snapshot.last_seq, topic_filter, total=total)
+    left_out: tuple[str, ...] = ()
+    if isinstance(snapshot.source, Lake):  # it has the topics of which changes are recorded
+        period, at = snapshot.source.coverage.present, snapshot.taken_at
+        moment = recorded(Moment(at, period.first_seq, snapshot.last_seq, rules=period.rules), period, topic_filter)
+        left_out = moment.left_out(topic_filter)
+    return _write(spark, frame, to, snapshot.taken_at, snapshot.last_seq, topic_filter, left_out=left_out, total=total)
 
 
 def write_past(

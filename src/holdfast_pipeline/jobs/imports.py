@@ -1,4 +1,4 @@
-"""Import the retained messages of other brokers and of exports."""
+"""Import the retained messages of other brokers, and those in files of ``asof``."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
 
 
 def _parquet(spark: SparkSession, source: str) -> DataFrame:
-    """Read an export, or other Parquet files with some of its columns."""
+    """Read a result of ``asof``, or other Parquet files with some of its columns."""
     if "://" not in source:
         folder = Path(source).absolute()
         if not folder.exists():

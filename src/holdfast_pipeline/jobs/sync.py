@@ -24,14 +24,14 @@ Left out: a Spark stream with ``foreachBatch``. It needs a checkpoint beside the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
-from holdfast.changes.api import read_periods
+from holdfast.changes.api import Period, read_periods
 from holdfast.storage.api import shown
 from holdfast_pipeline.database.connection import ReadTransaction, Source, check
-from holdfast_pipeline.database.history_range import MissingEntries, history_range, missing_entries
+from holdfast_pipeline.database.history_range import HistoryRange, MissingEntries, history_range, missing_entries
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
 from holdfast_pipeline.lake.following import follow
@@ -98,7 +98,8 @@ class Sync:
         self.current = GrowingTable(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
         before = self._position().changes or 0
         self._done = Synced(before, before, 0, 0, None, 0)
-        self._coverage = read_coverage(out) or Coverage()
+        #: None: the tables were made by an earlier version, or the file is lost.
+        self._coverage = read_coverage(out) if before else Coverage()
         self._confirm = confirm
         self._confirmed: int | None = None
         if not before:
@@ -120,7 +121,8 @@ class Sync:
         with self._source.transaction() as transaction:
             there = history_range(transaction)
             self._require_same(transaction, place, there.last)
-            period = next(iter(read_periods(transaction.connection.cursor())[-1:]), None)
+            periods = read_periods(transaction.connection.cursor())
+            period = next(iter(periods[-1:]), None)
             read_at = time.time_ns() // 1_000_000
             first = place.changes is None
             after = there.before if place.changes is None else place.changes
@@ -132,7 +134,7 @@ class Sync:
             lost = _missing(transaction, max(after, lost_upto), entries.upto)
             if lost is not None:
                 lost_upto = self._accepted(lost, max(there.pruned, entries.upto))
-                self._coverage = Coverage()  # the tables answer only for what the database still answers for
+            covered = self._covered(place, there, periods, has_lost=lost is not None)
             if (
                 period is not None
                 and period.complete_since is not None
@@ -145,7 +147,9 @@ class Sync:
             reached = max(entries.upto, after)
             at = time_of_entry(transaction, reached) or 0
             read_at = read_at if entries.upto >= there.last else at
-            coverage = self._coverage.extended(transaction, reached, at, read_at)
+            coverage = covered.extended(periods, reached, at, read_at)
+        if covered is not self._coverage:
+            write_coverage(self._out, covered)  # before the rows: they do not make up for what is missing
         if first or entries.upto > after:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:
@@ -180,6 +184,26 @@ class Sync:
                 f"{self._out.uri}: ends at entry {place.changes}, but this entry in the database is younger: the "
                 "database has been replaced, perhaps by a backup; name another folder"
             )
+
+    def _covered(
+        self, place: _Position, there: HistoryRange, periods: Sequence[Period], has_lost: bool
+    ) -> Coverage:  # fmt: skip
+        """Return the coverage before the next rows, without the periods of which entries are missing."""
+        if self._coverage is None:
+            return Coverage().without((one for one in periods if one.first_seq < place.lost_upto), since_here=False)
+        if has_lost:
+            return self._coverage.without(one for one in periods if one.first_seq <= there.pruned)
+        if place.changes is not None and place.changes < place.lost_upto:
+            # What the database has forgotten since the first run is no loss, but the rows so far may need it.
+            known = {one.first_seq: one for one in self._coverage.periods if one.complete_since is not None}
+            pruned = [
+                one
+                for one in periods
+                if (before := known.get(one.first_seq))
+                and (before.complete_since, before.depths) != (one.complete_since, one.depths)
+            ]
+            return self._coverage.without(pruned, since_here=False) if pruned else self._coverage
+        return self._coverage
 
     def _tell(self, seq: int) -> None:
         """Tell the database that all entries up to ``seq`` are in the tables, once."""

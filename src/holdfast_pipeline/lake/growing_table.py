@@ -55,6 +55,8 @@ class GrowingTable:
     def __init__(self, folder: Folder, layout: Layout, store: str, keep: float) -> None:
         self.uri = usual_uri(folder.uri)
         self._lake = delta_package()
+        if "://" not in self.uri and set(self.uri) & set("[]%"):
+            raise PipelineError(f"{folder.uri}: Delta tables cannot be in a folder with one of [ ] % in its name")
         with explained(self.uri):
             if not self._lake.DeltaTable.is_deltatable(self.uri):
                 _require_empty(folder)

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
@@ -27,6 +29,7 @@ CHANGES, CURRENT = "changes", "current"
 SEQ = "holdfast.seq"
 #: The column that divides ``changes`` into folders: the day of a change in UTC.
 PARTITION = "date"
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
 _S3 = re.compile(r"^s3://")
 
 
@@ -55,6 +58,12 @@ class Lake:
                     "written the baseline of its history"
                 )
 
+    @property
+    def current_seq(self) -> int:
+        """The last change that the table of retained messages has."""
+        with explained(self.name):
+            return self._tables[CURRENT].transaction_version(SEQ) or 0
+
     def rows(self, table: str) -> int:
         """Return the number of rows of a table."""
         with explained(self.name):
@@ -64,7 +73,7 @@ class Lake:
         self, spark: SparkSession, table: str, columns: Sequence[str], topic_filter: str, where: SparkColumn
     ) -> DataFrame:  # fmt: skip
         """Return the rows of a table whose topics match a Topic Filter ("" for all topics), under a condition."""
-        frame = _frame(spark, self._tables[table]).where(where)
+        frame = _frame(spark, self._tables[table], usual_uri(f"{self.name}/{table}")).where(where)
         if topic_filter:
             # The database's search by Topic Filter does not exist for files: Java matches a regular expression instead.
             frame = frame.where(F.col("topic").rlike(rf"\A(?:{pattern(topic_filter)})\z"))
@@ -77,7 +86,8 @@ def read_delta(spark: SparkSession, path: str) -> DataFrame:
     The table's log names the files, and Spark reads these: a commit during the read changes nothing. Vacuum may delete
     them later. Raises :class:`PipelineError` if there is no table.
     """
-    return _frame(spark, _opened(Folder(path).uri))
+    root = Folder(path).uri
+    return _frame(spark, _opened(root), usual_uri(root))
 
 
 def _opened(path: str) -> DeltaTable:
@@ -89,11 +99,13 @@ def _opened(path: str) -> DeltaTable:
         return found
 
 
-def _frame(spark: SparkSession, table: DeltaTable) -> DataFrame:
-    with explained(table.table_uri):
-        files = [_S3.sub("s3a://", file) for file in table.file_uris()]
+def _frame(spark: SparkSession, table: DeltaTable, root: str) -> DataFrame:
+    with explained(root):
+        # The package gives encoded URIs, but Spark takes paths as they are, except for patterns.
+        paths = [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
         schema = StructType.fromJson(json.loads(table.schema().to_json()))  # Delta uses Spark's own form
-    if not files:
+    if not paths:
         return spark.createDataFrame([], schema)
-    root = _S3.sub("s3a://", table.table_uri.rstrip("/"))
-    return spark.read.schema(schema).option("basePath", root).parquet(*files)
+    base = _S3.sub("s3a://", root)
+    files = [_PATTERN.sub(r"\\\g<0>", f"{base}/{path}") for path in paths]
+    return spark.read.schema(schema).option("basePath", base).parquet(*files)

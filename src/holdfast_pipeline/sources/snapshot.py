@@ -94,8 +94,10 @@ def snapshot_of(
 
 def _of_lake(lake: Lake) -> Snapshot:
     known = lake.coverage
+    known.present  # noqa: B018 - raises an error if it is not known
     before = 0 if lake.rows(CHANGES) else known.last_seq
-    return Snapshot(lake, known.read_at, known.last_seq, None, lake.rows(CURRENT), before, tuple(known.periods))
+    last_seq = min(known.last_seq, lake.current_seq)
+    return Snapshot(lake, known.read_at, last_seq, None, lake.rows(CURRENT), before, tuple(known.periods))
 
 
 @contextmanager

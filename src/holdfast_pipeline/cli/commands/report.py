@@ -109,7 +109,8 @@ def report(
         is_small = options.require_readable(storage, config, lake)
         spark = start(is_small)
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
-            requested = requested.also(of_sessions(snapshot))
+            if only in (None, "filters"):
+                requested = requested.also(of_sessions(snapshot))
             if only == "tree":
                 part = tree_part(tree(spark, snapshot, depth, top, order))
             elif only == "shapes":
