@@ -189,21 +189,22 @@ class Sync:
         self, place: _Position, there: HistoryRange, periods: Sequence[Period], has_lost: bool
     ) -> Coverage:  # fmt: skip
         """Return the coverage before the next rows, without the periods of which entries are missing."""
-        if self._coverage is None:
-            return Coverage().without((one for one in periods if one.first_seq < place.lost_upto), since_here=False)
+        coverage = self._coverage
+        if coverage is None:
+            coverage = Coverage().without((one for one in periods if one.first_seq < place.lost_upto), since_here=False)
         if has_lost:
-            return self._coverage.without(one for one in periods if one.first_seq <= there.pruned)
+            return coverage.without(one for one in periods if one.first_seq <= there.pruned)
         if place.changes is not None and place.changes < place.lost_upto:
-            # What the database has forgotten since the first run is no loss, but the rows so far may need it.
-            known = {one.first_seq: one for one in self._coverage.periods if one.complete_since is not None}
+            # The first run does not miss what the database had forgotten. Later it may forget entries of earlier rows.
+            known = {one.first_seq: one for one in coverage.periods if one.complete_since is not None}
             pruned = [
                 one
                 for one in periods
                 if (before := known.get(one.first_seq))
                 and (before.complete_since, before.depths) != (one.complete_since, one.depths)
             ]
-            return self._coverage.without(pruned, since_here=False) if pruned else self._coverage
-        return self._coverage
+            return coverage.without(pruned, since_here=False) if pruned else coverage
+        return coverage
 
     def _tell(self, seq: int) -> None:
         """Tell the database that all entries up to ``seq`` are in the tables, once."""

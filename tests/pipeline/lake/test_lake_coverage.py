@@ -161,6 +161,22 @@ def test_new_tables_do_not_take_the_coverage_of_former_ones(tmp_path: Path) -> N
         assert state_in(Lake(out.uri), rows_of(out), NOW + _SECOND) is None
 
 
+def test_tables_without_the_file_that_lack_entries_do_not_answer(tmp_path: Path) -> None:
+    """The tables are complete up to a gap, and the file is lost before the gap is accepted."""
+    with database("sqlite", tmp_path, recorded=True) as filled:
+        out = Folder(str(tmp_path / "lake"))
+        filled.put(message("a", b"1"), message("b", b"1"), at=NOW)
+        run(filled, out, 9, "run")
+        out.remove("coverage.json")
+        filled.put(message("b", b""), message("a", b"2"), at=NOW + _SECOND)
+        filled.put(message("a", b"3"), at=NOW + 2 * _SECOND)
+        prune(filled, NOW + 2 * _SECOND)
+        filled.put(message("end"), at=NOW + 3 * _SECOND)
+        run(filled, out, 9, "run")
+        for at in (NOW, NOW + _SECOND, NOW + 2 * _SECOND):
+            assert state_in(Lake(out.uri), rows_of(out), at) is None
+
+
 def test_a_period_whose_end_was_never_seen_ends_where_the_lake_ended() -> None:
     """The database has forgotten it meanwhile. It does not answer for times in which nothing was recorded."""
     seen = Coverage().extended([Period(1, 1000, None, "", 1)], 20, 9000, 9500)
