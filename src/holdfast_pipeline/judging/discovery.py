@@ -42,16 +42,16 @@ from holdfast_pipeline.checks.discovered import (
 )
 from holdfast_pipeline.judging.announcements import ANNOUNCED, find_undiscovered
 from holdfast_pipeline.judging.clocks import find_clocks, is_time
-from holdfast_pipeline.judging.families import compare_families, device_of, place_of
+from holdfast_pipeline.judging.families import by_shape, compare_families, device_of, place_of
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
 from holdfast_pipeline.sources.tables import NOW, age
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
 
 #: The normal distribution's share of a standard deviation that is a median deviation.
 _NORMAL = 0.6745
@@ -108,18 +108,13 @@ def _texts(shaped: Shaped) -> dict[int, str]:
     return {one.number: one.text for one in shaped.shapes.shapes}
 
 
-def _of(values: Mapping[int, Any]) -> Column:
-    """Return the value of a row's shape, NULL for another shape."""
-    return F.element_at(F.create_map(*(F.lit(each) for pair in values.items() for each in pair)), F.col("shape"))
-
-
 def _malformed(shaped: Shaped) -> list[Malformed]:
     texts = _texts(shaped)
     mixed = {one.shape: one for one in shaped.found.shapes if one.unlike}
     usual = {number: mixed[text].kind for number, text in texts.items() if text in mixed}
     examples: dict[int, list[str]] = {}
     if usual:
-        others = shaped.messages.where(F.col("kind") != _of(usual))
+        others = shaped.messages.where(F.col("kind") != by_shape(usual))
         rows = others.groupBy("shape").agg(F.min_by("topic", "topic", NAMED).alias("topics")).collect()
         examples = {row.shape: row.topics for row in rows}
     return [
@@ -216,7 +211,7 @@ def _far(shaped: Shaped, numbers: ShapeNumbers) -> list[FarValues]:
     medians = [(shape, field, row.median) for (shape, field), row in looked_at.items()]
     middle = F.broadcast(numbers.values.sparkSession.createDataFrame(medians, _MEDIANS))
     apart = numbers.values.join(middle, ["shape", "field"])
-    places = _of({number: place_of(shaped.shapes.shapes[number]) for number, _ in looked_at})
+    places = by_shape({number: place_of(shaped.shapes.shapes[number]) for number, _ in looked_at})
     apart = apart.withColumn("apart", F.abs(F.col("value") - F.col("median")))
     apart = apart.withColumn("peer", F.get(F.split("topic", "/"), places - 1))
     spread = apart.groupBy("shape", "field").agg(F.percentile_approx("apart", 0.5).alias("deviation"))
@@ -286,7 +281,7 @@ def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list
     often = {number: limit for number, limit in limits.items() if changes.totals[number].most > limit}
     if not often:
         return []
-    topics = changes.topics.where(F.col("changes") > _of(often)).select("topic", "shape", "changes")
+    topics = changes.topics.where(F.col("changes") > by_shape(often)).select("topic", "shape", "changes")
     rows = topics.orderBy(F.desc("changes"), "topic").limit(LISTED + 1).collect()
     seconds = max(1, (taken_at - whole.since) // 1000)
     with_siblings = {

@@ -1,4 +1,4 @@
-"""Compare the devices of a family: what nearly all of them have, what one alone has, and which are told to do things.
+"""Compare the devices of a family: their common topics, the topics of a single device, and retained commands.
 
 A family has the topics below the last variable of their shapes: those of ``hq/{floor}/{room}/light/state`` and
 ``hq/{floor}/{room}/window`` belong to devices of the family ``hq/{floor}/{room}``, and have there the *parts*
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
@@ -51,10 +51,15 @@ def place_of(shape: Shape) -> int:
     return variables[-1] if variables else max(1, len(shape.levels) - 1)
 
 
+def by_shape(values: Mapping[int, Any]) -> Column:
+    """Return the value of a row's ``shape``, NULL for another shape."""
+    return F.element_at(F.create_map(*(F.lit(each) for pair in values.items() for each in pair)), F.col("shape"))
+
+
 def device_of(shapes: Iterable[Shape]) -> Column:
     """Return the column of the device of a row's ``topic``, from the number of its ``shape``."""
-    places = F.create_map(*(F.lit(each) for one in shapes for each in (one.number, place_of(one))))
-    return F.array_join(F.slice(F.split("topic", "/"), F.lit(1), F.element_at(places, F.col("shape"))), "/")
+    places = by_shape({one.number: place_of(one) for one in shapes})
+    return F.array_join(F.slice(F.split("topic", "/"), F.lit(1), places), "/")
 
 
 def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Command]]:
@@ -84,11 +89,8 @@ def _sets(shaped: Shaped, families: Mapping[str, Sequence[Shape]]) -> dict[str, 
     if not shapes:
         return {}
     names = {one.number: name for name, each in families.items() for one in each}
-    family = F.element_at(
-        F.create_map(*(F.lit(each) for pair in names.items() for each in pair)), F.col("shape")
-    )  # fmt: skip
     topics = shaped.messages.where(F.col("shape").isin(list(names)))
-    devices = topics.select(family.alias("family"), device_of(shapes).alias("device"), "shape")
+    devices = topics.select(by_shape(names).alias("family"), device_of(shapes).alias("device"), "shape")
     having = devices.groupBy("family", "device").agg(F.sort_array(F.collect_set("shape")).alias("parts"))
     rows = (
         having.groupBy("family", "parts")
