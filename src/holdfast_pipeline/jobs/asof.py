@@ -21,10 +21,9 @@ from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.checksum import checksum
 from holdfast_pipeline.output.delta import delta_package, make_table
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.lines import LINE
 from holdfast_pipeline.output.names import DATA, MANIFEST
 from holdfast_pipeline.output.overwriting import begin_overwriting
-from holdfast_pipeline.output.table_files import LINES, write_files, write_lines
+from holdfast_pipeline.output.table_files import LINE, LINES, write_files, write_lines
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.sources.columns import RETAINED, struct_of
 from holdfast_pipeline.sources.coverage import recorded
