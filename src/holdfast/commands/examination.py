@@ -220,7 +220,7 @@ def database(config: Config) -> Iterator[Finding]:
     These are the checks of a start, but they create and change nothing.
     """
     url = config.storage.url
-    if url.startswith("sqlite:") and not Path(url.removeprefix("sqlite:///")).exists():
+    if _does_not_exist(url):
         return
     found = database_at(url, Durability.FULL, 0, _PATIENCE)
     try:
@@ -240,6 +240,10 @@ def database(config: Config) -> Iterator[Finding]:
         )
 
 
+def _does_not_exist(url: str) -> bool:
+    return url.startswith("sqlite:") and not Path(url.removeprefix("sqlite:///")).exists()
+
+
 #: How the history differs from a retained message, by the verdict about its topic.
 _VERDICTS = {"missing": "not in the history", "different": "another message there", "only": "retained only there"}
 #: Topics in a transaction, which reads all of them at one moment, and in a finding.
@@ -250,7 +254,7 @@ _READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE R
 def history_agrees(config: Config) -> Iterator[Finding]:
     """Yield a finding if the history does not lead to the retained messages. It reads both, while a broker may run."""
     url = config.storage.url
-    if not config.retainer.history.enable or (url.startswith("sqlite:") and not Path(url[10:]).exists()):
+    if not config.retainer.history.enable or _does_not_exist(url):
         return
     found = database_at(url, Durability.FULL, 0, _PATIENCE)
     counts, examples = Counter[str](), list[str]()

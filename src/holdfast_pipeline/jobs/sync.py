@@ -149,7 +149,7 @@ class Sync:
             read_at = read_at if entries.upto >= there.last else at
             coverage = covered.extended(periods, reached, at, read_at)
         if covered is not self._coverage:
-            write_coverage(self._out, covered)  # before the rows: they do not make up for what is missing
+            write_coverage(self._out, covered)  # before the rows: they do not fill the gap
         if first or entries.upto > after:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:

@@ -6,8 +6,8 @@ database may forget entries later, and then answers for less, but the lake still
 was read at 11:00; at 12:00 the database has forgotten everything before 11:30; the lake still answers for 10:00.
 
 If the database has forgotten entries of a period before they were read, the lake may have a message without the entry
-that cleared it. From then on it answers for no moment of this period: the period is ``cut``, which is written before
-the rows behind the gap.
+that cleared it. So the period is ``cut``: the lake answers for its moments before the gap only. The file says so before
+the table gets the rows behind the gap.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Coverage:
 
     @property
     def present(self) -> Period:
-        """The period that goes on. Raises :class:`PipelineError` if what is retained now is not known."""
+        """The period that goes on. Raises :class:`PipelineError` if there is none, or while its baseline is written."""
         last = next(iter(self.periods[-1:]), None)
         if last is None or last.ended_at is not None:
             raise PipelineError("the lake does not know what is retained now: the broker records no changes")
