@@ -21,13 +21,14 @@ pipeline := tests/pipeline tests/docs
 processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 
-.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel clean needs picture schema lock audit echarts
+.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
 	@echo 'make test    run all tests in stages, up to the first that fails  (options: TESTS=tests/wire PYTEST_ARGS=-x)'
-	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline, test-processes'
+	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline,'
+	@echo '             test-processes (COMPILED=1 with the path of a message compiled)'
 	@echo 'make unit    run tests of the broker with a third of the packages   (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo 'make nightly run the tests that take more than 30 seconds each, and those of the broker with the lowest versions'
 	@echo 'make check   ruff, mypy, import layers, changelog'
@@ -39,6 +40,7 @@ help:
 	@echo 'make lock    write the lock files in requirements/ anew, with the newest packages'
 	@echo 'make audit   look for known vulnerabilities in the locked packages; asks pypi.org'
 	@echo 'make echarts build the library of the report'"'"'s charts anew from the packages in requirements/echarts; needs npm'
+	@echo 'make compiled  the package in build/compiled, with the path of a message compiled; needs cc'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
 	@echo 'make clean   remove what was built'
 
@@ -113,6 +115,8 @@ test-broker: $(VENV)/dev
 	$(if $(COVERAGE),$(BIN)/python -m coverage combine -q)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
+test-processes: $(if $(COMPILED),compiled)
+test-processes: TESTING := $(if $(COMPILED),PYTHONPATH=$(CURDIR)/build/compiled) $(TESTING)
 test-pipeline test-processes: test-%: needs
 	$(TESTING) $(PYTEST) --junitxml=build/tests-$*.xml $(PYTEST_ARGS) $($*)
 
@@ -148,6 +152,12 @@ bench: needs
 
 faults: needs
 	$(BIN)/python -m tests.faults $(FAULTS_ARGS)
+
+# What `pip install` makes with the path of a message compiled, in a folder for PYTHONPATH.
+compiled: $(VENV)/dev
+	rm -rf build/compiled
+	HOLDFAST_COMPILE=1 $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target build/compiled .
+	PYTHONPATH=build/compiled $(BIN)/python -c 'import sys; from holdfast.wire import parser; sys.exit(parser.__file__[-3:] != ".so")'
 
 wheel: $(VENV)/dev
 	rm -rf dist

@@ -28,7 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "copy"
     copy.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "src", "migrations", "twisted"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE", "src", "migrations", "twisted"):
         subprocess.run(["cp", "-r", str(ROOT / name), str(copy)], check=True)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
     subprocess.run(command, check=True, capture_output=True)
