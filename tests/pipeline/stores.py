@@ -31,12 +31,14 @@ MAKES = ("sqlite", "postgresql")
 class Filled:
     """A database with retained messages, as a broker leaves it.
 
-    ``recorded`` tells that there is a history, ``marked`` that the topics that change are stored.
+    ``recorded`` tells that there is a history, ``marked`` that the topics that change are stored. The history begins
+    at ``since``: changes of earlier times have this one.
     """
 
     url: str
     recorded: bool = False
     marked: bool = False
+    since: int = NOW
 
     @contextmanager
     def store(self) -> Iterator[SQLRetainedStore]:
@@ -44,10 +46,10 @@ class Filled:
         clock, executor = Clock(), SynchronousExecutor()
         durable = DurableStore(
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=clock,
-            now=lambda: NOW, executor=executor, reading_executor=SynchronousExecutor,
+            now=lambda: self.since, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         recorder: Recorder = HistoryRecorder(durable.bulk) if self.recorded else NO_RECORDER
-        epochs = Epochs(durable, lambda: NOW, recorded=True) if self.marked else None
+        epochs = Epochs(durable, lambda: self.since, recorded=True) if self.marked else None
         if self.marked:
             sqlite = durable.dialect == "sqlite"
             recorder = GatheringRecorder(recorder, durable.bulk, most=1) if sqlite else AppendingRecorder(recorder)
@@ -55,7 +57,7 @@ class Filled:
         history = None
         if self.recorded:
             limits = HistoryLimits(enable=True, keep=None)
-            history = RetainedHistory(durable, flushed=store.flushed, clock=clock, now=lambda: NOW, limits=limits)
+            history = RetainedHistory(durable, flushed=store.flushed, clock=clock, now=lambda: self.since, limits=limits)
         durable.open()
         if history is not None:
             history.running = True

@@ -64,6 +64,22 @@ class RetainedMessage:
     revision: int
 
 
+#: Seconds after which a retained message is stale, if nothing tells how often it is usually stored again.
+STALE_AFTER = 30 * 86_400
+_TIMES_USUAL, _LEAST_STALE = 6, 3_600
+
+
+def stale_after(usual: float | None = None) -> float:
+    """Return the seconds after which a retained message is *stale*: it has not been stored again for longer.
+
+    ``usual`` is the time in which it, or nine of ten topics like it, are usually stored again, in seconds; None if
+    nothing tells it. A message is stale after six times as long, an hour at least. A time that an operator names, for a
+    rule, a report or an alarm, takes the place of this one. A message that is stored again with the same payload is not
+    stale.
+    """
+    return STALE_AFTER if usual is None else max(_LEAST_STALE, _TIMES_USUAL * usual)
+
+
 class ChangeKind(Enum):
     """The kinds of changes of a retained message."""
 

@@ -17,14 +17,12 @@ from holdfast_pipeline.formatting import counted, moment, number, share, span, v
 LISTED, EXAMPLES, NAMED = 12, 3, 50
 #: Topics with fewer siblings are not compared with them.
 SIBLINGS = 10
-#: The parts of fewer devices are not compared.
-FAMILY = 20
+#: The parts of fewer devices are not compared. Nearly all have a part if this share of them do, or all but one.
+FAMILY, NEARLY_ALL = 20, 0.98
 #: Shapes of fewer messages are too few to tell which kind of payload is the wrong one.
 _FEW = 5
 #: From this share on, topics that differ are a second kind rather than mistakes.
 SECOND_KIND = 0.1
-#: A topic is silent if it is so many times as old as nine of ten siblings, and so many seconds at least.
-TIMES_OLDER, LEAST_SILENCE = 6, 3600
 #: A topic is chatty if it changed so many times as often as nine of ten siblings (or, without siblings, as 99 of 100
 #: topics), and so often at least.
 TIMES_MORE, LEAST_CHANGES = 20, 100
@@ -32,8 +30,8 @@ TIMES_MORE, LEAST_CHANGES = 20, 100
 LEAST_TURNS = 3
 #: A value is far from the others if its robust z-score is beyond this, among so many values at least.
 Z_SCORE, LEAST_VALUES = 10.0, 20
-#: A client is gone if its newest message is older than so many seconds, and this share of all messages is of others.
-GONE_AFTER, STILL_THERE = 30 * 86_400, 0.5
+#: A client is gone if all of its messages are stale, and this share of all messages is of others.
+STILL_THERE = 0.5
 
 
 @frozen
@@ -48,15 +46,15 @@ class Malformed:
 
 
 @frozen
-class Silent:
-    """A device with so many ``silent`` topics: they are older than their siblings. Ages are in seconds.
+class Stale:
+    """A device with so many ``stale`` topics, compared with their siblings. Ages are in seconds.
 
     The ``youngest`` of these topics; nine of ten of their siblings have the ``usual`` age, or less. More than one of
     the ``devices`` are a group below a level.
     """
 
     device: str
-    silent: int
+    stale: int
     youngest: int
     usual: int
     topics: Sequence[str]
@@ -180,7 +178,7 @@ class Discovered:
 
     taken_at: int
     malformed: Sequence[Malformed] = ()
-    silent: Sequence[Silent] = ()
+    stale: Sequence[Stale] = ()
     chatty: Sequence[Chatty] = ()
     lost: Sequence[Lost] = ()
     publishers: Sequence[Publishers] = ()
@@ -205,7 +203,7 @@ def findings_in(found: Discovered) -> Iterator[Finding]:
         (found.malformed, malformed(found.malformed)),
         (found.commands, _commands(found.commands)),
         (found.undiscovered, _undiscovered(found.undiscovered)),
-        (found.silent, _silent(found.silent)),
+        (found.stale, _stale(found.stale)),
         (found.missing, _missing(found.missing)),
         (found.lost, _lost(found.lost, found.taken_at)),
         (found.chatty, _chatty(found.chatty)),
@@ -274,19 +272,19 @@ def _undiscovered(devices: Iterable[Undiscovered]) -> Iterator[Finding]:
         )
 
 
-def _silent(devices: Iterable[Silent]) -> Iterator[Finding]:
-    for one in sorted(devices, key=lambda each: (-each.silent, -each.youngest, each.device))[:LISTED]:
-        have = "has" if one.silent == 1 else "have"
+def _stale(devices: Iterable[Stale]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.stale, -each.youngest, each.device))[:LISTED]:
+        have = "has" if one.stale == 1 else "have"
         whose = "its topics" if one.devices == 1 else f"the topics of {number(one.devices)} devices below it"
         yield Finding(
             severity="warning",
-            kind="silent device",
+            kind="stale device",
             subject=one.device,
-            evidence=f"{number(one.silent)} of {whose} {have} not changed for {span(one.youngest)} or longer."
-            f" Nine of ten siblings have changed within {span(one.usual)}.",
+            evidence=f"{number(one.stale)} of {whose} {have} not been stored again for {span(one.youngest)} or longer."
+            f" Nine of ten siblings have been within {span(one.usual)}.",
             advice="Look whether it has power and a connection. If it is gone, clear its topics.",
             topics=tuple(one.topics[:EXAMPLES]),
-            weight=one.silent,
+            weight=one.stale,
         )
 
 

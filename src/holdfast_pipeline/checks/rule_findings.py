@@ -11,6 +11,7 @@ from holdfast.core.units import Rate
 from holdfast_pipeline.checks.finding import Finding, worst_first
 from holdfast_pipeline.checks.rule_types import (
     AbsentRule,
+    ChildrenRule,
     EnumerationRule,
     ExpiresRule,
     PublisherRule,
@@ -19,7 +20,8 @@ from holdfast_pipeline.checks.rule_types import (
     RefersRule,
     SchemaRule,
     SiblingsRule,
-    SilenceRule,
+    StaleRule,
+    StuckRule,
     TimeRule,
     UniqueRule,
 )
@@ -34,6 +36,8 @@ MOST_PARTS = 200
 EXAMPLES = 3
 _MATCHES_NOTHING, _NOT_JUDGED = "matches nothing", "not judged"
 _LISTED_VALUES = 8
+_UNKNOWN_CHANGES = "the history does not have their changes for the whole window"
+_UNKNOWN_CHILDREN = "they are fewer than 10, or there is no topic that nearly all of them have"
 
 
 @frozen
@@ -86,6 +90,8 @@ class CheckFinding:
 def findings_of(rule: Rule, figures: RuleFigures, everything: bool = True) -> Iterator[CheckFinding]:
     """Return the findings of a rule. With ``everything``, it is a finding that a rule has no topic at all."""
     subject = rule.pattern.text
+    is_about_devices = isinstance(rule.options, ChildrenRule)
+    unit = "device" if is_about_devices else "message"
     if figures.checked + figures.unknown == 0:
         if everything and not isinstance(rule.options, AbsentRule):
             yield CheckFinding(
@@ -102,9 +108,10 @@ def findings_of(rule: Rule, figures: RuleFigures, everything: bool = True) -> It
             rule.name,
             Finding(
                 severity="note", kind=_NOT_JUDGED, subject=subject,
-                evidence=f"{number(figures.unknown)} of {counted(figures.checked + figures.unknown, 'message')} cannot"
-                " be judged: the history does not have their changes for the whole window.",
-                advice="Keep the history for longer (retainer.history), shorten the rule's window, or wait.",
+                evidence=f"{number(figures.unknown)} of {counted(figures.checked + figures.unknown, unit)} cannot"
+                f" be judged: {_UNKNOWN_CHILDREN if is_about_devices else _UNKNOWN_CHANGES}.",
+                advice="Name the topics that each must have: children = [...]." if is_about_devices
+                else "Keep the history for longer (retainer.history), shorten the rule's window, or wait.",
                 weight=figures.unknown,
             ),
             checked=figures.checked,
@@ -116,7 +123,7 @@ def findings_of(rule: Rule, figures: RuleFigures, everything: bool = True) -> It
                 severity=rule.options.severity,
                 kind=rule.type,
                 subject=_with_part(rule, part.part),
-                evidence=f"{number(part.failed)} of {counted(part.checked, 'message')}"
+                evidence=f"{number(part.failed)} of {counted(part.checked, unit)}"
                 f" ({share(part.failed, part.checked)}) {'fails' if part.failed == 1 else 'fail'}."
                 f" Required: {requirement(rule)}.",
                 advice=rule.options.advice or _ADVICE[rule.type],
@@ -156,14 +163,18 @@ def requirement(rule: Rule) -> str:
             listed = ", ".join(literal(each) for each in values[:_LISTED_VALUES])
             more = f" and {len(values) - _LISTED_VALUES} more" if len(values) > _LISTED_VALUES else ""
             return f"one of {listed}{more}{_at(path)}"
-        case SilenceRule(at_most=most):
-            return f"a change in the last {span(most or 0)}"
+        case StaleRule(at_most=most):
+            return f"stored again in the last {span(most or 0)}"
+        case StuckRule(path=path, at_most=most):
+            return f"another value in the last {span(most or 0)}{_at(path)}, where half of its siblings have one"
         case RateRule(at_least=low, at_most=high, window=window):
             return f"changes of each topic {_between(_rate(low), _rate(high))}, counted over {span(window)}"
         case UniqueRule(path=path):
             return f"a value that no other topic has{_at(path)}"
         case SiblingsRule(siblings=siblings):
             return f"retained messages beside it: {', '.join(siblings)}"
+        case ChildrenRule(children=children):
+            return f"retained messages below it: {', '.join(children) or 'what nearly all others have'}"
         case AbsentRule():
             return "no retained message"
         case RefersRule(path=path):
@@ -183,10 +194,12 @@ _ADVICE = {
     "range": "Look at these devices: a broken sensor, or another unit? If the values are right, widen the limits.",
     "schema": "Mend the publishers of these topics. Consumers that decode these payloads fail on them.",
     "enumeration": "Mend the publishers of these topics, or add the value to the rule.",
-    "silence": "Find out why these devices are silent. If they are gone, clear their topics.",
+    "stale": "Find out why these devices publish nothing. If they are gone, clear their topics.",
+    "stuck": "Look at these sensors: they publish, or are expected to, but measure nothing.",
     "rate": "Find out why these devices publish so often, or so rarely.",
     "unique": "Find the devices that share a value: a copied configuration, or a replaced device that was not cleared.",
     "siblings": "Find out why the siblings are missing. If the device is gone, clear its other topics, too.",
+    "children": "Look whether these devices are set up like the others. If one is gone, clear its other topics, too.",
     "absent": "Clear these topics, and let their publishers send without RETAIN: each device that subscribes is given a"
     " retained command again.",
     "refers": "Find out whether the device of the named topic is gone. If so, clear the messages that name it, too.",
@@ -227,14 +240,17 @@ def _apart(seconds: float) -> str:
 def _shown(rule: Rule, value: str) -> str:
     """Return the value of an example. Times are seconds."""
     match rule.options:
-        case SilenceRule():
-            return f"silent for {span(float(value))}"
+        case StaleRule():
+            return f"stale: {span(float(value))} old"
         case ExpiresRule():
             return "never expires" if value == "" else f"expires after {span(float(value))}"
         case TimeRule():
             return value if value.startswith(_NO_TIME) else _apart(float(value))
         case RateRule():
             return counted(int(value), "change")
-        case SiblingsRule():
+        case StuckRule():
+            seconds, _, shown = value.partition(" ")
+            return f"{shown} for {span(float(seconds))}"
+        case SiblingsRule() | ChildrenRule():
             return f"without {value}"
     return value

@@ -98,14 +98,20 @@ class Values:
 
 
 @frozen
-class Siblings:
-    """A list of topics, relative to the level that a topic is in."""
+class RelativeTopics:
+    """A list of topics beside a topic, which may begin with ``../``; or of those ``below`` it."""
 
-    allowed: str = field(
-        default=f'a list of at most {_MOST_SIBLINGS} topics beside a topic, as in ["temperature", "../status"],'
-        " each with ../ only at its beginning",
-        init=False,
-    )
+    below: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The lists that are allowed."""
+        if self.below:
+            return f'a list of at most {_MOST_SIBLINGS} topics below a device, as in ["temperature", "light/state"]'
+        return (
+            f'a list of at most {_MOST_SIBLINGS} topics beside a topic, as in ["temperature", "../status"],'
+            " each with ../ only at its beginning"
+        )
 
     def read(self, value: object) -> tuple[str, ...]:
         """Return the relative topics; raises InvalidValue."""
@@ -114,8 +120,8 @@ class Siblings:
         for each in value:
             if not isinstance(each, str) or _SIBLING.match(each) is None:
                 raise invalid_value(each, self.allowed)
-            rest = levels_beside(each)[1]
-            if not rest or ".." in rest.split("/"):
+            above, rest = levels_beside(each)
+            if not rest or ".." in rest.split("/") or (above and self.below):
                 raise invalid_value(each, self.allowed)
         return tuple(value)
 

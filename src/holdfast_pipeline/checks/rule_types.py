@@ -14,9 +14,9 @@ from holdfast_pipeline.checks.json_schema import JsonSchema
 from holdfast_pipeline.checks.rule_kinds import (
     ChangeRate,
     OrNothing,
+    RelativeTopics,
     SchemaText,
     ShapeText,
-    Siblings,
     TopicFilter,
     ValuePath,
     Values,
@@ -186,13 +186,13 @@ class EnumerationRule(RuleOptions):
 
 
 @frozen
-class SilenceRule(RuleOptions):
-    """A greatest time since the last change."""
+class StaleRule(RuleOptions):
+    """Messages that are not stale: a greatest time since they were stored."""
 
     at_most: float | None = option(
         OrNothing(Duration("1s", "3650d")),
         "",
-        help="The greatest time since a message was stored.",
+        help="The time after which a message is stale: it has not been stored again for longer.",
         effect="Shorter: more failures.",
         example="1h",
     )
@@ -201,7 +201,27 @@ class SilenceRule(RuleOptions):
         """Return the problems of several keys together."""
         yield from super().problems(given)
         if self.at_most is None:
-            yield "at_most", 'name the greatest time without a change, as in "1h"', ("at_most",)
+            yield "at_most", 'name the time after which a message is stale, as in "1h"', ("at_most",)
+
+
+@frozen
+class StuckRule(RuleOptions):
+    """Values that change: a greatest time for which a value is the same while the values of siblings change."""
+
+    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    at_most: float | None = option(
+        OrNothing(Duration("1s", "3650d")),
+        "",
+        help="The greatest time for which a value may be the same, also if it is published again and again.",
+        effect="Shorter: more failures.",
+        example="6h",
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[Problem]:
+        """Return the problems of several keys together."""
+        yield from super().problems(given)
+        if self.at_most is None:
+            yield "at_most", 'name the greatest time for which a value may be the same, as in "6h"', ("at_most",)
 
 
 @frozen
@@ -252,7 +272,7 @@ class SiblingsRule(RuleOptions):
     """Messages that must be retained beside a topic."""
 
     siblings: tuple[str, ...] = option(
-        Siblings(),
+        RelativeTopics(),
         [],
         help="The topics that must be retained, too. They replace the last level of the topic; each ../ goes"
         " one level higher. {name} stands for the level of this name in shape.",
@@ -266,6 +286,26 @@ class SiblingsRule(RuleOptions):
         if not self.siblings:
             yield "siblings", 'name the siblings, as in ["temperature"]', ("siblings",)
         yield from self.unknown_names("siblings", *self.siblings)
+
+
+@frozen
+class ChildrenRule(RuleOptions):
+    """Topics that must be retained below a device."""
+
+    children: tuple[str, ...] = option(
+        RelativeTopics(below=True),
+        [],
+        help="The topics that must be retained below each device. Without them: those that nearly all devices have.",
+        effect="More: more failures.",
+        example=["temperature", "light/state"],
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[Problem]:
+        """Return the problems of several keys together."""
+        yield from super().problems(given)
+        if "#" in (self.shape or self.filter):
+            key = "shape" if self.shape else "filter"
+            yield key, "names devices, so without #: the rule looks below them, as in hq/{floor}/{room}", (key,)
 
 
 @frozen
@@ -367,10 +407,12 @@ TYPES: Mapping[str, type[RuleOptions]] = {
     "range": RangeRule,
     "schema": SchemaRule,
     "enumeration": EnumerationRule,
-    "silence": SilenceRule,
+    "stale": StaleRule,
+    "stuck": StuckRule,
     "rate": RateRule,
     "unique": UniqueRule,
     "siblings": SiblingsRule,
+    "children": ChildrenRule,
     "absent": AbsentRule,
     "refers": RefersRule,
     "time": TimeRule,

@@ -25,13 +25,15 @@ from holdfast.config.toml import ConfigError, ConfigOrigin, ConfigProblem
 from holdfast_pipeline.checks.json_schema import BadSchema, parsed_schema
 from holdfast_pipeline.checks.rule_types import (
     TYPES,
+    ChildrenRule,
     PublisherRule,
     RateRule,
     RefersRule,
     RuleOptions,
     SchemaRule,
     SiblingsRule,
-    SilenceRule,
+    StaleRule,
+    StuckRule,
     UniqueRule,
 )
 from holdfast_pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
@@ -66,6 +68,12 @@ class Rule:
     options: RuleOptions
 
     @property
+    def topic_filter(self) -> str:
+        """The Topic Filter of the topics that the rule reads: of a rule about children, those below its devices."""
+        found = self.pattern.topic_filter
+        return f"{found}/#" if isinstance(self.options, ChildrenRule) else found
+
+    @property
     def needs_everything(self) -> bool:
         """Whether the rule cannot be judged by changed messages alone.
 
@@ -73,7 +81,9 @@ class Rule:
         """
         if isinstance(self.options, PublisherRule):
             return self.options.is_single
-        return isinstance(self.options, (SilenceRule, RateRule, UniqueRule, SiblingsRule, RefersRule))
+        return isinstance(
+            self.options, (StaleRule, StuckRule, RateRule, UniqueRule, SiblingsRule, ChildrenRule, RefersRule)
+        )
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.core.messages import STALE_AFTER
 from holdfast.retained.api import FlowSettings
 from holdfast_pipeline.analysis.history_figures import history_of
 from holdfast_pipeline.analysis.kept_table import KeptTable
@@ -63,7 +64,7 @@ def report(
     requested: RequestedFilters | None = None,
     given: Patterns | None = None,
     depth: int = 5,
-    stale_after: int = 30 * 86_400,
+    stale_after: int = STALE_AFTER,
     pages: int = PAGES,
 ) -> Figures:
     """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
@@ -130,7 +131,7 @@ def _whole(
     kept: DataFrame, stale_after: int, clients: int
 ) -> tuple[ReportTotals, tuple[ReportedMessage, ...], tuple[ReportedMessage, ...]]:
     """Return the totals, the largest messages, and the oldest ones."""
-    stale = F.col("age") >= stale_after
+    stale = F.col("age") > stale_after
     lasting = stale & F.col("expires_at").isNull()
     one = F.struct("topic", "client_id", F.col("size").alias("bytes"), F.unix_millis("stored_at").alias("at"))
     row = (
@@ -163,7 +164,7 @@ def _prefixes(
     """Return the prefixes that are drawn, and the stale ones."""
     large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
     one = F.struct(*(each.name for each in fields(PrefixTotals)))
-    order = F.when(F.col("newest_age") >= stale_after, F.struct(-F.col("messages"), "depth", "prefix"))
+    order = F.when(F.col("newest_age") > stale_after, F.struct(-F.col("messages"), "depth", "prefix"))
     row = tree.agg(
         F.collect_list(F.when(large, one)).alias("drawn"), F.min_by(one, order, _CANDIDATES).alias("stale")
     ).collect()[0]

@@ -22,7 +22,7 @@ def cases(messages: DataFrame, judged: Iterable[tuple[int, Rule, dict[str, Colum
     """Return a row for each message and each rule that matches its topic, with the rule's columns."""
     each = [
         F.when(
-            F.col("topic").rlike(rf"\A(?:{pattern(rule.pattern.topic_filter)})\z"),
+            F.col("topic").rlike(rf"\A(?:{pattern(rule.topic_filter)})\z"),
             F.struct(
                 F.lit(place).alias("rule"),
                 _part(rule).alias("part"),

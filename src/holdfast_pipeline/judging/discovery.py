@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.core.messages import STALE_AFTER, ChangeKind, ChangeOrigin, stale_after
 from holdfast_pipeline.analysis.shape_changes import ShapeChanges
 from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers
 from holdfast_pipeline.analysis.shaped import Shaped
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.checks.discovered import (
     EXAMPLES,
-    GONE_AFTER,
     LEAST_CHANGES,
-    LEAST_SILENCE,
     LEAST_TURNS,
     LEAST_VALUES,
     LISTED,
@@ -29,7 +27,6 @@ from holdfast_pipeline.checks.discovered import (
     SIBLINGS,
     STILL_THERE,
     TIMES_MORE,
-    TIMES_OLDER,
     Z_SCORE,
     Chatty,
     Discovered,
@@ -38,7 +35,7 @@ from holdfast_pipeline.checks.discovered import (
     Lost,
     Malformed,
     Publishers,
-    Silent,
+    Stale,
 )
 from holdfast_pipeline.judging.announcements import ANNOUNCED, find_undiscovered
 from holdfast_pipeline.judging.clocks import find_clocks, is_time
@@ -55,8 +52,8 @@ if TYPE_CHECKING:
 
 #: The normal distribution's share of a standard deviation that is a median deviation.
 _NORMAL = 0.6745
-#: Silent devices that are looked at, and those below one level that are one group.
-_SILENT, _GROUP = 2_000, 5
+#: Stale devices that are looked at, and those below one level that are one group.
+_STALE, _GROUP = 2_000, 5
 #: Topics that tell whether a device is online, and what they say then.
 _AVAILABILITY = ("availability", "available", "lwt", "online", "connected", "status", "$state")
 _ONLINE = ("online", "true", "1", "ready", "connected")
@@ -72,7 +69,7 @@ def discover(shaped: Shaped) -> Discovered:
     taken_at = shaped.found.taken_at
     with phase("comparing messages"):
         malformed = _malformed(shaped)
-        silent = _silent(shaped, taken_at)
+        stale = _stale(shaped, taken_at)
         far = [] if shaped.numbers is None else _far(shaped, shaped.numbers)
         gone = _gone(shaped, taken_at)
         missing, lone, commands = compare_families(shaped)
@@ -90,7 +87,7 @@ def discover(shaped: Shaped) -> Discovered:
     return Discovered(
         taken_at,
         malformed,
-        silent,
+        stale,
         chatty,
         lost,
         publishers,
@@ -124,45 +121,48 @@ def _malformed(shaped: Shaped) -> list[Malformed]:
     ]
 
 
-def _silent(shaped: Shaped, taken_at: int) -> list[Silent]:
+def _stale(shaped: Shaped, taken_at: int) -> list[Stale]:
     texts, totals = _texts(shaped), {one.shape: one for one in shaped.found.shapes}
 
     def may_be(number: int) -> bool:
         one = totals[texts[number]]
         usual = max(0, taken_at - shaped.tenth_before[number]) // 1000
         oldest = (taken_at - one.oldest) // 1000
-        return one.messages >= SIBLINGS and oldest > max(LEAST_SILENCE, TIMES_OLDER * usual)
+        return one.messages >= SIBLINGS and oldest > stale_after(usual)
 
     looked_at = [number for number in texts if texts[number] in totals and may_be(number)]
     if not looked_at:
         return []
     messages = shaped.messages.where(F.col("shape").isin(looked_at) & ~F.col("topic").rlike(ANNOUNCED))
     ages = messages.select("shape", "topic", age().alias("age"))
-    usual = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
-    older = ages.join(F.broadcast(usual), "shape").where(
-        F.col("age") > F.greatest(F.lit(LEAST_SILENCE), TIMES_OLDER * F.col("usual"))
-    )
-    counts = older.groupBy("shape", "messages").agg(F.count("*").alias("silent")).collect()
-    few = [row.shape for row in counts if row.silent < SECOND_KIND * row.messages]
+    counted = ages.groupBy("shape").agg(F.count("*").alias("messages"), F.percentile_approx("age", 0.9).alias("usual"))
+    usual = {row.shape: row for row in counted.collect()}
+    if not usual:
+        return []
+    limits = by_shape({number: float(stale_after(row.usual)) for number, row in usual.items()})
+    counts = ages.where(F.col("age") > limits).groupBy("shape").agg(F.count("*").alias("stale")).collect()
+    few = [row.shape for row in counts if row.stale < SECOND_KIND * usual[row.shape].messages]
     if not few:
         return []
-    of_device = older.where(F.col("shape").isin(few)).withColumn(
-        "device", device_of([shaped.shapes.shapes[number] for number in few])
+    of_device = (
+        ages.where(F.col("shape").isin(few) & (F.col("age") > limits))
+        .withColumn("usual", by_shape({number: usual[number].usual for number in few}))
+        .withColumn("device", device_of([shaped.shapes.shapes[number] for number in few]))
     )
     rows = (
         of_device.join(_online(shaped), "device", "left_anti")
         .groupBy("device")
         .agg(
-            F.count("*").alias("silent"),
+            F.count("*").alias("stale"),
             F.min("age").alias("youngest"),
             F.max("usual").alias("usual"),
             F.min_by("topic", F.struct(-F.col("age"), "topic"), EXAMPLES).alias("topics"),
         )
-        .orderBy(F.desc("silent"), F.desc("youngest"), "device")
-        .limit(_SILENT)
+        .orderBy(F.desc("stale"), F.desc("youngest"), "device")
+        .limit(_STALE)
         .collect()
     )
-    return in_groups([Silent(row.device, row.silent, row.youngest, row.usual, tuple(row.topics)) for row in rows])
+    return in_groups([Stale(row.device, row.stale, row.youngest, row.usual, tuple(row.topics)) for row in rows])
 
 
 def _online(shaped: Shaped) -> DataFrame:
@@ -176,28 +176,28 @@ def _online(shaped: Shaped) -> DataFrame:
     )
 
 
-def in_groups(devices: Sequence[Silent]) -> list[Silent]:
+def in_groups(devices: Sequence[Stale]) -> list[Stale]:
     """Join the parts of a device to the device, and many devices below one level to one group."""
-    found: list[Silent] = []
+    found: list[Stale] = []
     for one in sorted(devices, key=lambda each: (each.device.count("/"), each.device)):
         above = next((place for place, other in enumerate(found) if one.device.startswith(f"{other.device}/")), None)
         if above is None:
             found.append(one)
         else:
             found[above] = _joined(found[above].device, (found[above], one))
-    below: dict[str, list[Silent]] = {}
+    below: dict[str, list[Stale]] = {}
     for one in found:
         below.setdefault(one.device.rpartition("/")[0], []).append(one)
-    groups: list[Silent] = []
+    groups: list[Stale] = []
     for place, some in below.items():
         groups += [_joined(place, some, len(some))] if place and len(some) >= _GROUP else some
     return groups
 
 
-def _joined(device: str, some: Sequence[Silent], devices: int = 1) -> Silent:
+def _joined(device: str, some: Sequence[Stale], devices: int = 1) -> Stale:
     topics = tuple(topic for one in some for topic in one.topics[:1])[:EXAMPLES] if devices > 1 else some[0].topics
-    return Silent(
-        device, sum(one.silent for one in some), min(one.youngest for one in some), max(one.usual for one in some),
+    return Stale(
+        device, sum(one.stale for one in some), min(one.youngest for one in some), max(one.usual for one in some),
         topics, devices,
     )  # fmt: skip
 
@@ -251,14 +251,14 @@ def may_be_far(field: Row) -> bool:
 
 
 def _gone(shaped: Shaped, taken_at: int) -> list[Gone]:
-    if shaped.oldest is None or taken_at - shaped.oldest < GONE_AFTER * 1000:
+    if shaped.oldest is None or taken_at - shaped.oldest <= STALE_AFTER * 1000:
         return []
     youngest = F.floor(F.min(F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000)
     clients = shaped.messages.groupBy("client_id").agg(
         F.count("*").alias("messages"), youngest.alias("age"), F.min_by("topic", "topic", EXAMPLES).alias("topics")
     )
-    present = F.coalesce(F.sum(F.when(F.col("age") < GONE_AFTER, F.col("messages"))), F.lit(0))
-    is_gone = F.col("client_id").isNotNull() & (F.col("age") >= GONE_AFTER) & (F.col("messages") > 1)
+    present = F.coalesce(F.sum(F.when(F.col("age") <= STALE_AFTER, F.col("messages"))), F.lit(0))
+    is_gone = F.col("client_id").isNotNull() & (F.col("age") > STALE_AFTER) & (F.col("messages") > 1)
     order = F.when(is_gone, F.struct(-F.col("messages"), F.col("client_id")))
     (row,) = clients.agg(
         (present >= STILL_THERE * F.sum("messages")).alias("lives"),

@@ -15,7 +15,7 @@ from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.analysis.shaped import Shaped
-from holdfast_pipeline.checks.discovered import EXAMPLES, FAMILY, SIBLINGS, Command, Lone, Missing
+from holdfast_pipeline.checks.discovered import EXAMPLES, FAMILY, NEARLY_ALL, SIBLINGS, Command, Lone, Missing
 from holdfast_pipeline.judging.announcements import ANNOUNCED
 from holdfast_pipeline.shapes.shapes import Shape
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Sets of parts that are looked at: devices that are as different as this are no family.
 _SETS = 20_000
-#: Nearly all devices have a part if so many do. Devices belong to a family that have half of what half of it has.
-_NEARLY_ALL, _HALF = 0.98, 0.5
+#: Devices belong to a family that have half of what half of it has.
+_HALF = 0.5
 #: Only a device among so many is alone with a part, and with at most so many of them: others are of another kind.
 _MANY, _FEW_PARTS = 100, 2
 #: A part may be misspelled if so many others have the right one; shorter names are too much alike.
@@ -114,7 +114,7 @@ def _compared(
     devices = sum(one.count for one in members)
     if devices < FAMILY:
         return [], []
-    most = max(1, (1 - _NEARLY_ALL) * devices)
+    most = max(1, (1 - NEARLY_ALL) * devices)
     usual = {part for part in core if 0 < devices - _having(part, members) <= most}
     single = {part for part in parts if _having(part, members) == 1 and not _is_command(parts[part])}
     missing, lone = list[Missing](), list[Lone]()

@@ -2,8 +2,8 @@
 
 Each message becomes a row for each rule that matches its topic, and one aggregation counts the rows of all rules. Up to
 25 rules share a pass over the messages. Some kinds of rules have passes of their own: those that compare values of
-topics (``unique``), those that look for other topics (``siblings``, ``refers``), and those that count changes in the
-history.
+topics (``unique``), those that look for other topics (``siblings``, ``children``, ``refers``), and those that look into
+the history (``stuck``, ``rate``, ``publisher``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast_pipeline.analysis.payload_kinds import json_value
 from holdfast_pipeline.checks.rule_findings import EXAMPLES, MOST_PARTS, Example, PartFailures, RuleFigures
-from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule, RefersRule, SiblingsRule, UniqueRule
+from holdfast_pipeline.checks.rule_types import (
+    ChildrenRule,
+    PublisherRule,
+    RateRule,
+    RefersRule,
+    SiblingsRule,
+    StuckRule,
+    UniqueRule,
+)
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.judging.cases import SHOWN, cases
-from holdfast_pipeline.judging.history_rules import recorded
+from holdfast_pipeline.judging.history_rules import recorded, stuck
 from holdfast_pipeline.judging.message_rules import judged
-from holdfast_pipeline.judging.topic_rules import refers, siblings, unique
+from holdfast_pipeline.judging.topic_rules import children, refers, siblings, unique
 from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
 _TOPIC = 1000
 #: Rules of one pass: Spark compiles all of them together.
 _AT_ONCE = 25
+#: Types of rules that have passes of their own.
+_WITH_PASSES = (UniqueRule, SiblingsRule, ChildrenRule, RefersRule, StuckRule, RateRule)
 
 
 def figures_of(
@@ -97,8 +107,12 @@ def _table(
         return unique(kept, rules)
     if kind is SiblingsRule:
         return siblings(kept, rules)
+    if kind is ChildrenRule:
+        return children(kept, rules)
     if kind is RefersRule:
         return refers(kept, rules)
+    if kind is StuckRule:
+        return stuck(spark, snapshot, kept, rules)
     if kind is RateRule:
         return recorded(spark, snapshot, kept, rules)
     messages = kept.withColumn("json", json_value(F.col("payload")))
@@ -109,4 +123,4 @@ def _pass_of(rule: Rule) -> type:
     if isinstance(rule.options, PublisherRule) and rule.options.is_single:
         return RateRule
     kind = type(rule.options)
-    return kind if kind in (UniqueRule, SiblingsRule, RefersRule, RateRule) else Rule
+    return kind if kind in _WITH_PASSES else Rule

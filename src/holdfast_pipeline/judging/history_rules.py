@@ -1,20 +1,22 @@
-"""Judge rules about the changes of topics, which the history has."""
+"""Judge rules about the changes of topics, and about their past values, which the history has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.changes.api import GENERAL, Rules
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.core.units import Rate
-from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule
+from holdfast_pipeline.analysis.payload_kinds import json_value
+from holdfast_pipeline.checks.rule_types import PublisherRule, RateRule, StuckRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.judging.cases import cases
+from holdfast_pipeline.judging.cases import SHOWN, cases, text_at, value_at
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.states import has_depth
+from holdfast_pipeline.sources.states import STORED_AT, has_depth
 from holdfast_pipeline.sources.tables import read_history
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def recorded(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
-    """Judge rules about the changes of topics, which the history has."""
+    """Judge rules about the changes of topics, and about their past values, which the history has."""
     present, since = _present_history(snapshot)
     windows = sorted({_window(rule) for _, rule in rules})
     begins = {window: snapshot.taken_at - round(window * 1000) for window in windows}
@@ -52,6 +54,74 @@ def recorded(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Se
             for place, rule in rules
         ),
     )
+
+
+def stuck(spark: SparkSession, snapshot: Snapshot, kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
+    """Judge rules about values that are the same for long.
+
+    A value is the same from the first entry on behind which all entries of the topic have it: an equal payload that is
+    published again is no change, a clear is one. A topic is compared with its *siblings*, the other topics of the rule,
+    with ``by`` those of the same part.
+    """
+    present, since = _present_history(snapshot)
+    if since is None or present is None:
+        unknown = {"fails": F.lit(None).cast("boolean"), "shown": F.lit("")}
+        return cases(kept.select("topic"), ((place, rule, unknown) for place, rule in rules))
+    names = ("topic", "seq", "op", "origin", "changed_at", "revision", "payload")
+    filters = {rule.topic_filter for _, rule in rules}
+    read = read_history(
+        spark, snapshot.source, snapshot.periods[-1].first_seq + 1, snapshot.last_seq,
+        filters.pop() if len(filters) == 1 else "", names,
+    )  # fmt: skip
+    is_set = F.col("op") == ChangeKind.SET.value
+    entries = read.withColumn("json", F.when(is_set, json_value(F.col("payload"))))
+    entries = entries.withColumn("payload", F.when(is_set, F.col("payload")))
+    rows = cases(entries, ((place, rule, _entry(rule)) for place, rule in rules))
+    order = Window.partitionBy("rule", "topic").orderBy("seq")
+    before, is_first = F.lag("value").over(order), F.row_number().over(order) == 1
+    begins = rows.withColumn("first", is_first).withColumn("begins", is_first | ~F.col("value").eqNullSafe(before))
+    begin = F.struct("seq", "at", "first", "baseline")
+    values = begins.groupBy("rule", "topic").agg(
+        F.max(F.when(F.col("begins"), begin)).alias("begin"),
+        F.max_by(F.struct("value", "shown"), "seq").alias("last"),
+    )
+    known = has_depth(present, lambda depth: depth is GENERAL)
+    limits = ((place, rule, {"limit": F.lit(_longest(rule)), "known": known}) for place, rule in rules)
+    joined = cases(kept.select("topic"), limits).join(values, ["rule", "topic"], "left")
+    same_for = F.greatest(F.lit(0), (snapshot.taken_at - F.col("begin.at")) / 1000).cast("long")
+    told = joined.withColumn("same_for", F.when(F.col("known"), same_for)).withColumn(
+        "changes", F.coalesce(~F.col("begin.first") & (F.col("same_for") <= F.col("limit")), F.lit(False))
+    )
+    among = Window.partitionBy("rule", "part")
+    others = F.count("same_for").over(among) - 1
+    judged = told.withColumn("compared", 2 * F.count_if("changes").over(among) >= others)
+    # Before a baseline, the value may have been another one, but not since its message was stored.
+    is_unknown = F.col("begin.first") & F.col("begin.baseline") & (F.col("same_for") <= F.col("limit"))
+    fails = F.when(F.col("same_for").isNull() | is_unknown, F.lit(None)).otherwise(
+        F.col("last.value").isNotNull() & (F.col("same_for") > F.col("limit")) & F.col("compared")
+    )
+    shown = F.concat_ws(" ", F.col("same_for").cast("string"), "last.shown")
+    return judged.select("topic", "rule", "part", fails.cast("boolean").alias("fails"), shown.alias("shown"))
+
+
+def _entry(rule: Rule) -> dict[str, Column]:
+    """Return the columns of an entry whose value may be stuck. ``value`` is NULL for none."""
+    assert isinstance(rule.options, StuckRule)
+    path = rule.options.path
+    value = F.xxhash64(F.to_json(value_at(F.col("json"), path)) if path else F.col("payload"))
+    there = value_at(F.col("json"), path).isNotNull() if path else F.col("payload").isNotNull()
+    return {
+        "seq": F.col("seq"),
+        "at": F.unix_millis(F.expr(STORED_AT)),
+        "baseline": F.col("origin") == ChangeOrigin.BASELINE.value,
+        "value": F.when(there, value),
+        "shown": F.coalesce(F.substring(text_at(path), 1, SHOWN), F.lit("(binary)")),
+    }
+
+
+def _longest(rule: Rule) -> float:
+    assert isinstance(rule.options, StuckRule)
+    return rule.options.at_most or 0.0
 
 
 def _judged_by_changes(rule: Rule, window: int, is_whole: bool, known: Column) -> dict[str, Column]:

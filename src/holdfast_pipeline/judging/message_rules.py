@@ -13,14 +13,14 @@ from holdfast_pipeline.checks.rule_types import (
     PublisherRule,
     RangeRule,
     SchemaRule,
-    SilenceRule,
+    StaleRule,
     TimeRule,
 )
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, text_at, value_at
 from holdfast_pipeline.judging.schema_columns import allows, is_one_of, number_of
 from holdfast_pipeline.rollup import json_path
-from holdfast_pipeline.sources.tables import NOW
+from holdfast_pipeline.sources.tables import age
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -51,9 +51,8 @@ def judged(rule: Rule) -> dict[str, Column]:
             if schema is not None:
                 kept &= allows(schema, json)
             return {"fails": ~kept, "shown": beginning(payload)}
-        case SilenceRule(at_most=most):
-            silent = (F.unix_millis(NOW) - F.unix_millis("stored_at")) / 1000
-            return {"fails": silent > F.lit(most), "shown": F.greatest(silent, F.lit(0)).cast("long").cast("string")}
+        case StaleRule(at_most=most):
+            return {"fails": age() > F.lit(most), "shown": age().cast("string")}
         case AbsentRule():
             return {"fails": F.lit(True), "shown": beginning(payload)}
         case TimeRule(path=path, at_most=most, time_unit=unit, optional=optional):

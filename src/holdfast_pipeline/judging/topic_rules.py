@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.analysis.payload_kinds import json_value
+from holdfast_pipeline.checks.discovered import NEARLY_ALL, SIBLINGS
 from holdfast_pipeline.checks.rule_kinds import NAMED, levels_beside
-from holdfast_pipeline.checks.rule_types import RefersRule, SiblingsRule, UniqueRule
+from holdfast_pipeline.checks.rule_types import ChildrenRule, RefersRule, SiblingsRule, UniqueRule
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.judging.cases import SHOWN, beginning, cases, level, payload_text, text_at, value_at
 
@@ -53,6 +54,37 @@ def siblings(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
     return judged.select(
         "topic", "rule", "part", (F.size("missing") > 0).alias("fails"), F.array_join("missing", ", ").alias("shown")
     )
+
+
+def children(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:
+    """Judge rules about the topics below devices: those that are listed, or those that nearly all devices have.
+
+    The ``topic`` of a row is its device. Where few devices tell what nearly all have, nothing is judged.
+    """
+    columns = []
+    for place, rule in rules:
+        assert isinstance(rule.options, ChildrenRule)
+        levels, above = F.split("topic", "/"), rule.topic_filter.count("/")
+        listed = F.array(*(F.lit(each) for each in rule.options.children)).cast("array<string>")
+        device = F.array_join(F.slice(levels, F.lit(1), F.lit(above)), "/")
+        child = F.array_join(F.slice(levels, F.lit(above + 1), F.size(levels)), "/")
+        columns.append((place, rule, {"device": device, "child": child, "listed": listed}))
+    rows = cases(kept.select("topic"), columns)
+    devices = rows.groupBy("rule", "part", "device").agg(
+        F.collect_set("child").alias("children"), F.first("listed").alias("listed")
+    )
+    counts = devices.groupBy("rule").agg(F.count("*").alias("devices")).where(F.col("devices") >= SIBLINGS)
+    lacking = F.col("devices") - F.col("having")
+    having = rows.where("child != ''").groupBy("rule", "child").agg(F.count("*").alias("having"))
+    common = having.join(counts, "rule").where(lacking <= F.greatest(F.lit(1), (1 - NEARLY_ALL) * F.col("devices")))
+    usual = common.groupBy("rule").agg(F.sort_array(F.collect_set("child")).alias("usual"))
+    needed = F.when(F.size("listed") > 0, F.col("listed")).otherwise(F.col("usual"))
+    missing = F.array_except(needed, "children")
+    judged = devices.join(F.broadcast(usual), "rule", "left").withColumn("missing", missing)
+    return judged.select(
+        F.col("device").alias("topic"), "rule", "part", (F.size("missing") > 0).alias("fails"),
+        F.array_join("missing", ", ").alias("shown"),
+    )  # fmt: skip
 
 
 def refers(kept: DataFrame, rules: Sequence[tuple[int, Rule]]) -> DataFrame:

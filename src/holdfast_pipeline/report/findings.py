@@ -44,9 +44,9 @@ def _stale(found: Figures) -> Iterator[Finding]:
             severity="warning",
             kind="stale prefix",
             subject=one.prefix,
-            evidence=f"All {number(one.messages)} messages ({size(one.bytes)}) are older than"
+            evidence=f"All {number(one.messages)} messages ({size(one.bytes)}) are stale, older than"
             f" {span(found.stale_after)}: the newest is {span(one.newest_age)} old, and {expiry}.",
-            advice="If these devices are gone, clear their topics. If not, find out why they are silent.",
+            advice="If these devices are gone, clear their topics. If not, find out why they publish nothing.",
             weight=one.messages,
         )
 

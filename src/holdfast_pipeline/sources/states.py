@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from holdfast.changes.api import Moment
 
-_STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT}))")
+#: The SQL of the time at which the message of an entry was stored.
+STORED_AT = stored_at_sql(f"timestamp_millis(shiftright(revision, {TIME_SHIFT}))")
 
 
 def is_known(moment: Moment) -> Column:
@@ -55,4 +56,4 @@ def state_of(newest: DataFrame, moment: Moment) -> DataFrame:
     retained = newest.where(retained_sql(f"timestamp_millis({moment.at})"))
     if moment.hides_entries:
         retained = retained.where(is_known(moment))
-    return retained.withColumn("stored_at", F.expr(_STORED_AT)).select(*(column.name for column in RETAINED))
+    return retained.withColumn("stored_at", F.expr(STORED_AT)).select(*(column.name for column in RETAINED))

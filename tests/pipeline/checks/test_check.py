@@ -63,8 +63,8 @@ type = "enumeration"
 filter = "hq/+/light/+"
 values = ["on", "off", 1, true]
 
-[rules.silent]
-type = "silence"
+[rules.stale]
+type = "stale"
 filter = "hq/#"
 at_most = "12h"
 severity = "warning"
@@ -168,8 +168,8 @@ def test_each_rule_finds_its_fault_and_nothing_else(spark: SparkSession, recorde
     ]
     assert told.pop("kind") == [("schema", "hq/+/power", 1, 3, {"hq/3/power": "text"})]
     assert told.pop("state") == [("enumeration", "hq/+/light/+", 1, 4, {"hq/1/light/3": "dim"})]
-    ((kind, _, failed, checked, shown),) = told.pop("silent")
-    assert (kind, failed, checked, set(shown.values())) == ("silence", 9, 16, {"silent for 1 d"})
+    ((kind, _, failed, checked, shown),) = told.pop("stale")
+    assert (kind, failed, checked, set(shown.values())) == ("stale", 9, 16, {"stale: 1 d old"})
     assert told.pop("serial") == [("unique", "hq/+/+/info", 2, 4, {"hq/1/a/info": "x1", "hq/1/b/info": "x1"})]
     ((_, _, failed, checked, shown),) = told.pop("beside")
     assert (failed, checked) == (2, 5)
@@ -186,6 +186,122 @@ def test_each_rule_finds_its_fault_and_nothing_else(spark: SparkSession, recorde
     # The history has begun just now: what is not a failure yet may be one in the rest of the window.
     assert [each[0] for each in told.pop("one-owner")] == ["publisher", "not judged"]
     assert [each[0] for each in told.pop("busy")] == ["rate", "not judged"]
+    assert not told
+
+
+_STUCK = """
+[rules.climate]
+type = "stuck"
+shape = "hq/{floor}/{room}/climate"
+path = "$.t"
+at_most = "1h"
+by = "floor"
+
+[rules.plain]
+type = "stuck"
+filter = "pump/+"
+at_most = "1h"
+
+[rules.alone]
+type = "stuck"
+filter = "tank"
+at_most = "1h"
+severity = "warning"
+
+[rules.night]
+type = "stuck"
+filter = "night/+"
+at_most = "1h"
+"""
+
+
+def test_a_value_is_stuck_if_it_is_the_same_for_long_while_siblings_change(
+    spark: SparkSession, recorded: Filled, tmp_path: Path
+) -> None:
+    """An equal payload that is published again is the same value, a clear is not. Where all are the same, none is.
+
+    The history begins with the messages of before, and their times. On both databases.
+    """
+    before = evolve(recorded, recorded=False, since=NOW - 5 * 3_600_000)
+    before.put(message("pump/old", b"7"), message("pump/new", b"7"), at=before.since)
+    recorded = evolve(recorded, since=NOW - 4 * 3_600_000)
+    hours = [NOW - hour * 3_600_000 for hour in (4, 3, 2, 1, 0)]
+    for turn, at in enumerate(hours):
+        climates = [(1, "a", turn), (1, "b", turn), (1, "c", 20), (1, "d", None), (2, "a", 20), (2, "b", 20)]
+        recorded.put(
+            *(
+                message(
+                    f"hq/{floor}/{room}/climate", json.dumps({"turn": turn} | ({} if t is None else {"t": t})).encode()
+                )
+                for floor, room, t in climates
+            ),
+            message("pump/old", b"7"),
+            message("pump/new", b"%d" % turn),
+            message("pump/cleared", b"7"),
+            message("tank", b"\xff"),
+            message("night/a", b"on"),
+            message("night/b", b"on"),
+            at=at,
+        )
+        if turn == 3:
+            recorded.put(message("pump/cleared", b""), at=at + 1)
+    told = _told(_checked(spark, recorded, tmp_path, _STUCK))
+    assert told.pop("climate") == [("stuck", "hq/1/{room}/climate", 1, 4, {"hq/1/c/climate": "20 for 4 h"})]
+    assert told.pop("plain") == [("stuck", "pump/+", 1, 3, {"pump/old": "7 for 5 h"})]
+    assert told.pop("alone") == [("stuck", "tank", 1, 1, {"tank": "(binary) for 4 h"})]
+    assert not told
+
+
+def test_stuck_values_need_the_history(spark: SparkSession, tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("tank", b"1"), at=NOW - _DAY)
+        told = _told(_checked(spark, filled, tmp_path, _STUCK))
+    assert {rule: [each[0] for each in found] for rule, found in told.items()} == {
+        "climate": ["matches nothing"], "plain": ["matches nothing"], "alone": ["not judged"],
+        "night": ["matches nothing"],
+    }  # fmt: skip
+
+
+_CHILDREN = """
+[rules.listed]
+type = "children"
+shape = "hq/{floor}/{room}"
+children = ["climate/temperature", "window"]
+by = "floor"
+
+[rules.usual]
+type = "children"
+filter = "hq/+/+"
+severity = "warning"
+
+[rules.few]
+type = "children"
+filter = "hall/+"
+"""
+
+
+def test_devices_must_have_the_listed_children_or_those_of_nearly_all(
+    spark: SparkSession, recorded: Filled, tmp_path: Path
+) -> None:
+    """On both databases. Lamps with names of their own are not required, and few devices tell nothing."""
+    rooms = [(floor, room) for floor in (1, 2) for room in range(10)]
+    lacking = {"hq/1/3/window", "hq/2/4/climate/temperature", "hq/2/4/light"}
+    topics = [
+        f"hq/{floor}/{room}/{child}"
+        for floor, room in rooms
+        for child in ("climate/temperature", "window", "light", f"lamp-{floor}-{room}/state")
+    ]
+    halls = [message(f"hall/{number}/light") for number in range(9)]
+    recorded.put(*(message(topic) for topic in topics if topic not in lacking), message("hq/1/3"), *halls)
+    told = _told(_checked(spark, recorded, tmp_path, _CHILDREN))
+    assert told.pop("listed") == [
+        ("children", "hq/1/{room}", 1, 10, {"hq/1/3": "without window"}),
+        ("children", "hq/2/{room}", 1, 10, {"hq/2/4": "without climate/temperature"}),
+    ]
+    ((kind, subject, failed, checked, shown),) = told.pop("usual")
+    assert (kind, subject, failed, checked) == ("children", "hq/+/+", 2, 20)
+    assert shown == {"hq/1/3": "without window", "hq/2/4": "without climate/temperature, light"}
+    assert told.pop("few") == [("not judged", "hall/+", 0, 0, {})]
     assert not told
 
 
@@ -345,7 +461,7 @@ def test_changes_alone_leave_out_rules_that_need_everything(spark: SparkSession,
             fill(store, [message("hq/2/power", b"500"), message("hq/1/power", b"")])
         result = _checked(spark, filled, tmp_path, since=token)
     assert result.messages == 1
-    assert result.left_out == ("silent", "serial", "beside", "one-owner", "busy", "nothing")
+    assert result.left_out == ("stale", "serial", "beside", "one-owner", "busy", "nothing")
     told = _told(result)
     assert told.pop("plain") == [("range", "hq/+/power", 1, 1, {"hq/2/power": "500"})]
     assert set(told) == {"expiring"}

@@ -23,7 +23,7 @@ from holdfast_pipeline.checks.discovered import (
     Malformed,
     Missing,
     Publishers,
-    Silent,
+    Stale,
     Undiscovered,
     findings_in,
 )
@@ -32,7 +32,7 @@ _AT = 1_795_000_000_000
 _HOUR = 3_600_000
 EACH: dict[str, Any] = {
     "malformed": Malformed("a/{b}", 1000, 3, "object", ("a/1",)),
-    "silent": Silent("a/2", 3, 70_000, 6_500, ("a/2/t",)),
+    "stale": Stale("a/2", 3, 70_000, 6_500, ("a/2/t",)),
     "commands": Command("a/{b}/set", 3, 50, ("a/7/set",)),
     "undiscovered": Undiscovered("plug", 2, ("homeassistant/switch/plug/a/config",)),
     "missing": Missing("a/{b}", ("temp", "lux"), 217, 1, ("a/8",)),
@@ -53,7 +53,7 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "malformed payloads": ("error", "a/{b}"),
         "retained command": ("warning", "a/{b}/set"),
         "discovery without device": ("warning", "plug"),
-        "silent device": ("warning", "a/2"),
+        "stale device": ("warning", "a/2"),
         "missing topics": ("note", "a/{b}: temp, lux"),
         "lone topic": ("note", "a/9"),
         "wrong clock": ("warning", "a/10"),
@@ -66,7 +66,7 @@ def test_each_kind_tells_what_it_has_seen() -> None:
     for kind, words in {
         "retained command": "3 commands are retained; its family has 50 devices.",
         "discovery without device": "2 retained configurations for discovery announce it, and none of the topics",
-        "silent device": "3 of its topics have not changed for 19 h 26 min or longer. Nine of ten",
+        "stale device": "3 of its topics have not been stored again for 19 h 26 min or longer. Nine of ten",
         "missing topics": "1 of 217 devices has no such topic, nearly all others do: a/8.",
         "wrong clock": "The time in at is 2 h too early, compared with its siblings.",
         "lone topic": "Only this one of 217 devices has tmep.",
@@ -108,7 +108,7 @@ def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str
     """A hostile tree cannot fill the page."""
     fields = {
         "malformed": "shape", "commands": "shape", "far": "shape", "missing": "family", "gone": "client_id",
-        "silent": "device", "lone": "device", "clocks": "device", "undiscovered": "device",
+        "stale": "device", "lone": "device", "clocks": "device", "undiscovered": "device",
     }  # fmt: skip
     field = fields.get(name, "topic")
     some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]

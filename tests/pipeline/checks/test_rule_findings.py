@@ -22,7 +22,7 @@ from holdfast_pipeline.checks.rule_findings import (
     findings_of,
     sorted_findings,
 )
-from holdfast_pipeline.checks.rule_types import RangeRule, SilenceRule
+from holdfast_pipeline.checks.rule_types import RangeRule, StaleRule
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.decoding.topic_patterns import topic_pattern
 from holdfast_pipeline.errors import PipelineError
@@ -66,10 +66,10 @@ def test_the_findings_of_a_rule_are_bounded_and_the_others_counted() -> None:
 
 
 def test_times_of_examples_are_told_in_words() -> None:
-    silence = Rule("s", "silence", topic_pattern("#"), SilenceRule(filter="#", at_most=60.0))
+    stale = Rule("s", "stale", topic_pattern("#"), StaleRule(filter="#", at_most=60.0))
     worst = (PartFailures("", 1, 1, (Example("a", "7200"),)),)
-    (found,) = findings_of(silence, RuleFigures(1, 0, 1, worst))
-    assert found.examples == (Example("a", "silent for 2 h"),)
+    (found,) = findings_of(stale, RuleFigures(1, 0, 1, worst))
+    assert found.examples == (Example("a", "stale: 2 h old"),)
 
 
 @given(st.lists(_FINDINGS, max_size=8), st.randoms())

@@ -34,8 +34,8 @@ def build(filled: Filled) -> None:
 
     with filled.store() as store:
         for room in range(_ROOMS):
-            silent = room == 3
-            at = NOW - (20 * 60 if silent else room) * _MINUTE
+            stale = room == 3
+            at = NOW - (20 * 60 if stale else room) * _MINUTE
             value = 400.0 if room == 4 else 20 + room % 5 / 2
             put(f"hq/r{room}/temperature", json.dumps({"t": value}).encode(), at)
             put(f"hq/r{room}/light", b"{" if room == 5 else b'{"on": true}', NOW - room * _MINUTE)
@@ -65,7 +65,7 @@ def test_each_planted_fault_is_found_and_no_other(spark: SparkSession, tmp_path:
         ("malformed payloads", "hq/{name}/light", ("hq/r5/light",)),
         ("orphans", "old-device", ("hq/old/config", "hq/older/config")),
         ("several publishers", "hq/r7/window", ("hq/r7/window",)),
-        ("silent device", "hq/r3", ("hq/r3/temperature",)),
+        ("stale device", "hq/r3", ("hq/r3/temperature",)),
         ("unusual values", "hq/{name}/temperature .t", ("hq/r4/temperature",)),
     ]
 
@@ -79,7 +79,7 @@ def test_without_a_history_the_messages_alone_are_judged(spark: SparkSession, tm
         with snapshot_of(filled.url) as snapshot:
             result = check(spark, evolve(snapshot, taken_at=NOW), (), discovers=True)
     assert {each.finding.kind for each in result.findings} == {
-        "malformed payloads", "silent device", "unusual values", "orphans",
+        "malformed payloads", "stale device", "unusual values", "orphans",
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.messages import RetainedMessage
 from holdfast_pipeline import snapshot_of
-from holdfast_pipeline.checks.discovered import Silent
+from holdfast_pipeline.checks.discovered import Stale
 from holdfast_pipeline.jobs.check import check
 from holdfast_pipeline.judging.discovery import in_groups
 from holdfast_pipeline.judging.families import is_misspelled
@@ -182,13 +182,13 @@ def test_times_whose_names_differ_in_their_case_are_compared(spark: SparkSession
     assert found_in(spark, tmp_path / "home", rows) == []
 
 
-def test_silent_devices_below_one_level_are_one_group(spark: SparkSession, tmp_path: Path) -> None:
+def test_stale_devices_below_one_level_are_one_group(spark: SparkSession, tmp_path: Path) -> None:
     """A line that stands still is one finding; a device that is online has nothing new to say; parts are one device."""
-    line = [Silent(f"hall/line4/press{number}", 2, 9000, 200, (f"hall/line4/press{number}/a",)) for number in range(6)]
-    part = Silent("hall/line1/robot/motor", 1, 9000, 200, ("hall/line1/robot/motor/t",))
-    robot = Silent("hall/line1/robot", 2, 9500, 300, ("hall/line1/robot/x",))
+    line = [Stale(f"hall/line4/press{number}", 2, 9000, 200, (f"hall/line4/press{number}/a",)) for number in range(6)]
+    part = Stale("hall/line1/robot/motor", 1, 9000, 200, ("hall/line1/robot/motor/t",))
+    robot = Stale("hall/line1/robot", 2, 9500, 300, ("hall/line1/robot/x",))
     told = in_groups([*line, part, robot])
-    assert [(one.device, one.silent, one.devices) for one in told] == [
+    assert [(one.device, one.stale, one.devices) for one in told] == [
         ("hall/line1/robot", 3, 1), ("hall/line4", 12, 6),
     ]  # fmt: skip
     old = 20 * 3_600_000
@@ -202,7 +202,7 @@ def test_silent_devices_below_one_level_are_one_group(spark: SparkSession, tmp_p
             filled.put(message(f"z/lamp-{number}", b'{"state":"ON"}'), at=NOW - old)
         with snapshot_of(filled.url) as snapshot:
             result = check(spark, evolve(snapshot, taken_at=NOW), (), discovers=True)
-    assert [(each.finding.kind, each.finding.subject) for each in result.findings] == [("silent device", "z/lamp-51")]
+    assert [(each.finding.kind, each.finding.subject) for each in result.findings] == [("stale device", "z/lamp-51")]
 
 
 def test_quantities_in_one_shape_are_not_compared_with_each_other(spark: SparkSession, tmp_path: Path) -> None:

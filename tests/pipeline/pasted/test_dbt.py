@@ -24,7 +24,7 @@ from tests.pipeline.pasted.conftest import Lake
 _PROJECT = ROOT / "examples" / "dbt"
 _PAGE = ROOT / "docs" / "pipeline" / "dbt.md"
 #: The models, each after those that it refers to.
-_MODELS = ("temperatures", "temperatures_by_hour", "silent_sensors")
+_MODELS = ("temperatures", "temperatures_by_hour", "stale_sensors")
 _REF = re.compile(r"ref\('(\w+)'\)")
 #: The release of dbt that `make nightly` tests, in an environment of its own: its other packages are older than ours.
 _DBT = ("--from", "dbt-core==1.9.10", "--with", "dbt-duckdb==1.9.6")
@@ -39,7 +39,7 @@ def require_results(database: Any) -> None:
     assert [(floor, count, degrees) for floor, _, count, degrees in hours] == [
         ("f01", 2, 20.0), ("f01", 1, 21.0), ("f01", 1, 22.5), ("f02", 1, 20.0), ("f02", 1, 21.0), ("f02", 1, 22.5)
     ]  # fmt: skip
-    assert database.execute("SELECT floor, room FROM silent_sensors").fetchall() == [("f01", "r0001")]
+    assert database.execute("SELECT floor, room FROM stale_sensors").fetchall() == [("f01", "r0001")]
 
 
 def test_the_models_give_the_rows_of_the_building(lake: Lake) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.core.messages import STALE_AFTER
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.choices import PAGES, REPORT_PARTS, TREE_ORDERS
 from holdfast_pipeline.cli import options
@@ -38,7 +39,12 @@ _KINDS = (".html", ".htm")
     help="A shape that is given, such as hq/{floor}/{room}/#. May be repeated; the first that matches counts.",
 )
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
-@click.option("--stale", default="30d", show_default=True, help="Messages of this age are stale.")
+@click.option(
+    "--stale",
+    default=f"{STALE_AFTER // 86_400}d",
+    show_default=True,
+    help="Messages that are older are stale.",
+)
 @click.option(
     "--pages", type=click.IntRange(0, 1000), default=PAGES, show_default=True, help="Shapes with a page of their own."
 )
