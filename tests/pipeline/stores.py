@@ -57,7 +57,9 @@ class Filled:
         history = None
         if self.recorded:
             limits = HistoryLimits(enable=True, keep=None)
-            history = RetainedHistory(durable, flushed=store.flushed, clock=clock, now=lambda: self.since, limits=limits)
+            history = RetainedHistory(
+                durable, flushed=store.flushed, clock=clock, now=lambda: self.since, limits=limits
+            )
         durable.open()
         if history is not None:
             history.running = True

@@ -26,6 +26,13 @@ SECOND_KIND = 0.1
 #: A topic is chatty if it changed so many times as often as nine of ten siblings (or, without siblings, as 99 of 100
 #: topics), and so often at least.
 TIMES_MORE, LEAST_CHANGES = 20, 100
+#: A value is stuck if it is published so many times in a row, and so many times as often as in nine of ten siblings.
+LEAST_REPEATS, TIMES_LONGER = 20, 6
+#: A topic is flapping if it goes to and fro quickly so often in a row, and TIMES_LONGER times as often as siblings do.
+LEAST_FLIPS = 30
+#: Topics that tell whether a device is online, and what they say then.
+AVAILABILITY = ("availability", "available", "lwt", "online", "connected", "connection", "status", "$state")
+ONLINE = ("online", "true", "1", "ready", "connected")
 #: A topic has several publishers if they took turns so often.
 LEAST_TURNS = 3
 #: A value is far from the others if its robust z-score is beyond this, among so many values at least.
@@ -88,6 +95,14 @@ class Lone:
 
 
 @frozen
+class Uncompared:
+    """A family whose devices have too many different ``sets`` of topics to be compared."""
+
+    family: str
+    sets: int
+
+
+@frozen
 class Command:
     """Retained ``messages`` of a shape that takes commands; ``devices`` of the family have other topics."""
 
@@ -125,6 +140,41 @@ class Chatty:
     changes: int
     usual: int
     seconds: int
+
+
+@frozen
+class Stuck:
+    """A device whose ``field`` ("" for the whole payload) has had one value in so many ``messages`` in a row.
+
+    It has had it ``since`` a time (milliseconds since the epoch). Nine of ten siblings have the same value in at most
+    ``usual`` messages in a row.
+    """
+
+    device: str
+    field: str
+    value: float
+    since: int
+    messages: int
+    usual: int
+    topics: Sequence[str]
+
+
+@frozen
+class Flapping:
+    """A device with topics that go to and fro between two values, with so many ``changes`` in some ``seconds``.
+
+    Nine of ten siblings have changed ``usual`` times at most; 0 if there are no siblings. If it ``is_quick``, changes
+    in a row are counted, each within a minute of the one before.
+    """
+
+    device: str
+    one: str
+    other: str
+    changes: int
+    usual: int
+    seconds: int
+    topics: Sequence[str]
+    is_quick: bool = False
 
 
 @frozen
@@ -189,6 +239,9 @@ class Discovered:
     commands: Sequence[Command] = ()
     undiscovered: Sequence[Undiscovered] = ()
     clocks: Sequence[Clock] = ()
+    stuck: Sequence[Stuck] = ()
+    flapping: Sequence[Flapping] = ()
+    uncompared: Sequence[Uncompared] = ()
 
 
 NOTHING = Discovered(0)
@@ -204,6 +257,8 @@ def findings_in(found: Discovered) -> Iterator[Finding]:
         (found.commands, _commands(found.commands)),
         (found.undiscovered, _undiscovered(found.undiscovered)),
         (found.stale, _stale(found.stale)),
+        (found.stuck, _stuck(found.stuck)),
+        (found.flapping, _flapping(found.flapping)),
         (found.missing, _missing(found.missing)),
         (found.lost, _lost(found.lost, found.taken_at)),
         (found.chatty, _chatty(found.chatty)),
@@ -211,6 +266,7 @@ def findings_in(found: Discovered) -> Iterator[Finding]:
         (found.clocks, _clocks(found.clocks)),
         (found.far, _far(found.far)),
         (found.lone, _lone(found.lone)),
+        (found.uncompared, _uncompared(found.uncompared)),
         (found.gone, _gone(found.gone)),
     ):
         listed = list(told)
@@ -318,6 +374,19 @@ def _lone(devices: Iterable[Lone]) -> Iterator[Finding]:
         )
 
 
+def _uncompared(families: Iterable[Uncompared]) -> Iterator[Finding]:
+    for one in sorted(families, key=lambda each: (-each.sets, each.family))[:LISTED]:
+        yield Finding(
+            severity="note",
+            kind="not compared",
+            subject=one.family,
+            evidence=f"Its devices have {number(one.sets)} different sets of topics. So it is not known which of them"
+            " lack a topic, or have one alone.",
+            advice="Name the topics that each must have, in a rule of the type children.",
+            weight=one.sets,
+        )
+
+
 def _lost(connections: Iterable[Lost], now: int) -> Iterator[Finding]:
     def away(one: Lost) -> int:
         return max(0, (now if one.back is None else one.back) - one.at)
@@ -347,6 +416,37 @@ def _chatty(topics: Iterable[Chatty]) -> Iterator[Finding]:
             advice="Have it publish less often, without RETAIN, or with a policy of the retainer (write_interval).",
             topics=(one.topic,),
             weight=one.changes,
+        )
+
+
+def _stuck(devices: Iterable[Stuck]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.messages, each.device))[:LISTED]:
+        of = f" in {visible(one.field.lstrip('.'))}" if one.field else ""
+        yield Finding(
+            severity="warning",
+            kind="stuck value",
+            subject=one.device,
+            evidence=f"It has published {one.value:g}{of} {counted(one.messages, 'time')} in a row, since"
+            f" {moment(one.since)}. Nine of ten siblings repeat a value at most {counted(one.usual, 'time')}.",
+            advice="Look at the sensor: its device goes on publishing, but it measures nothing new.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=len(one.topics),
+        )
+
+
+def _flapping(devices: Iterable[Flapping]) -> Iterator[Finding]:
+    for one in sorted(devices, key=lambda each: (-each.changes, each.device))[:LISTED]:
+        how = " so quickly" if one.is_quick else ""
+        others = f" Nine of ten siblings changed{how} at most {counted(one.usual, 'time')}." if one.usual else ""
+        yield Finding(
+            severity="warning",
+            kind="flapping",
+            subject=one.device,
+            evidence=f"It changed {number(one.changes)} times in {span(one.seconds)} between {visible(one.one, 40)} and"
+            f" {visible(one.other, 40)}.{others}",
+            advice="Look at its connection, a loose contact, or a threshold without hysteresis.",
+            topics=tuple(one.topics[:EXAMPLES]),
+            weight=len(one.topics),
         )
 
 

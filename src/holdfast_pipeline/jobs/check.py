@@ -85,7 +85,7 @@ def check(
 
 def _discovered(snapshot: Snapshot, kept: KeptTable, history: Background[TopicChanges | None]) -> list[Finding]:
     with shapes_of(snapshot, kept, Patterns(), history.result, finds_numbers=True) as shaped:
-        return list(findings_in(discover(shaped)))
+        return list(findings_in(discover(snapshot, shaped)))
 
 
 def _require_patterns(spark: SparkSession, rules: Iterable[Rule]) -> None:

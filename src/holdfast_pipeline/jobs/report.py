@@ -80,7 +80,7 @@ def report(
         work = Background(lambda: _without_shapes(messages, depth, stale_after))
         past = Background(lambda: _history(snapshot, changes.result()))
         with shapes_of(snapshot, messages, known, changes.result, finds_numbers=True) as shaped:
-            discovered = discover(shaped)
+            discovered = discover(snapshot, shaped)
             with phase("counting sizes, ages, prefixes and changes"):
                 others, history = work.result(), past.result()
             with phase("looking at values"):

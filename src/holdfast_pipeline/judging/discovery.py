@@ -17,12 +17,14 @@ from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers
 from holdfast_pipeline.analysis.shaped import Shaped
 from holdfast_pipeline.analysis.topic_changes import TopicChanges
 from holdfast_pipeline.checks.discovered import (
+    AVAILABILITY,
     EXAMPLES,
     LEAST_CHANGES,
     LEAST_TURNS,
     LEAST_VALUES,
     LISTED,
     NAMED,
+    ONLINE,
     SECOND_KIND,
     SIBLINGS,
     STILL_THERE,
@@ -31,22 +33,26 @@ from holdfast_pipeline.checks.discovered import (
     Chatty,
     Discovered,
     FarValues,
+    Flapping,
     Gone,
     Lost,
     Malformed,
     Publishers,
     Stale,
+    Stuck,
 )
 from holdfast_pipeline.judging.announcements import ANNOUNCED, find_undiscovered
 from holdfast_pipeline.judging.clocks import find_clocks, is_time
 from holdfast_pipeline.judging.families import by_shape, compare_families, device_of, place_of
+from holdfast_pipeline.judging.past_values import find_in_values
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import NOW, age
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame, Row
 
@@ -54,9 +60,6 @@ if TYPE_CHECKING:
 _NORMAL = 0.6745
 #: Stale devices that are looked at, and those below one level that are one group.
 _STALE, _GROUP = 2_000, 5
-#: Topics that tell whether a device is online, and what they say then.
-_AVAILABILITY = ("availability", "available", "lwt", "online", "connected", "status", "$state")
-_ONLINE = ("online", "true", "1", "ready", "connected")
 #: Values of so many devices with the same last name, such as ``co2``, may be a quantity of their own.
 _PEERS = 5
 #: Quantiles are approximate: fields whose score may be so much of the limit are looked at.
@@ -64,7 +67,7 @@ _ALMOST = 0.9
 _MEDIANS = "shape int, field string, median double"
 
 
-def discover(shaped: Shaped) -> Discovered:
+def discover(snapshot: Snapshot, shaped: Shaped) -> Discovered:
     """Return the figures of messages with shapes, and of the numbers in their payloads if they were found."""
     taken_at = shaped.found.taken_at
     with phase("comparing messages"):
@@ -72,18 +75,26 @@ def discover(shaped: Shaped) -> Discovered:
         stale = _stale(shaped, taken_at)
         far = [] if shaped.numbers is None else _far(shaped, shaped.numbers)
         gone = _gone(shaped, taken_at)
-        missing, lone, commands = compare_families(shaped)
+        missing, lone, commands, uncompared = compare_families(shaped)
         undiscovered = find_undiscovered(shaped)
         clocks = find_clocks(shaped)
     chatty: list[Chatty] = []
+    stuck: list[Stuck] = []
+    flapping: list[Flapping] = []
     lost: list[Lost] = []
     publishers: list[Publishers] = []
     if shaped.changes is not None and shaped.changes.totals:
         whole = shaped.changes.totals[None]
         with phase("comparing changes"):
             chatty = _chatty(shaped.changes, _texts(shaped), taken_at)
-            lost = _lost(shaped.changes.history) if whole.wills else []
             publishers = _publishers(shaped.changes.history) if whole.several else []
+            stuck, flapping = find_in_values(snapshot, shaped, {one.topic for one in chatty})
+            # What changes by the turns of its publishers has that finding, and a flapping topic is told once.
+            by_turns = {one.topic for one in publishers}
+            flapping = [one for one in flapping if not by_turns.intersection(one.topics)]
+            known = {topic for one in flapping for topic in one.topics}
+            chatty = [one for one in chatty if one.topic not in known]
+            lost = _lost(shaped.changes.history, known) if whole.wills else []
     return Discovered(
         taken_at,
         malformed,
@@ -98,6 +109,9 @@ def discover(shaped: Shaped) -> Discovered:
         commands,
         undiscovered,
         clocks,
+        stuck,
+        flapping,
+        uncompared,
     )
 
 
@@ -171,9 +185,7 @@ def _online(shaped: Shaped) -> DataFrame:
     name = F.lower(F.regexp_extract("topic", r"\A(.+)/([^/]+)\z", 2))
     plain = F.regexp_replace(F.col("payload").cast("string"), r'[\s"{}]', "")
     said = F.lower(F.regexp_replace(plain, r"\Astate:", ""))
-    return (
-        shaped.messages.where(name.isin(*_AVAILABILITY) & said.isin(*_ONLINE)).select(place.alias("device")).distinct()
-    )
+    return shaped.messages.where(name.isin(*AVAILABILITY) & said.isin(*ONLINE)).select(place.alias("device")).distinct()
 
 
 def in_groups(devices: Sequence[Stale]) -> list[Stale]:
@@ -293,9 +305,9 @@ def _chatty(changes: ShapeChanges, texts: dict[int, str], taken_at: int) -> list
     ]
 
 
-def _lost(history: TopicChanges) -> list[Lost]:
+def _lost(history: TopicChanges, known: Iterable[str]) -> list[Lost]:
     wills = F.col("origin") == ChangeOrigin.WILL.value
-    topics = history.topics.frame.where("has_will").select("topic")
+    topics = history.topics.frame.where(F.col("has_will") & ~F.col("topic").isin(list(known))).select("topic")
     order = Window.partitionBy("topic").orderBy("seq")
     told = history.changes.join(topics, "topic", "left_semi").withColumn("back", F.lead("changed_at").over(order))
     away = told.where(wills & (F.col("op") == ChangeKind.SET.value))

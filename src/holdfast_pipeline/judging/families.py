@@ -15,14 +15,23 @@ from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.analysis.shaped import Shaped
-from holdfast_pipeline.checks.discovered import EXAMPLES, FAMILY, NEARLY_ALL, SIBLINGS, Command, Lone, Missing
+from holdfast_pipeline.checks.discovered import (
+    EXAMPLES,
+    FAMILY,
+    NEARLY_ALL,
+    SIBLINGS,
+    Command,
+    Lone,
+    Missing,
+    Uncompared,
+)
 from holdfast_pipeline.judging.announcements import ANNOUNCED
 from holdfast_pipeline.shapes.shapes import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Sets of parts that are looked at: devices that are as different as this are no family.
+#: Sets of parts that are looked at, of all families: devices that are as different as this are no family.
 _SETS = 20_000
 #: Devices belong to a family that have half of what half of it has.
 _HALF = 0.5
@@ -62,8 +71,8 @@ def device_of(shapes: Iterable[Shape]) -> Column:
     return F.array_join(F.slice(F.split("topic", "/"), F.lit(1), places), "/")
 
 
-def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Command]]:
-    """Return the devices that lack a part or have one alone, and the retained commands."""
+def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Command], list[Uncompared]]:
+    """Return the devices that lack a part or have one alone, the retained commands, and what was not compared."""
     messages = {one.shape: one.messages for one in shaped.found.shapes}
     families: dict[str, list[Shape]] = {}
     for shape in shaped.shapes.shapes:
@@ -75,34 +84,45 @@ def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Co
         for name, shapes in families.items()
         if len(shapes) > 1 and max(messages[one.text] for one in shapes) >= FAMILY
     }
-    sets = _sets(shaped, compared)
+    sets, left_out = _sets(shaped, compared)
     missing, lone = list[Missing](), list[Lone]()
     for name, shapes in compared.items():
         more, alone = _compared(name, {one.number: _part(one) for one in shapes}, sets.get(name, ()))
         missing += more
         lone += alone
-    return missing, lone, list(_commands(shaped, families, messages))
+    return missing, lone, list(_commands(shaped, families, messages)), left_out
 
 
-def _sets(shaped: Shaped, families: Mapping[str, Sequence[Shape]]) -> dict[str, list[_Devices]]:
+def _sets(
+    shaped: Shaped, families: Mapping[str, Sequence[Shape]]
+) -> tuple[dict[str, list[_Devices]], list[Uncompared]]:
+    """Return the sets of parts of each family, and the families that have too many."""
     shapes = [one for each in families.values() for one in each]
     if not shapes:
-        return {}
+        return {}, []
     names = {one.number: name for name, each in families.items() for one in each}
     topics = shaped.messages.where(F.col("shape").isin(list(names)))
     devices = topics.select(by_shape(names).alias("family"), device_of(shapes).alias("device"), "shape")
     having = devices.groupBy("family", "device").agg(F.sort_array(F.collect_set("shape")).alias("parts"))
-    rows = (
-        having.groupBy("family", "parts")
-        .agg(F.count("*").alias("count"), F.min_by("device", "device", EXAMPLES).alias("examples"))
-        .limit(_SETS + 1)
-        .collect()
+    sets = having.groupBy("family", "parts").agg(
+        F.count("*").alias("count"), F.min_by("device", "device", EXAMPLES).alias("examples")
     )
+    rows = sets.limit(_SETS + 1).collect()
+    left_out: list[Uncompared] = []
+    if len(rows) > _SETS:
+        # Families of few sets are compared first: one whose devices all differ hides no other.
+        fitting, whole = list[str](), 0
+        for row in sets.groupBy("family").agg(F.count("*").alias("sets")).orderBy("sets", "family").collect():
+            whole += row.sets
+            if whole <= _SETS:
+                fitting.append(row.family)
+            else:
+                left_out.append(Uncompared(row.family, row.sets))
+        rows = sets.where(F.col("family").isin(fitting)).collect()
     found: dict[str, list[_Devices]] = {}
-    if len(rows) <= _SETS:
-        for row in rows:
-            found.setdefault(row.family, []).append(_Devices(frozenset(row.parts), row["count"], row.examples))
-    return found
+    for row in rows:
+        found.setdefault(row.family, []).append(_Devices(frozenset(row.parts), row["count"], row.examples))
+    return found, left_out
 
 
 def _compared(

@@ -121,13 +121,16 @@ def read_history(
     return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions).frame
 
 
-def history_table(spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str]) -> ReadTable:
-    """Return the entries of a snapshot's history, with the time of the snapshot in the column :data:`NOW`."""
+def history_table(
+    spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str], from_seq: int = 1
+) -> ReadTable:
+    """Return the entries of a snapshot's history from ``from_seq`` on, with the snapshot's time in :data:`NOW`."""
     if isinstance(snapshot.source, Lake):
-        inside = F.col("seq") <= snapshot.last_seq
+        inside = F.col("seq").between(from_seq, snapshot.last_seq)
         known = _named(HISTORY, columns)
         return _read_lake(spark, snapshot.source, CHANGES, known, topic_filter, inside, snapshot.taken_at)
-    options = {**snapshot.source.options, "from_seq": "1", "to_seq": str(snapshot.last_seq), "filter": topic_filter}
+    places = {"from_seq": str(from_seq), "to_seq": str(snapshot.last_seq)}
+    options = {**snapshot.source.options, **places, "filter": topic_filter}
     return _read(spark, HistorySource, options, _named(HISTORY, columns), now=snapshot.taken_at)
 
 

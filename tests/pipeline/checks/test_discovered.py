@@ -17,6 +17,7 @@ from holdfast_pipeline.checks.discovered import (
     Command,
     Discovered,
     FarValues,
+    Flapping,
     Gone,
     Lone,
     Lost,
@@ -24,6 +25,8 @@ from holdfast_pipeline.checks.discovered import (
     Missing,
     Publishers,
     Stale,
+    Stuck,
+    Uncompared,
     Undiscovered,
     findings_in,
 )
@@ -41,6 +44,9 @@ EACH: dict[str, Any] = {
     "chatty": Chatty("a/3", "a/{b}", 4320, 12, 86_400),
     "lost": Lost("a/status", "gateway", _AT - 2 * _HOUR, None),
     "publishers": Publishers("a/4", 7, ("one", "two")),
+    "stuck": Stuck("a/11", ".t", 21.5, _AT - _HOUR, 430, 3, ("a/11/t",)),
+    "flapping": Flapping("a/12", "off", "on", 160, 2, 960, ("a/12/relay",), is_quick=True),
+    "uncompared": Uncompared("a/{b}", 20_001),
     "gone": Gone("old-device", 12, 40 * 86_400, ("a/6", "a/7")),
     "far": FarValues("a/{b}", ".t", 100, 1, 21.5, 0.5, [("a/5", 900.0)]),
 }
@@ -59,6 +65,9 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "wrong clock": ("warning", "a/10"),
         "lost connection": ("warning", "a/status"),
         "chatty topic": ("warning", "a/3"),
+        "stuck value": ("warning", "a/11"),
+        "flapping": ("warning", "a/12"),
+        "not compared": ("note", "a/{b}"),
         "several publishers": ("warning", "a/4"),
         "unusual values": ("note", "a/{b} .t"),
         "orphans": ("note", "old-device"),
@@ -72,6 +81,9 @@ def test_each_kind_tells_what_it_has_seen() -> None:
         "lone topic": "Only this one of 217 devices has tmep.",
         "lost connection": "The client gateway lost its connection on 2026-11-18 09:06 UTC, and has not come back.",
         "chatty topic": "It changed 4,320 times in 1 d; nine of ten of its siblings changed at most 12 times.",
+        "stuck value": "It has published 21.5 in t 430 times in a row, since 2026-11-18 10:06 UTC.",
+        "flapping": "It changed 160 times in 16 min between off and on. Nine of ten siblings changed so",
+        "not compared": "Its devices have 20,001 different sets of topics.",
         "several publishers": "one, two; 7 turns",
         "orphans": "This client has set 12 retained messages, and none for 40 d.",
         "unusual values": "far from the median 21.5, from which half of all differ by 0.5 at most: 900 in a/5.",
@@ -109,6 +121,7 @@ def test_findings_of_a_kind_are_bounded_and_do_not_depend_on_the_order(name: str
     fields = {
         "malformed": "shape", "commands": "shape", "far": "shape", "missing": "family", "gone": "client_id",
         "stale": "device", "lone": "device", "clocks": "device", "undiscovered": "device",
+        "stuck": "device", "flapping": "device", "uncompared": "family",
     }  # fmt: skip
     field = fields.get(name, "topic")
     some = [evolve(EACH[name], **{field: f"x/{number}"}) for number in range(count)]

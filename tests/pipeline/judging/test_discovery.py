@@ -60,7 +60,7 @@ def test_each_planted_fault_is_found_and_no_other(spark: SparkSession, tmp_path:
             assert check(spark, snapshot, ()).findings == ()
     found = [(each.finding.kind, each.finding.subject, each.finding.topics) for each in result.findings]
     assert sorted(found) == [
-        ("chatty topic", "hq/r8/window", ("hq/r8/window",)),
+        ("flapping", "hq/r8", ("hq/r8/window",)),
         ("lost connection", "hq/gateway/status", ("hq/gateway/status",)),
         ("malformed payloads", "hq/{name}/light", ("hq/r5/light",)),
         ("orphans", "old-device", ("hq/old/config", "hq/older/config")),

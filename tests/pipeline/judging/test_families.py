@@ -15,6 +15,7 @@ from holdfast.core.messages import RetainedMessage
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.checks.discovered import Stale
 from holdfast_pipeline.jobs.check import check
+from holdfast_pipeline.judging import families
 from holdfast_pipeline.judging.discovery import in_groups
 from holdfast_pipeline.judging.families import is_misspelled
 from tests.pipeline.stores import NOW, database, message
@@ -95,6 +96,23 @@ def test_one_of_few_devices_differs(spark: SparkSession, tmp_path: Path) -> None
     assert found_in(spark, tmp_path / "plant", messages) == [
         ("missing topics", "plant/{pump}: flow"),
         ("misspelled topic", "plant/pump-8"),
+    ]
+
+
+def test_a_family_of_devices_that_all_differ_is_told_and_hides_no_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "_SETS", 5)
+    colors = ("red", "green", "blue", "amber", "white")
+    mixed = [
+        message(f"hall/box-{number}/{name}")
+        for number in range(24)
+        for name in ("a", *(color for bit, color in enumerate(colors) if number >> bit & 1))
+    ]
+    messages = [each for each in plant(25) if each.topic != "plant/pump-7/flow"]
+    assert found_in(spark, tmp_path / "plant", [*messages, *mixed]) == [
+        ("missing topics", "plant/{pump}: flow"),
+        ("not compared", "hall/{box}"),
     ]
 
 
