@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from attrs import evolve
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
@@ -171,8 +172,8 @@ def _stuck(snapshot: Snapshot, shaped: Shaped, entries: DataFrame) -> list[Stuck
         & (F.least("ups", "downs") >= _ONE_WAY * (F.col("ups") + F.col("downs")))
     )
     value = F.col("last.value")
-    at_low, at_high = value == F.col("low")[0], value == F.col("high")[0]
-    is_shared = (at_low & (value == F.col("low")[1])) | (at_high & (value == F.col("high")[1]))
+    at_low, at_high = value == F.get("low", F.lit(0)), value == F.get("high", F.lit(0))
+    is_shared = (at_low & (value == F.get("low", F.lit(1)))) | (at_high & (value == F.get("high", F.lit(1))))
     has_varied = F.col("values") >= _VALUES
     same = found.join(lively, ["shape", "field", "family"]).where(
         (F.col("last.messages") >= F.greatest(F.lit(LEAST_REPEATS), TIMES_LONGER * F.col("usual")))
@@ -201,14 +202,8 @@ def _stuck(snapshot: Snapshot, shaped: Shaped, entries: DataFrame) -> list[Stuck
         one = Stuck(row.device, field, row.last.value, row.last.since, row.last.messages, row.usual, (row.topic,))
         known = by_device.setdefault(row.device, one)
         if row.topic not in known.topics and len(known.topics) < EXAMPLES:
-            by_device[row.device] = _with_topic(known, row.topic)
+            by_device[row.device] = evolve(known, topics=(*known.topics, row.topic))
     return list(by_device.values())
-
-
-def _with_topic(known: Stuck, topic: str) -> Stuck:
-    return Stuck(
-        known.device, known.field, known.value, known.since, known.messages, known.usual, (*known.topics, topic)
-    )
 
 
 def _flapping(shaped: Shaped, topics: DataFrame, entries: DataFrame, often: Collection[str]) -> list[Flapping]:
@@ -278,10 +273,7 @@ def _flapping(shaped: Shaped, topics: DataFrame, entries: DataFrame, often: Coll
                 row.device, one, other, seen.flips, usual, seconds, (row.topic,), row.is_quick
             )
         else:
-            by_device[row.device] = Flapping(
-                known.device, known.one, known.other, known.changes, known.usual, known.seconds,
-                (*known.topics, row.topic), known.is_quick,
-            )  # fmt: skip
+            by_device[row.device] = evolve(known, topics=(*known.topics, row.topic))
     return list(by_device.values())[: LISTED + 1]
 
 
