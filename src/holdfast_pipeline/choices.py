@@ -6,7 +6,7 @@ The jobs take them from here.
 from __future__ import annotations
 
 #: The decoders that the pipeline brings.
-DECODERS = ("json", "number", "sparkplug")
+DECODERS = ("json", "number", "sparkplug", "avro", "protobuf")
 #: The number of messages from which a schema is inferred.
 SAMPLE = 1000
 #: The severities of findings, the worst first.

@@ -18,7 +18,7 @@ from holdfast.tap import Options
 from holdfast_pipeline.checks.rules import read_rules
 from holdfast_pipeline.cli.job_file import read_jobs
 from holdfast_pipeline.cli.root import main as pipeline
-from holdfast_pipeline.rollup.catalog import read_catalog
+from holdfast_pipeline.decoding.catalog import read_catalog
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, words_of
 from tests.pipeline.rollup.schemas import write_schemas
 

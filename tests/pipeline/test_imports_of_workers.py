@@ -10,7 +10,7 @@ import pytest
 
 #: The modules that workers import: sources and the sink by name, everything else through them.
 WORKERS = (
-    "holdfast_pipeline.decoding.decode_function",
+    "holdfast_pipeline.decoding.typed_rows",
     "holdfast_pipeline.filters.matching",
     "holdfast_pipeline.sink.rows",
     "holdfast_pipeline.sink.writer",

@@ -5,7 +5,7 @@ Imports no Twisted.
 
 from __future__ import annotations
 
-from holdfast.changes.entries import GENERAL, Depth, Rules, retained_sql, rules_in, stored_at_sql
+from holdfast.changes.entries import GENERAL, STORED_BEFORE, Depth, Rules, retained_sql, rules_in, stored_at_sql
 from holdfast.changes.log import is_good, last_token, read_kept, time_of, turn_before, turns_of
 from holdfast.changes.moments import (
     HistoryUnavailable,
@@ -20,6 +20,7 @@ from holdfast.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
 
 __all__ = [
     "GENERAL",
+    "STORED_BEFORE",
     "TOKEN_LENGTHS",
     "BadToken",
     "Depth",

@@ -10,10 +10,10 @@ from attrs import field, frozen
 from holdfast.config.options import InvalidValue, Kind, Rate, Text, invalid_value
 from holdfast.core import units
 from holdfast_pipeline.checks.json_schema import BadSchema, JsonSchema, parsed_schema
-from holdfast_pipeline.decoding.topic_patterns import topic_pattern
+from holdfast_pipeline.decoding.values import JsonPath, json_path
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.rollup import json_path
 from holdfast_pipeline.sources.options import check_filter
+from holdfast_pipeline.sources.topic_patterns import topic_pattern
 
 _MOST_VALUES = 1000
 _MOST_SIBLINGS = 20
@@ -68,13 +68,13 @@ class ValuePath:
 
     allowed: str = field(default="a path, such as $.temperature or $.sensors[0].value", init=False)
 
-    def read(self, value: object) -> json_path.Path:
+    def read(self, value: object) -> JsonPath:
         """Return the steps of the path; raises InvalidValue."""
         text = Text(allowed=self.allowed).read(value)
         if not text:
             return ()
-        _explained(lambda: json_path.json_path(text), text)
-        return json_path.json_path(text)
+        _explained(lambda: json_path(text), text)
+        return json_path(text)
 
 
 @frozen

@@ -22,8 +22,8 @@ from holdfast_pipeline.checks.rule_kinds import (
     Values,
     names_in,
 )
-from holdfast_pipeline.decoding.topic_patterns import topic_pattern
-from holdfast_pipeline.rollup import json_path
+from holdfast_pipeline.decoding.values import JsonPath
+from holdfast_pipeline.sources.topic_patterns import topic_pattern
 
 Problem = tuple[str, str, Collection[str]]
 
@@ -105,7 +105,7 @@ _OPTIONAL: Any = {
 class RangeRule(RuleOptions):
     """Numbers within limits."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
     at_least: float | None = option(
         OrNothing(Number(-_HIGHEST, _HIGHEST)),
         "",
@@ -168,7 +168,7 @@ class SchemaRule(RuleOptions):
 class EnumerationRule(RuleOptions):
     """Values out of a list."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
     values: tuple[str | float | bool, ...] = option(
         Values(),
         [],
@@ -264,7 +264,7 @@ class RateRule(RuleOptions):
 class UniqueRule(RuleOptions):
     """A value that no two topics have in common."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
 
 
 @frozen
@@ -317,7 +317,7 @@ class AbsentRule(RuleOptions):
 class RefersRule(RuleOptions):
     """Payloads that name a retained topic."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
     optional: bool = option(Flag(), False, **_OPTIONAL)
 
 
@@ -325,7 +325,7 @@ class RefersRule(RuleOptions):
 class TimeRule(RuleOptions):
     """Times in payloads that are near to the time at which the broker stored the message."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
     at_most: float | None = option(
         OrNothing(Duration("1ms", "3650d")),
         "",

@@ -36,8 +36,8 @@ from holdfast_pipeline.checks.rule_types import (
     StuckRule,
     UniqueRule,
 )
-from holdfast_pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
 
 #: The most rules in a file: each costs every message a comparison of its topic.
 MOST_RULES = 500

@@ -11,14 +11,42 @@ from collections.abc import Iterable, Mapping
 from io import BytesIO
 from typing import Any
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
-from holdfast_pipeline.decoding.framing import unframed
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast_pipeline.decoding.decoder import BadPayload, Decoder, unframed
 from holdfast_pipeline.errors import PipelineError
 
 #: The fewest bytes of a value.
 _LEAST = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 #: The field of a payload that is no record.
 _WHOLE = "value"
+#: The types of columns for simple types, and for logical ones; all other values become text.
+_TYPES: dict[str, DataType] = {
+    "null": StringType(), "boolean": BooleanType(), "int": IntegerType(), "long": LongType(), "float": FloatType(),
+    "double": DoubleType(), "bytes": BinaryType(), "string": StringType(), "fixed": BinaryType(), "enum": StringType(),
+}  # fmt: skip
+_LOGICAL_TYPES: dict[str, DataType] = {
+    "timestamp-millis": TimestampType(), "timestamp-micros": TimestampType(), "local-timestamp-millis": TimestampType(),
+    "local-timestamp-micros": TimestampType(), "date": DateType(), "time-millis": StringType(),
+    "time-micros": StringType(), "uuid": StringType(),
+}  # fmt: skip
+_MOST_DIGITS = 38
 
 AvroSchema = Any
 
@@ -33,6 +61,8 @@ class AvroMessages(Decoder):
     def __init__(self, schema: AvroSchema, written: Mapping[int, AvroSchema] | None = None) -> None:
         self._schema = schema
         self._written = written
+        kind = _type(schema, {})
+        self.schema = kind if isinstance(kind, StructType) else StructType([StructField(_WHOLE, kind)])
 
     def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
         """Return the record. Raises :class:`BadPayload`."""
@@ -105,3 +135,29 @@ def _least_size(schema: AvroSchema, known: dict[str, int], inside: set[str]) -> 
             return _least_size(kind, known, inside)
     known[name] = size
     return int(size)
+
+
+def _type(schema: AvroSchema, known: dict[str, DataType]) -> DataType:
+    """Return the type of a column; ``known`` has those of named types. A union of several types becomes text."""
+    if isinstance(schema, str):
+        return known.get(schema) or _TYPES[schema]
+    if isinstance(schema, list):
+        kinds = [_type(each, known) for each in schema if each != "null"]
+        return kinds[0] if len(kinds) == 1 else StringType()
+    kind, found = schema["type"], _LOGICAL_TYPES.get(schema.get("logicalType", ""))
+    if schema.get("logicalType") == "decimal" and schema.get("precision", 0) <= _MOST_DIGITS:
+        found = DecimalType(schema["precision"], schema.get("scale", 0))
+    if found is None:
+        match kind:
+            case "record" | "error":
+                fields = [StructField(each["name"], _type(each["type"], known)) for each in schema["fields"]]
+                found = StructType(fields) if fields else StringType()
+            case "array":
+                found = ArrayType(_type(schema["items"], known))
+            case "map":
+                found = MapType(StringType(), _type(schema["values"], known))
+            case _:
+                found = _type(kind, known)
+    if "name" in schema:
+        known[schema["name"]] = found
+    return found

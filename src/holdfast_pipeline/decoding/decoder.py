@@ -1,7 +1,8 @@
-"""The base class of decoders."""
+"""The base class of decoders, what they say against payloads, and the frame before payloads of schema registries."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+#: The bytes of a frame: a byte 0, then the number of the schema in four bytes. Confluent's serializers write it, and
+#: those of compatible registries.
+_FRAME = 5
+#: The numbers that a schema can have.
+NUMBERS = range(2**31)
+#: The parts in which two reasons of one kind may differ: quoted values and numbers. For Python and Java.
+VARIED = r"""'.*'|".*"|\d+"""
 
 
 class BadPayload(ValueError):
@@ -49,3 +58,15 @@ class Decoder(ABC):
         messages by time. By default the rows do not change.
         """
         return rows
+
+
+def unframed(payload: bytes) -> tuple[int, memoryview]:
+    """Return the number of the schema, and what follows the frame. Raises :class:`BadPayload`."""
+    if len(payload) < _FRAME or payload[0] != 0:
+        raise BadPayload("it does not begin with the frame of a schema registry: 0, and the number of the schema")
+    return int.from_bytes(payload[1:_FRAME], "big"), memoryview(payload)[_FRAME:]
+
+
+def alike(reason: str) -> str:
+    """Return what a reason has in common with others of its kind, which differ only in values."""
+    return re.sub(VARIED, "", reason)

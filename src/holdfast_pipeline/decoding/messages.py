@@ -1,4 +1,4 @@
-"""The messages to decode: the retained messages, or those in the history."""
+"""The messages to decode: the retained messages, or those in the history; and the schema of their rows."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
+from pyspark.sql.types import StructType
 
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import overlap
-from holdfast_pipeline.decoding.topic_patterns import TopicPattern
+from holdfast_pipeline.decoding.decoder import Decoder
+from holdfast_pipeline.decoding.typed_rows import parsed
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import read_history, read_retained
-from holdfast_pipeline.sources.topic_patterns import pattern
+from holdfast_pipeline.sources.topic_patterns import TopicPattern, pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Longer payloads are not in a sample: all payloads of the sample come to one process at once.
+_LONGEST_SAMPLED = 64 << 10
 _RETAINED = ("topic", "payload", "stored_at", "revision")
 _HISTORY = ("topic", "payload", "op", "changed_at", "seq")
 
@@ -89,3 +93,23 @@ def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
 
 def _set(entries: DataFrame) -> DataFrame:
     return entries.where(F.col("op") == ChangeKind.SET.value).drop("op")
+
+
+def schema_of(decoder: Decoder, frame: DataFrame, sample: int) -> StructType:
+    """Return the schema of a decoder's rows, inferred from a sample if it has none. Raises :class:`PipelineError`."""
+    if isinstance(decoder.schema, StructType):
+        return decoder.schema
+    if decoder.schema is not None:
+        return parsed(decoder.schema)
+    sampled = frame.where(F.octet_length("payload") <= _LONGEST_SAMPLED)
+    # By the lowest hashes, so that the same messages give the same sample and the same schema again.
+    chosen = sampled.orderBy(F.xxhash64("topic", "payload"), "topic").limit(sample).select("payload").collect()
+    return inferred_by(decoder, [bytes(row.payload) for row in chosen])
+
+
+def inferred_by(decoder: Decoder, sample: Sequence[bytes]) -> StructType:
+    """Return the schema that a decoder infers. Raises :class:`PipelineError` if it fails."""
+    try:
+        return decoder.infer(sample)
+    except Exception as error:  # - a decoder of another package may raise anything for an unexpected payload
+        raise PipelineError(f"no schema could be inferred: {type(error).__name__}: {error}") from error

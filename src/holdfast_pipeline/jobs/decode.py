@@ -1,6 +1,6 @@
 """Decode payloads: good payloads become typed columns in Parquet, bad payloads go to a folder with the reason.
 
-How it works: a Python function (``decoding/decode_function.py``) decodes each message in the executors, and returns its
+How it works: a Python function (``decoding/typed_rows.py``) decodes each message in the executors, and returns its
 rows or the reason against them. The result is kept, because it is used four times: for the counts, the reasons, the
 good rows and the bad payloads. Decoding twice would take twice as long, and a decoder may answer differently.
 """
@@ -16,18 +16,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from pyspark.sql.types import StructType
 
 from holdfast_pipeline.choices import SAMPLE
-from holdfast_pipeline.decoding.decode_function import DecodeFunction, relaxed
-from holdfast_pipeline.decoding.decoder import Decoder
-from holdfast_pipeline.decoding.messages import Messages
-from holdfast_pipeline.decoding.schemas import ddl, quoted, schema_of
-from holdfast_pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
+from holdfast_pipeline.decoding.catalog import Catalog, Entry
+from holdfast_pipeline.decoding.decoder import VARIED, Decoder
+from holdfast_pipeline.decoding.messages import Messages, schema_of
+from holdfast_pipeline.decoding.typed_rows import DecodeFunction, relaxed
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.checksum import checksum
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.output.names import DATA, MANIFEST
-from holdfast_pipeline.output.overwriting import begin_overwriting
+from holdfast_pipeline.output.overwriting import begin_overwriting, require_overwritable
 from holdfast_pipeline.output.table_files import write_files
 from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.sources.topic_patterns import topic_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #: The folder of the payloads that could not be decoded.
 BAD = "bad"
 _MOST_REASONS = 10
-#: The parts in which two reasons of the same kind may differ: quoted values and numbers.
-_VALUE = r"""'[^']*'|"[^"]*"|\d+"""
+#: The column of the unit of a value.
+_UNIT = "unit"
 #: The prefix of a field whose name another column has already.
 _PREFIX = "payload_"
 
@@ -61,6 +61,16 @@ class Decoded:
     checksum: str
 
 
+@frozen
+class DecodedTables:
+    """The figures of all ``tables`` of a catalogue, by their names. A message counts in each table with its topic."""
+
+    messages: int
+    bad: int
+    rows: int
+    tables: Mapping[str, Decoded]
+
+
 def decode(
     spark: SparkSession,
     messages: Messages,
@@ -75,49 +85,103 @@ def decode(
     ``sample`` is the number of messages from which a schema is inferred, if the decoder has none. Raises
     :class:`PipelineError`, but never because of a payload.
     """
-    wanted = wanted_by(decoder, patterns)
-    frame = messages.matching(wanted)
-    levels = [name for name in frame.columns if name not in ("topic", "payload", *messages.about)]
-    fixed = ("topic", *levels, *messages.about)
-    schema = schema_of(decoder, frame, sample)
-    if decoder.schema is not None:
-        _check_names(levels, schema)
-    decoding = _portable(DecodeFunction(decoder, schema))
+    wanted = tuple(topic_pattern(text) for text in patterns or decoder.patterns)
+    if not wanted:
+        raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
+    return decode_entry(spark, messages, Entry("", wanted, decoder), out, sample, overwrite)
+
+
+def decode_entry(
+    spark: SparkSession, messages: Messages, entry: Entry, out: Folder, sample: int = SAMPLE, overwrite: bool = False
+) -> Decoded:  # fmt: skip
+    """Decode the messages of one entry of a catalogue to ``out``. Raises :class:`PipelineError` as :func:`decode`."""
+    table = _Table(spark, messages, entry, sample)
     begin_overwriting(out, overwrite, names=(DATA, BAD))
-    found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
-    # Only bad payloads are written: the others need no memory.
-    found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
-    try:
-        with phase("decoding"):
-            count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
-            reasons = _reasons(found)
-        rows = _named(found.where("decoded.reason is null"), fixed, schema)
-        rows = decoder.complete(rows, messages.order)
-        with phase("writing"):
-            write_files(rows, out, DATA)
-        rest = found.where("decoded.reason is not null").select(
-            *fixed, F.col("decoded.reason").alias("reason"), "payload"
-        )
-        with phase("writing bad payloads"):
-            write_files(rest, out, BAD, "json")
-    finally:
-        found.unpersist()
-    with phase("reading the files again"):
-        written, total = _described(spark, out, relaxed(rows.schema))
-    result = Decoded(
-        tuple(pattern.text for pattern in wanted), count, bad, written, reasons,
-        ddl(rows.schema), messages.taken_at, messages.last_seq, total,
-    )  # fmt: skip
+    result = table.write(out)
     out.write_json(MANIFEST, asdict(result))
     return result
 
 
-def wanted_by(decoder: Decoder, patterns: Sequence[str]) -> list[TopicPattern]:
-    """Return the patterns of the topics to decode. Raises :class:`PipelineError`."""
-    wanted = [topic_pattern(text) for text in patterns or decoder.patterns]
-    if not wanted:
-        raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
-    return wanted
+def decode_all(
+    spark: SparkSession,
+    messages: Messages,
+    catalog: Catalog,
+    out: Folder,
+    sample: int = SAMPLE,
+    overwrite: bool = False,
+) -> DecodedTables:
+    """Decode the messages of each entry of a catalogue to a folder with its name in ``out``.
+
+    Only ``out`` has a manifest: a result is complete with all its tables. Raises :class:`PipelineError` as
+    :func:`decode`, before anything is written where an entry cannot be used.
+    """
+    tables = {entry.name: _Table(spark, messages, entry, sample) for entry in catalog.entries}
+    folders = {name: Folder(out.below(name)) for name in tables}
+    require_tables_overwritable(out, catalog, overwrite)
+    for folder in (out, *folders.values()):
+        folder.remove(MANIFEST)
+    found = {name: table.write(folders[name]) for name, table in tables.items()}
+    result = DecodedTables(
+        sum(each.messages for each in found.values()),
+        sum(each.bad for each in found.values()),
+        sum(each.rows for each in found.values()),
+        found,
+    )
+    out.write_json(MANIFEST, asdict(result))
+    return result
+
+
+def require_tables_overwritable(out: Folder, catalog: Catalog, overwrite: bool) -> None:
+    """Require that a job may overwrite the tables of a catalogue in ``out``. Raises :class:`PipelineError`."""
+    require_overwritable(out, overwrite, names=())
+    for entry in catalog.entries:
+        require_overwritable(Folder(out.below(entry.name)), overwrite, names=(DATA, BAD))
+
+
+class _Table:
+    """The table of an entry. Raises :class:`PipelineError` if the messages cannot be read as it says."""
+
+    def __init__(self, spark: SparkSession, messages: Messages, entry: Entry, sample: int) -> None:
+        self._spark = spark
+        self._messages = messages
+        self._entry = entry
+        self._frame = messages.matching(entry.patterns)
+        levels = [name for name in self._frame.columns if name not in ("topic", "payload", *messages.about)]
+        self._fixed = ("topic", *levels, *messages.about)
+        self._schema = schema_of(entry.rows, self._frame, sample)
+        if entry.rows.schema is not None:
+            _check_names(levels, self._schema)
+        self._decoding = _portable(DecodeFunction(entry.rows, self._schema))
+
+    def write(self, out: Folder) -> Decoded:
+        """Write its rows, and the bad payloads."""
+        decoding, fixed, messages = self._decoding, self._fixed, self._messages
+        found = self._frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
+        # Only bad payloads are written: the others need no memory.
+        found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
+        try:
+            with phase("decoding"):
+                count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
+                reasons = _reasons(found) if bad else {}
+            rows = _named(found.where("decoded.reason is null"), fixed, self._schema)
+            rows = self._entry.rows.complete(rows, messages.order)
+            if self._entry.unit is not None:
+                rows = rows.withColumn(_UNIT, F.lit(self._entry.unit))
+            with phase("writing"):
+                write_files(rows, out, DATA)
+            rest = found.where("decoded.reason is not null").select(
+                *fixed, F.col("decoded.reason").alias("reason"), "payload"
+            )
+            with phase("writing bad payloads"):
+                write_files(rest, out, BAD, "json")
+        finally:
+            found.unpersist()
+        with phase("reading the files again"):
+            written, total = _described(self._spark, out, relaxed(rows.schema))
+        return Decoded(
+            tuple(pattern.text for pattern in self._entry.patterns), count, bad, written, reasons,
+            _ddl(rows.schema), messages.taken_at, messages.last_seq, total,
+        )  # fmt: skip
 
 
 def _check_names(levels: Sequence[str], schema: StructType) -> None:
@@ -129,10 +193,12 @@ def _check_names(levels: Sequence[str], schema: StructType) -> None:
 
 
 def _reasons(found: DataFrame) -> dict[str, int]:
-    """Return the most frequent reasons with their counts. Reasons that differ only in values count as one."""
-    alike = F.regexp_replace("decoded.reason", _VALUE, "")
-    counted = found.where("decoded.reason is not null").groupBy(alike.alias("alike"))
-    most = counted.agg(F.min("decoded.reason").alias("reason"), F.count("*").alias("times"))
+    """Return the most frequent kinds of reasons with their counts: of each kind, the most frequent reason."""
+    reason = F.col("decoded.reason")
+    each = found.where(reason.isNotNull()).groupBy(reason.alias("reason")).agg(F.count("*").alias("count"))
+    most = each.groupBy(F.regexp_replace("reason", VARIED, "")).agg(
+        F.max_by("reason", F.struct("count", "reason")).alias("reason"), F.sum("count").alias("times")
+    )
     rows = most.orderBy(F.desc("times"), "reason").limit(_MOST_REASONS).collect()
     return {row.reason: row.times for row in rows}
 
@@ -168,5 +234,15 @@ def _named(found: DataFrame, fixed: Sequence[str], schema: StructType) -> DataFr
 def _described(spark: SparkSession, out: Folder, schema: StructType) -> tuple[int, str]:
     """Return the number of the written rows, and their checksum."""
     frame = spark.read.schema(schema).parquet(out.below(DATA))
-    row: Any = frame.agg(F.count("*"), checksum([quoted(name) for name in schema.names])).collect()[0]
+    row: Any = frame.agg(F.count("*"), checksum([_quoted(name) for name in schema.names])).collect()[0]
     return row[0], row[1]
+
+
+def _ddl(schema: StructType) -> str:
+    """Return a schema as Spark's DDL."""
+    return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _quoted(name: str) -> str:
+    """Return the name of a column in quotes: without them, a dot in it would mean a field of a struct."""
+    return f"`{name.replace('`', '``')}`"

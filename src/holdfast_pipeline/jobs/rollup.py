@@ -9,17 +9,21 @@ Each of the five commits moves the mark of its table to 1500. After a kill the m
 the lowest one again, appends only what is missing, and computes the windows once more from all values, with the same
 result.
 
-A catalogue with a higher version begins again from the first change: the tables are emptied, each in one commit.
+A catalogue with a higher version begins again from the first change: the tables are emptied, each in one commit. So
+do tables of an earlier release, whose times were those of the revisions.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import evolve, field, frozen
 
+from holdfast.core.messages import ChangeKind
+from holdfast_pipeline.decoding.catalog import Catalog
+from holdfast_pipeline.decoding.decoder import alike
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.lake.following import follow
 from holdfast_pipeline.lake.growing_table import GrowingTable
@@ -27,18 +31,18 @@ from holdfast_pipeline.lake.table_reader import TableReader
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.progress.phases import progressed
-from holdfast_pipeline.rollup.catalog import Catalog
-from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
-from holdfast_pipeline.rollup.layouts import BAD, DAY, HOUR, LENGTHS, MINUTE, VALUES, layouts
-from holdfast_pipeline.rollup.stored import StoredTables, bad_rows, value_rows, window_rows
-from holdfast_pipeline.rollup.windows import changed_windows
+from holdfast_pipeline.rollup.changed_values import REPEATED, BadValue, Decoding, FirstTimes, Value
+from holdfast_pipeline.rollup.tables import BAD, VALUES, StoredTables, bad_rows, layouts, value_rows, window_rows
+from holdfast_pipeline.rollup.windows import DAY, HOUR, LENGTHS, MINUTE, changed_windows
 from holdfast_pipeline.sources.lake import CHANGES, SEQ
 
 #: The marks of the catalogue with which a table was made.
 VERSION, FINGERPRINT = "holdfast.catalog_version", "holdfast.catalog_fingerprint"
+#: The mark of tables whose times are those of the history.
+TIMES = "holdfast.rollup_times"
 #: Most changes of a step, and most bytes of their payloads: one change may have more.
 ROWS, BYTES = 50_000, 16 << 20
-_COLUMNS = ("op", "topic", "payload", "seq", "revision")
+_COLUMNS = ("op", "topic", "payload", "seq", "revision", "origin", "changed_at")
 _MOST_REASONS, _HELD_REASONS = 10, 10_000
 
 
@@ -46,8 +50,9 @@ _MOST_REASONS, _HELD_REASONS = 10, 10_000
 class RolledUp:
     """The tables have the values of all changes up to ``last_seq``; before this run those up to ``before``.
 
-    This run has added ``values`` (clears included) and ``bad`` payloads, whose most frequent ``reasons`` are given, and
-    has written so many ``minutes``, ``hours`` and ``days``.
+    This run has added ``values`` (clears included) and ``bad`` payloads, and has written so many ``minutes``, ``hours``
+    and ``days``. ``reasons`` has an example of each of the most frequent reasons, with its count: a payload counts for
+    each entry that it is bad for. ``anew`` says why the tables were made anew; "" if they were not.
     """
 
     before: int
@@ -58,18 +63,24 @@ class RolledUp:
     minutes: int = 0
     hours: int = 0
     days: int = 0
+    anew: str = ""
 
 
 class Rollup:
     """The tables below ``out``, made from the table ``changes`` below ``lake``.
 
-    Raises :class:`PipelineError` if they cannot be used, or if the catalogue was changed without a new version.
+    Raises :class:`PipelineError` if they cannot be used, if the catalogue has no value, or if it was changed without a
+    new version.
     """
 
     def __init__(
         self, lake: Folder, out: Folder, catalog: Catalog, rows: int = ROWS, upkeep: Upkeep | None = None,
         size: int = BYTES,
     ) -> None:  # fmt: skip
+        if not catalog.valued:
+            raise PipelineError(
+                f'{catalog.name}: no entry has a value to roll up; name its place, as in path = "$.temperature"'
+            )
         self._out = out
         self._catalog = catalog
         self._decoding = Decoding(catalog)
@@ -77,16 +88,16 @@ class Rollup:
         self._upkeep = upkeep or Upkeep()
         self._changes = TableReader(Folder(lake.below(CHANGES)))
         self._layouts = layouts(catalog.levels)
-        self._kinds = {kind.name: kind for kind in catalog.kinds}
+        self._entries = {entry.name: entry for entry in catalog.valued}
         self._tables = {
             name: GrowingTable(Folder(out.below(name)), layout, self._changes.store, self._upkeep.keep)
             for name, layout in self._layouts.items()
         }
         self._stored = StoredTables(self._tables)
-        self._reasons: Counter[str] = Counter()
-        for name, table in self._tables.items():
-            self._begin(name, table)
-        self._done = RolledUp(self._reached(), 0)
+        #: By the kind of a reason: the first reason of the kind, and how often the kind came.
+        self._reasons: dict[str, tuple[str, int]] = {}
+        anew = {self._begin(name, table) for name, table in self._tables.items()} - {""}
+        self._done = RolledUp(self._reached(), 0, anew=min(anew, default=""))
 
     def run(self, stopped: Callable[[], bool] = lambda: False, every: float | None = None) -> RolledUp:
         """Take in all changes of the lake; with ``every``, again after so many seconds. Raises :class:`PipelineError`.
@@ -94,7 +105,7 @@ class Rollup:
         It ends early, between two steps, when ``stopped`` returns True.
         """
         follow(self.step, tuple(self._tables.values()), self._upkeep, stopped, every)
-        return evolve(self._done, last_seq=self._reached(), reasons=dict(self._reasons.most_common(_MOST_REASONS)))
+        return evolve(self._done, last_seq=self._reached(), reasons=dict(self._most_frequent().values()))
 
     def step(self) -> bool:
         """Take in the next changes; return whether there may be more."""
@@ -113,11 +124,13 @@ class Rollup:
         upto = self._upto(start, end)
         where = (pc.field("seq") > start) & (pc.field("seq") <= upto)
         changes = self._changes.read(_COLUMNS, where).sort_by("seq")
+        changes = changes.set_column(changes.schema.get_field_index("changed_at"), "changed_at", _microseconds(changes))
+        first_times = self._first_times(changes, upto)
         values: list[Value] = []
         bad: list[BadValue] = []
         for batch in changes.to_batches(max_chunksize=1000):
             for change in batch.to_pylist():
-                for found in self._decoding.values(change):
+                for found in self._decoding.values(change, first_times):
                     if isinstance(found, Value):
                         values.append(found)
                     else:
@@ -126,6 +139,22 @@ class Rollup:
         self._merge(values, upto)
         progressed(upto - self._done.before, end - self._done.before)
         return upto < end
+
+    def _first_times(self, changes: pa.Table, upto: int) -> FirstTimes:
+        """Return the times of the first entries of the messages that these changes repeat."""
+        repeated = changes.filter(pc.is_in(changes["origin"], value_set=pa.array(REPEATED)))["revision"]
+        if not len(repeated):
+            return {}
+        bounds = pc.min_max(repeated)
+        # The bounds leave out files, whose lowest and highest revisions are known.
+        where = (pc.field("revision") >= bounds["min"]) & (pc.field("revision") <= bounds["max"])
+        where &= pc.field("revision").isin(repeated.combine_chunks()) & (pc.field("seq") <= upto)
+        where &= ~pc.field("origin").isin(pa.array(REPEATED)) & (pc.field("op") == ChangeKind.SET.value)
+        found = self._changes.read(("topic", "revision", "changed_at"), where)
+        times = _microseconds(found).to_pylist()
+        return dict(
+            zip(zip(found["topic"].to_pylist(), found["revision"].to_pylist(), strict=True), times, strict=True)
+        )
 
     def _upto(self, start: int, end: int) -> int:
         """Return the last change of a step that begins after ``start``."""
@@ -155,22 +184,30 @@ class Rollup:
         failed = [value for value in bad if value.seq > has]
         if has < upto:
             table.append(bad_rows(failed, columns[BAD].columns), self._marks(upto))
-        self._reasons.update(f"{value.kind.name}: {value.reason}" for value in failed)
-        if len(self._reasons) > _HELD_REASONS:  # they may quote payloads, and a run may take years
-            self._reasons = Counter(dict(self._reasons.most_common(_MOST_REASONS)))
-        self._done = evolve(self._done, values=self._done.values + len(new), bad=self._done.bad + len(failed))
+        for value in failed:
+            kind = f"{value.entry.name}: {alike(value.reason)}"
+            reason, count = self._reasons.get(kind, (f"{value.entry.name}: {value.reason}", 0))
+            self._reasons[kind] = reason, count + 1
+        if len(self._reasons) > _HELD_REASONS:  # a run may take years
+            self._reasons = self._most_frequent()
+        payloads = len({value.seq for value in failed})
+        self._done = evolve(self._done, values=self._done.values + len(new), bad=self._done.bad + payloads)
+
+    def _most_frequent(self) -> dict[str, tuple[str, int]]:
+        ranked = sorted(self._reasons.items(), key=lambda each: (-each[1][1], each[1][0]))
+        return dict(ranked[:_MOST_REASONS])
 
     def _merge(self, values: list[Value], upto: int) -> None:
         """Write the windows that these values change."""
-        touched = {((value.kind.name, value.topic), MINUTE.start(value.at)) for value in values}
-        levels = {(value.kind.name, value.topic): value.levels for value in values}
+        touched = {((value.entry.name, value.topic), MINUTE.start(value.at)) for value in values}
+        levels = {(value.entry.name, value.topic): value.levels for value in values}
         changed = changed_windows(touched, self._stored)
         for of in LENGTHS:
             table, windows = self._tables[of.table], changed[of]
             if self._has(of.table) >= upto:
                 continue
             rows = window_rows(
-                windows, of, self._kinds, levels, self._catalog.levels, upto, self._layouts[of.table].columns
+                windows, of, self._entries, levels, self._catalog.levels, upto, self._layouts[of.table].columns
             )  # fmt: skip
             same = ["name", "topic", "start", *(["date"] if of.divided else [])]
             table.merge(rows, same, "seq", None, self._marks(upto))
@@ -188,23 +225,33 @@ class Rollup:
         return self._tables[name].mark(SEQ) or 0
 
     def _marks(self, upto: int) -> dict[str, int]:
-        return {SEQ: upto, VERSION: self._catalog.version, FINGERPRINT: self._catalog.fingerprint}
+        return {SEQ: upto, VERSION: self._catalog.version, FINGERPRINT: self._catalog.fingerprint, TIMES: 1}
 
-    def _begin(self, name: str, table: GrowingTable) -> None:
-        """Empty a table that an earlier version of the catalogue has made."""
+    def _begin(self, name: str, table: GrowingTable) -> str:
+        """Empty a table of an earlier release, or of an earlier version of the catalogue; return why, "" if not."""
         version = table.mark(VERSION)
         if version is None:
-            return
+            return ""
         if version > self._catalog.version:
             raise PipelineError(
                 f"{self._out.below(name)}: was made with version {version} of the catalogue, and this one has version "
                 f"{self._catalog.version}; take the newer catalogue, or name another folder"
             )
-        if version == self._catalog.version:
-            if table.mark(FINGERPRINT) != self._catalog.fingerprint:
-                raise PipelineError(
-                    f"{self._out.below(name)}: was made with another catalogue of the same version {version}; raise "
-                    "the version, and the tables are made anew"
-                )
-            return
-        table.replace([], self._marks(0))
+        why = ""
+        if table.mark(TIMES) is None:
+            why = "their times were up to some milliseconds off those of the history"
+        elif version < self._catalog.version:
+            why = f"the catalogue has version {self._catalog.version} now"
+        elif table.mark(FINGERPRINT) != self._catalog.fingerprint:
+            raise PipelineError(
+                f"{self._out.below(name)}: was made with another catalogue of the same version {version}; write "
+                f"version = {version + 1} into {self._catalog.name}, and the tables are made anew"
+            )
+        if why:
+            table.replace([], self._marks(0))
+        return why
+
+
+def _microseconds(changes: pa.Table) -> pa.ChunkedArray:
+    """Return the times of changes in microseconds since the epoch."""
+    return changes["changed_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.rollup import json_path
+from holdfast_pipeline.decoding.values import JsonPath
 from holdfast_pipeline.sources.topic_patterns import pattern
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def level(rule: Rule, name: str) -> Column:
     return F.coalesce(F.get(F.split("topic", "/"), F.lit(rule.pattern.levels[name])), F.lit(""))
 
 
-def value_at(json: Column, path: json_path.Path) -> Column:
+def value_at(json: Column, path: JsonPath) -> Column:
     """Return the value at a path in a VARIANT, NULL where there is none."""
     if not path:
         return json
@@ -52,7 +52,7 @@ def value_at(json: Column, path: json_path.Path) -> Column:
     return F.try_variant_get(json, f"${steps}", "variant")
 
 
-def text_at(path: json_path.Path) -> Column:
+def text_at(path: JsonPath) -> Column:
     """Return the text of the value at a path; without a path, also of a payload that is no JSON. NULL for none."""
     text = F.try_variant_get(value_at(F.col("json"), path), "$", "string")
     return text if path else F.coalesce(text, payload_text())

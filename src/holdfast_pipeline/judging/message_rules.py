@@ -17,9 +17,10 @@ from holdfast_pipeline.checks.rule_types import (
     TimeRule,
 )
 from holdfast_pipeline.checks.rules import Rule
+from holdfast_pipeline.decoding.values import JsonPath
 from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, text_at, value_at
 from holdfast_pipeline.judging.schema_columns import allows, is_one_of, number_of
-from holdfast_pipeline.rollup import json_path
+from holdfast_pipeline.sources.tables import age
 from holdfast_pipeline.sources.tables import age
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _millis_of(value: Column, text: Column, unit: str) -> Column:
     return F.coalesce(F.when(F.abs(number) <= F.lit(_LAST_MILLISECOND), number), written)
 
 
-def _result(kept: Column, value: Column, path: json_path.Path, optional: bool) -> dict[str, Column]:
+def _result(kept: Column, value: Column, path: JsonPath, optional: bool) -> dict[str, Column]:
     """Return the columns of a rule about a value. A payload without it fails unless it is optional."""
     absent = F.when(F.col("json").isNull(), F.concat(F.lit("no JSON: "), beginning(payload_text())))
     missing = beginning(payload_text()) if not path else F.coalesce(absent, F.lit("no value there"))

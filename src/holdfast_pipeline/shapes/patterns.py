@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import field, frozen
 
 from holdfast.core.topics import matches
-from holdfast_pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
+from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
 
 
 @frozen

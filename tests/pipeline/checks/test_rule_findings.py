@@ -24,8 +24,8 @@ from holdfast_pipeline.checks.rule_findings import (
 )
 from holdfast_pipeline.checks.rule_types import RangeRule, StaleRule
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.decoding.topic_patterns import topic_pattern
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources.topic_patterns import topic_pattern
 from tests.hostile_strings import TEXTS
 
 _RANGE = Rule("t", "range", topic_pattern("hq/{floor}/t"), RangeRule(shape="hq/{floor}/t", at_least=1.0, by="floor"))

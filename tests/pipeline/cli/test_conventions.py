@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.retained.api import Merge
-from holdfast_pipeline.choices import DECODERS, FILE_FORMATS, MERGE_RULES
+from holdfast_pipeline.choices import FILE_FORMATS, MERGE_RULES
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.decoding.registry import BUILT_IN
 from holdfast_pipeline.sources import files
 from tests.commands.commands import commands_of
 from tests.commands.test_conventions import HEAVY, MODULES, MOST_MODULES
@@ -60,7 +59,6 @@ def test_a_wrong_command_line_differs_from_a_failure(
 
 
 def test_the_choices_of_options_are_those_of_the_jobs() -> None:
-    assert tuple(BUILT_IN) == DECODERS
     assert (*files._LINES, *files._WHOLE) == FILE_FORMATS
     assert tuple(rule.value for rule in Merge) == MERGE_RULES
 

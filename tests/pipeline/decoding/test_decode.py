@@ -127,7 +127,7 @@ def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -
     )
     for schema, complaint in (("t doble", "schema 't doble' is not understood"), ("t map<int,int>", "map<int,int>")):
         refused = run(*arguments, "d/+", "--schema", schema)
-        assert refused.exit_code == 1
+        assert refused.exit_code == 2
         assert complaint in refused.stderr
         assert refused.stderr.count("\n") == 1
 
@@ -221,13 +221,17 @@ def test_sparkplug_integers_have_the_sign_of_their_datatype(
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (("--format", "numbr"), 2, "there is no format 'numbr'; the formats are: json, number, sparkplug"),
+        (
+            ("--format", "numbr"),
+            2,
+            "there is no format 'numbr'; the formats are: avro, json, number, protobuf, sparkplug",
+        ),
         (("--format", "number"), 2, "say which topics to decode by a pattern"),
         (("--format", "number", "--pattern", "a/{x}/b{y}"), 2, "'b{y}' is not a named level; a named level is {name}"),
         (("--format", "number", "--pattern", "{Value}"), 1, "{Value} in the pattern has the name of a field"),
         (("--format", "number", "--pattern", "{Topic}"), 1, "Topic is the name of another column; choose another name"),
         (("--format", "number", "--schema", "x int"), 2, "only json takes one"),
-        (("--format", "number", "--lake", "a"), 2, "--storage and --lake exclude each other"),
+        (("--format", "number", "--pattern", "a", "--lake", "a"), 2, "--storage and --lake exclude each other"),
     ],
 )
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

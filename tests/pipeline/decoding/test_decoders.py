@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.decoding import Decoder, messages
-from holdfast_pipeline.decoding.registry import decoder_of
-from holdfast_pipeline.decoding.schemas import inferred_by
+from holdfast_pipeline.decoding.formats import decoder_of
+from holdfast_pipeline.decoding.messages import inferred_by
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.decode import decode
 from holdfast_pipeline.output.folder import Folder
@@ -102,7 +102,7 @@ def test_a_missing_or_broken_format_is_explained(install: Install) -> None:
     )
     install("second", "", "bad = second:Other")
     for name, reason in {
-        "none": "there is no format 'none'; the formats are: bad, json, number, other, raises, sparkplug",
+        "none": "no format 'none'; the formats are: avro, bad, json, number, other, protobuf, raises, sparkplug",
         "raises": "odd:no of odd failed: OSError: gone",
         "bad": "several packages have it: ",
         "other": "odd:struct.Struct of odd failed: TypeError",

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from holdfast_pipeline import Source
+from holdfast_pipeline.decoding.catalog import read_catalog
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.rollup import Rollup
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.rollup.catalog import read_catalog
 from tests.pipeline.lake.reading import expected, in_tables
 from tests.pipeline.stores import Filled, message
 

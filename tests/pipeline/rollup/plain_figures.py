@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from holdfast_pipeline.rollup.layouts import WindowLength
-from holdfast_pipeline.rollup.segments import Event
+from holdfast_pipeline.rollup.windows import Event, WindowLength
 
 
 @frozen

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast_pipeline.decoding.protobuf_messages import protobuf_type
+from holdfast_pipeline.decoding.protobuf import protobuf_type
 
 READING: dict[str, Any] = {
     "type": "record",

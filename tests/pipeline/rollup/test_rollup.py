@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from holdfast_pipeline import Source
 from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.decoding.catalog import read_catalog
 from holdfast_pipeline.jobs.rollup import Rollup
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.lake.growing_table import GrowingTable
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.rollup.catalog import read_catalog
-from holdfast_pipeline.rollup.layouts import LENGTHS
+from holdfast_pipeline.rollup.windows import LENGTHS
 from tests.pipeline.lake.changing import end_period
 from tests.pipeline.rollup.plain_figures import Figures, plain_figures
 from tests.pipeline.stores import Filled, database, message
@@ -223,7 +223,7 @@ def test_a_new_version_of_the_catalogue_begins_again(lake: tuple[Filled, Path]) 
     fahrenheit = CATALOG.replace("°C", "F")
     status, _, said = command(folder, fahrenheit)
     assert (status, said.count("\n")) == (1, 1)
-    assert "raise the version" in said
+    assert "write version = 2 into " in said
     second = fahrenheit.replace("version = 1", "version = 2").replace("{room}", "{floor}")
     assert command(folder, second)[0] == 0
     (row,) = DeltaTable(str(folder / "rollup_1h")).to_pyarrow_table().to_pylist()
@@ -254,20 +254,30 @@ def test_duckdb_reads_a_panel(lake: tuple[Filled, Path]) -> None:
 @pytest.mark.parametrize(
     ("catalog", "said"),
     [
-        ("version = 0\n[values.a]\n", "version: found 0"),
-        ("version = 1\n", "values: name 1 to"),
-        ("version = 1\nvalue = 2\n", "value: is no key of a catalogue; allowed: version, values"),
-        ('version = 1\n[values.a]\npath = "$.t"\n', "values.a.pattern: name the topics"),
-        ('version = 1\n[values.a]\npattern = "x"\n', "values.a.path: name the place"),
-        ('version = 1\n[values.a]\npattern = "x"\npath = "t"\n', "values.a: 't' is not a path"),
-        ('version = 1\n[values.a]\npattern = "x/{topic}"\npath = "$.t"\n', "{topic} has the name of another column"),
-        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nunits = "C"\n', "values.a.units: is no key"),
-        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nunit = 1\n', "values.a.unit: found 1"),
-        ('version = 1\n[values.a]\npattern = "x"\nformat = "xml"\npath = "$.t"\n', "there is no format 'xml'"),
-        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\ntime_unit = "h"\n', "allowed: s, ms, us"),
-        ('version = 1\n[values.a]\npattern = "x"\nformat = "sparkplug"\n', "values.a.metric: name the metric"),
-        ('version = 1\n[values.a]\npattern = "x"\npath = "$.t"\nmetric = "m"\n', "values.a.metric: the format json"),
-        ("version =", "is not TOML"),
+        ("version = 0\n[values.a]\n", ":1: version: found 0; allowed: an integer from 1 to"),
+        ("version = 1\n", "values: found 0 entries; allowed: 1 to"),
+        ("version = 1\nvalue = 2\n", ":2: value: unknown key; did you mean values?"),
+        ('[values.a]\npath = "$.t"\n', ":1: values.a.pattern: say which topics to decode by a pattern"),
+        ('[values.a]\npattern = "x"\n', "no entry has a value to roll up; name its place"),
+        ('[values.a]\npattern = "x"\npath = "t"\n', ":3: values.a.path: 't' is not a path; write it as in"),
+        ('[values.a]\npattern = "x/{topic}"\npath = "$.t"\n', "{topic} has the name of another column"),
+        ('[values.a]\npattern = "x/{y"\npath = "$.t"\n', "values.a.pattern: pattern 'x/{y': '{y' is not a named level"),
+        ('[values.a]\npattern = "x"\npath = "$.t"\nunits = "C"\n', ":4: values.a.units: unknown key; did you mean"),
+        ('[values.a]\npattern = "x"\npath = "$.t"\nunit = 1\n', ":4: values.a.unit: found 1; allowed: a text"),
+        ('[values.a]\npattern = "x"\nunit = "C"\n', ":3: values.a.unit: is that of a value; name the place"),
+        (
+            '[values.a]\npattern = "x"\nformat = "xml"\npath = "$.t"\n',
+            ":3: values.a.format: there is no format 'xml'; the formats are: avro, json, number, protobuf, sparkplug",
+        ),
+        ('[values.a]\npattern = "x"\npath = "$.t"\ntime_unit = "h"\n', 'allowed: "s", "ms" or "us"'),
+        ('[values.a]\npattern = "x"\nformat = "sparkplug"\npath = "$.v"', ":4: values.a.path: a message of sparkplug"),
+        ('[values.a]\npattern = "x"\npath = "$.t"\nmetric = "m"\n', "values.a.metric: the format json has no metrics"),
+        (
+            '[values.a]\npattern = "x"\nformat = "number"\nschema = "x int"',
+            "values.a.schema: the format number has a schema of its own; only json takes one",
+        ),
+        ('[values.a]\npattern = "x"\nschema = "x doble"', "values.a.schema: schema 'x doble' is not understood"),
+        ("version =", ":1: not TOML: no value follows"),
     ],
 )
 def test_a_wrong_catalogue_is_told_by_its_key(tmp_path: Path, catalog: str, said: str) -> None:

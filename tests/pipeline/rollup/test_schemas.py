@@ -15,17 +15,17 @@ from fastavro import schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.messages import ChangeKind
-from holdfast.storage.revisions import time_of
+from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.decoding.avro import AvroMessages, avro_schema
+from holdfast_pipeline.decoding.catalog import Catalog, read_catalog
 from holdfast_pipeline.decoding.decoder import BadPayload
-from holdfast_pipeline.decoding.protobuf_messages import ProtobufMessages, protobuf_type
+from holdfast_pipeline.decoding.protobuf import ProtobufMessages, protobuf_type
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.rollup.catalog import Catalog, read_catalog
-from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
+from holdfast_pipeline.rollup.changed_values import BadValue, Decoding, Value
 from tests.pipeline.rollup.schemas import READING, plant, status, write_schemas
 
-REVISION = 1 << 40
+CHANGED_AT = 1_700_000_000_000_000
+PUBLISHED = {"origin": ChangeOrigin.PUBLISH.value, "changed_at": CHANGED_AT}
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TEXT = """
 version = 1
@@ -79,10 +79,10 @@ def framed(number: int, *parts: bytes) -> bytes:
 
 def decoded(found: Catalog, topic: str, payload: bytes) -> list[tuple[str, int, float | None] | str]:
     """Return names, times and values, or reasons."""
-    change = {"op": ChangeKind.SET.value, "topic": topic, "payload": payload, "seq": 1, "revision": REVISION}
+    change = {"op": ChangeKind.SET.value, "topic": topic, "payload": payload, "seq": 1, "revision": 0, **PUBLISHED}
     return [
-        (each.kind.name, each.at, each.value) if isinstance(each, Value) else each.reason
-        for each in Decoding(found).values(change)
+        (each.entry.name, each.at, each.value) if isinstance(each, Value) else each.reason
+        for each in Decoding(found).values(change, {})
         if isinstance(each, Value | BadValue)
     ]
 
@@ -190,28 +190,58 @@ def test_schemas_that_cost_without_end_are_refused(schema: str, problem: str) ->
     ("before", "after", "problem"),
     [
         ('file = "reading.avsc"', 'file = "none.avsc"', "registry.reading.file: .*none.avsc cannot be read"),
-        ('file = "reading.avsc"', 'file = "values.toml"', "registry.reading: .*values.toml is not JSON"),
-        ('file = "reading.avsc"', "", "registry.reading: write a table"),
-        ("id = 7", "id = 8", "registry.status.id: registry.reading has the number 8, too"),
-        ("id = 7", "id = -1", "registry.reading.id: found -1; allowed: 0 to"),
-        ("id = 7", 'id = "7"', "registry.reading.id: found '7'; write a whole number"),
-        ("id = 7", "ids = 7", "registry.reading.ids: is no key of a schema; allowed: file, message, id"),
-        ('file = "plant.desc"', 'file = "reading.avsc"', "registry.status: .*is no complete descriptor set"),
+        ('file = "reading.avsc"', 'file = "values.toml"', "registry.reading.file: .*values.toml is not JSON"),
+        ('file = "reading.avsc"', "", "values.toml:4: registry.reading: has no file; allowed: file"),
+        ("id = 7", "id = 8", "values.toml:11: registry.status.id: registry.reading has the number 8, too"),
+        ("id = 7", "id = -1", "registry.reading.id: found -1; allowed: an integer from 0 to"),
+        ("id = 7", 'id = "7"', 'registry.reading.id: found "7"; allowed: an integer from 0 to'),
+        ("id = 7", "ids = 7", "registry.reading.ids: unknown key; did you mean registry.reading.id"),
+        ('file = "plant.desc"', 'file = "reading.avsc"', "registry.status.file: .*is no complete descriptor set"),
         ("plant.v1.Status", "plant.v1.State", "has no message 'plant.v1.State'; it has: .*plant.v1.Status"),
         (
             'schema = "reading"',
             'schema = "status"',
-            "values.temperature: schema: found 'status'; name one of the avro schemas",
+            r"values.toml:16: values.temperature.schema: found 'status'; allowed: the avro schemas in",
         ),
-        ('schema = "reading"', "", "values.temperature: schema: found None"),
-        ('schema = "reading"', 'schema = "reading"\nframe = "x"', "frame: found 'x'; allowed: none, confluent"),
-        ('format = "avro"', 'frame = "none"', "frame: the format json has no frame"),
+        ('schema = "reading"', "", "values.temperature.schema: the format avro needs a schema; write schema_file"),
+        (
+            'schema = "reading"',
+            'schema = "reading"\nframe = "x"',
+            'values.temperature.frame: found "x"; allowed: "none" or "confluent"',
+        ),
+        (
+            'format = "avro"\nschema = "reading"',
+            'frame = "confluent"',
+            "values.temperature.frame: the format json has no frame",
+        ),
+        ('schema = "status"', 'schema_file = "plant.desc"', "values.volts.message: name the message"),
+        ('schema = "reading"', 'schema_file = "none.avsc"', "values.temperature.schema_file: .*none.avsc cannot be"),
+        ('schema = "reading"', 'schema_file = "plant.desc"', "values.temperature.schema_file: .*plant.desc is not"),
+        (
+            'schema = "reading"',
+            'schema = "reading"\nschema_file = "reading.avsc"',
+            "values.temperature.schema_file: schema is there, too; allowed: one of them",
+        ),
     ],
 )
 def test_each_mistake_in_a_registry_is_told(tmp_path: Path, before: str, after: str, problem: str) -> None:
     assert before in TEXT
     with pytest.raises(PipelineError, match=problem):
         catalog(tmp_path, TEXT.replace(before, after))
+
+
+def test_an_entry_may_name_the_file_of_its_schema(tmp_path: Path) -> None:
+    """Without a registry, beside the catalogue. Another file is another catalogue."""
+    text = TEXT[TEXT.index("[values.temperature]") :]
+    text = text.replace('schema = "reading"', 'schema_file = "reading.avsc"')
+    text = text.replace('schema = "status"', 'schema_file = "plant.desc"\nmessage = "plant.v1.Status"')
+    found, moment = catalog(tmp_path, text), round(AT.timestamp() * 1e6)
+    assert decoded(found, "avro/a", avro({"at": AT, "temperature": 21.5})) == [("temperature", moment, 21.5)]
+    message = status(volts=229.5)
+    message.at.FromDatetime(AT)
+    assert decoded(found, "protobuf/a", message.SerializeToString()) == [("volts", moment, 229.5)]
+    (tmp_path / "reading.avsc").write_text(json.dumps({**READING, "doc": "more"}))
+    assert read_catalog(tmp_path / "values.toml").fingerprint != found.fingerprint
 
 
 def test_a_changed_schema_file_is_noticed(tmp_path: Path) -> None:
@@ -226,4 +256,4 @@ def test_a_changed_schema_file_is_noticed(tmp_path: Path) -> None:
 def test_the_time_of_a_message_counts_without_a_time_of_its_own(tmp_path: Path) -> None:
     found = catalog(tmp_path, TEXT.replace('time = "$.at"\n', ""))
     payload = status(volts=1.0).SerializeToString()
-    assert decoded(found, "protobuf/a", payload) == [("volts", time_of(REVISION) * 1000, 1.0)]
+    assert decoded(found, "protobuf/a", payload) == [("volts", CHANGED_AT, 1.0)]

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.messages import ChangeKind
-from holdfast_pipeline.rollup.catalog import read_catalog
-from holdfast_pipeline.rollup.decoded_values import BadValue, Decoding, Value
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast_pipeline.decoding.catalog import read_catalog
+from holdfast_pipeline.rollup.changed_values import BadValue, Decoding, Value
 from tests.pipeline.decoding.tahu import metric, payload
 
 #: The numbers of datatypes.
 INT8, UINT8, BOOLEAN, STRING, DATETIME = 1, 5, 11, 12, 13
 SENT = 1_700_000_000_000
+PUBLISHED = {"op": ChangeKind.SET.value, "origin": ChangeOrigin.PUBLISH.value, "changed_at": 0}
 CATALOG = """
 version = 1
 [values.temperature]
@@ -35,7 +36,7 @@ time = "$.measured_at"
         ([metric("temp", datatype=INT8)], []),
         ([metric("other", integer=3)], []),
         ([], []),
-        ([metric(alias=7, integer=1)], "a metric has the alias 7 and no name; a roll-up needs names"),
+        ([metric(alias=7, integer=1)], "a metric has the alias 7 and no name; a value by its metric needs names"),
         ([metric("temp", datatype=STRING, text="warm")], "the value is 'warm', which is no number"),
         ([metric("temp", datatype=DATETIME, integer=SENT)], "the metric is a time, which is no number"),
     ],
@@ -44,8 +45,15 @@ def test_a_metric_has_its_numbers_and_flags(tmp_path: Path, metrics: list[bytes]
     """With their signs and times. A metric that may be the wanted one is told."""
     (tmp_path / "values.toml").write_text(CATALOG)
     sent = payload(*metrics, timestamp=SENT)
-    change = {"op": ChangeKind.SET.value, "topic": "spBv1.0/g/DDATA/n/d", "payload": sent, "seq": 1, "revision": 1}
-    values = list(Decoding(read_catalog(tmp_path / "values.toml")).values(change))
+    change = {
+        "op": ChangeKind.SET.value,
+        "topic": "spBv1.0/g/DDATA/n/d",
+        "payload": sent,
+        "seq": 1,
+        "revision": 1,
+        **PUBLISHED,
+    }
+    values = list(Decoding(read_catalog(tmp_path / "values.toml")).values(change, {}))
     if isinstance(found, str):
         (bad,) = values
         assert isinstance(bad, BadValue)

@@ -9,9 +9,19 @@ from attrs import Factory, define
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_pipeline.rollup.layouts import DAY, HOUR, LENGTHS, MINUTE, WindowLength
-from holdfast_pipeline.rollup.segments import Event, time_mean
-from holdfast_pipeline.rollup.windows import Key, Series, Window, changed_windows
+from holdfast_pipeline.rollup.windows import (
+    DAY,
+    HOUR,
+    LENGTHS,
+    MINUTE,
+    Event,
+    Key,
+    Series,
+    Window,
+    WindowLength,
+    changed_windows,
+    time_mean,
+)
 from tests.pipeline.rollup.plain_figures import Figures, plain_figures
 
 _LARGER = {MINUTE: HOUR, HOUR: DAY}

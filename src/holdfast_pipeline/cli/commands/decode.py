@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +11,12 @@ from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.choices import DECODERS, SAMPLE
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import checking_options, print_result, running, say
-from holdfast_pipeline.formatting import number
+from holdfast_pipeline.errors import WrongUsage
+from holdfast_pipeline.formatting import counted, number
 from holdfast_pipeline.output.names import DATA
 
 if TYPE_CHECKING:
-    from holdfast_pipeline.jobs.decode import Decoded
+    from holdfast_pipeline.jobs.decode import Decoded, DecodedTables
 
 
 @click.command()
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
 @options.console
 @click.option("--history", is_flag=True, help="Decode all messages in the history, instead of the retained ones.")
 @click.option(
-    "--format",
-    "name",
-    required=True,
-    help=f"The payloads' format: {', '.join(DECODERS)}, or an installed decoder's name.",
+    "--catalog",
+    "catalog_file",
+    help="The TOML file that says how the payloads of topics are read: each entry becomes a table.",
 )
+@click.option("--format", "name", help=f"The payloads' format: {', '.join(DECODERS)}, or an installed decoder's name.")
 @click.option(
     "--pattern", "patterns", multiple=True,
     help="Topics, such as site/{site}/dev/{device}/temp: the names become columns; may be repeated.",
@@ -50,7 +52,8 @@ def decode(
     lake: str | None,
     as_json: bool,
     history: bool,
-    name: str,
+    catalog_file: str | None,
+    name: str | None,
     patterns: tuple[str, ...],
     schema: str | None,
     sample: int,
@@ -62,40 +65,63 @@ def decode(
 ) -> None:
     """Decode payloads to typed columns: Parquet files in OUT/data, then OUT/manifest.json.
 
-    Undecodable payloads are in OUT/bad, each with the reason.
+    Undecodable payloads are in OUT/bad, each with the reason. With --catalog, each entry has a folder with its name in
+    OUT.
     """
+    from pathlib import Path
+
     from attrs import asdict
 
     from holdfast_pipeline.decoding import messages
-    from holdfast_pipeline.decoding.registry import decoder_of
-    from holdfast_pipeline.jobs.decode import BAD, wanted_by
-    from holdfast_pipeline.jobs.decode import decode as run
+    from holdfast_pipeline.decoding.catalog import entry_from, read_catalog
+    from holdfast_pipeline.jobs.decode import BAD, decode_all, decode_entry, require_tables_overwritable
     from holdfast_pipeline.output.folder import Folder
     from holdfast_pipeline.output.overwriting import require_overwritable
     from holdfast_pipeline.spark import shared_folder, shared_snapshot
 
     with running("decode") as start:
-        with checking_options():
-            decoder = decoder_of(name, schema)
+        if catalog_file is not None:
+            if name is not None or patterns or schema is not None:
+                raise WrongUsage("--catalog says how payloads are read: leave out --format, --pattern and --schema")
+            catalog = read_catalog(Path(catalog_file))
+        else:
+            if name is None:
+                raise WrongUsage("say how payloads are read: by --format NAME, or by --catalog FILE")
+            with checking_options():
+                entry = entry_from(format=name, pattern=list(patterns) or "", schema=schema or "")
         is_small = options.require_readable(storage, config, lake)
-        with checking_options():
-            wanted_by(decoder, patterns)
-        require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
+        if catalog_file is not None:
+            require_tables_overwritable(Folder(out), catalog, overwrite)
+        else:
+            require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
         spark = start(is_small)
         folder = shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
-            read = messages.recorded if history else messages.retained
-            done = run(spark, read(spark, snapshot, partitions), decoder, folder, patterns, sample, overwrite)
+            read = (messages.recorded if history else messages.retained)(spark, snapshot, partitions)
+            done: Decoded | DecodedTables
+            if catalog_file is not None:
+                done = decode_all(spark, read, catalog, folder, sample, overwrite)
+            else:
+                done = decode_entry(spark, read, entry, folder, sample, overwrite)
     if not as_json:
-        for reason, count in done.reasons.items():
-            say(f"{number(count)} bad: {reason}")
+        for place, reason, count in _reasons(done):
+            say(f"{place}{number(count)} bad: {reason}")
     print_result(asdict(done), as_json, _sentence(done, out))
     if done.bad > max_bad:
         raise SystemExit(ExitStatus.FOUND)
 
 
-def _sentence(done: Decoded, out: str) -> str:
+def _reasons(done: Decoded | DecodedTables) -> Iterator[tuple[str, str, int]]:
+    """Give the table, if there are several, each reason against payloads and its count."""
+    tables = getattr(done, "tables", {"": done})
+    for name, table in tables.items():
+        yield from ((f"{name}: " if name else "", reason, count) for reason, count in table.reasons.items())
+
+
+def _sentence(done: Decoded | DecodedTables, out: str) -> str:
     from holdfast_pipeline.jobs.decode import BAD
 
-    bad = f"; {number(done.bad)} could not be decoded, see {out}/{BAD}" if done.bad else ""
-    return f"decoded {number(done.messages - done.bad)} messages to {number(done.rows)} rows in {out}{bad}"
+    tables = getattr(done, "tables", None)
+    below, place = ("", out) if tables is None else ("/NAME", f"{counted(len(tables), 'table')} in {out}")
+    bad = f"; {number(done.bad)} could not be decoded, see {out}{below}/{BAD}" if done.bad else ""
+    return f"decoded {number(done.messages - done.bad)} messages to {number(done.rows)} rows in {place}{bad}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from holdfast_pipeline.cli import options
-from holdfast_pipeline.cli.running import end_signals, failing_in_one_line, print_result
-from holdfast_pipeline.formatting import number
+from holdfast_pipeline.cli.running import end_signals, failing_in_one_line, print_result, say
+from holdfast_pipeline.formatting import counted, number
 
 
 @click.command()
 @options.console
 @click.option("--lake", required=True, help="The folder of the tables that sync keeps, or s3://bucket/folder.")
-@click.option("--catalog", required=True, help="The TOML file that says which payloads contain which values.")
+@click.option("--catalog", required=True, help="The TOML file that says how the payloads of topics are read.")
 @click.option("--to", "out", help="The folder of the new tables.  [default: LAKE]")
 @click.option(
     "--max-bad", type=click.IntRange(0), default=0, show_default=True,
@@ -41,10 +41,10 @@ def rollup(
     from attrs import asdict
 
     from holdfast.core.terminal import ExitStatus
+    from holdfast_pipeline.decoding.catalog import read_catalog
     from holdfast_pipeline.jobs.rollup import Rollup
     from holdfast_pipeline.lake.upkeep import Upkeep
     from holdfast_pipeline.output.folder import Folder
-    from holdfast_pipeline.rollup.catalog import read_catalog
 
     signals = end_signals()
     if every is not None:
@@ -60,9 +60,16 @@ def rollup(
         f"{out or lake} has the values of every change up to {number(done.last_seq)}: {number(done.values)} values are "
         f"new, in {number(done.minutes)} minutes, {number(done.hours)} hours and {number(done.days)} days"
     )
+    if done.anew:
+        sentence = f"the tables were made anew, because {done.anew}: {sentence}"
     if done.bad:
-        reason, times = next(iter(done.reasons.items()))
-        sentence += f"; {number(done.bad)} payloads are bad, {number(times)} of them so: {reason}"
+        sentence += f"; {counted(done.bad, 'payload')} could not be read, see {out or lake}/bad"
+        if not as_json:
+            for reason, times in done.reasons.items():
+                say(f"{number(times)} bad: {reason}")
+    unvalued = [entry.name for entry in kinds.entries if entry.place is None]
+    if unvalued:
+        sentence += f"; without a value, for decode only: {', '.join(unvalued)}"
     print_result(asdict(done), as_json, sentence)
     if done.bad > max_bad:
         raise SystemExit(ExitStatus.FOUND)

@@ -1,6 +1,8 @@
-"""Convert decoded values, from JSON or from Python, to the types of a schema. Pure.
+"""Rows in the types of a schema: the function that executors call for each message. Pure.
 
-A converter is made once for each field. It never guesses: "21" is not a number, and 20.5 is not an integer.
+It decodes a message, and converts the values, from JSON or from Python, to the types of the schema; or it returns the
+reason against the payload. A converter is made once for each field. It never guesses: "21" is not a number, and 20.5 is
+not an integer.
 """
 
 from __future__ import annotations
@@ -8,11 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, InvalidOperation
 from functools import partial
+from itertools import islice
 from typing import Any, NoReturn
+from uuid import UUID
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,19 +30,24 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
 
-from holdfast_pipeline.decoding.decoder import BadPayload
-from holdfast_pipeline.decoding.schema_inference import is_name
+from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast_pipeline.decoding.plain_formats import is_name
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.formatting import visible
 
 Convert = Callable[[Any], Any]
 
+#: The most rows of one message.
+MOST_ROWS = 100_000
+_LONGEST_REASON = 300
 _EXACT = 1 << 53
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 
@@ -72,6 +82,8 @@ def _converter(kind: DataType, leaves_out: bool) -> Convert:
         return _struct(kind, leaves_out)
     if isinstance(kind, ArrayType):
         return _array(_converter(kind.elementType, leaves_out))
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return _map(_converter(kind.valueType, leaves_out))
     if isinstance(kind, DecimalType):
         return partial(_decimal, kind.precision, kind.scale)
     try:
@@ -79,7 +91,7 @@ def _converter(kind: DataType, leaves_out: bool) -> Convert:
     except KeyError:
         raise PipelineError(
             f"the schema has the type {kind.simpleString()}, which is not supported; the types are: "
-            f"{', '.join(one.typeName() for one in _SIMPLE)}, decimal, array and struct"
+            f"{', '.join(one.typeName() for one in _SIMPLE)}, decimal, array, struct and map<string,...>"
         ) from None
 
 
@@ -132,16 +144,39 @@ def _array(convert: Convert) -> Convert:
     return array
 
 
+def _map(convert: Convert) -> Convert:
+    def mapping(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            _refuse(value, "is not an object")
+        return {_text(name): None if one is None else convert(one) for name, one in value.items()}
+
+    return mapping
+
+
 def _text(value: Any) -> str:
-    """Return text unchanged, and any other value as JSON."""
+    """Return text unchanged, and any other value as JSON; times and UUIDs as their usual text."""
     try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, _WRITTEN):
+            value = _written(value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_written)
         text.encode()
     except TypeError:
         _refuse(value, "is not text")
     except UnicodeEncodeError as error:
         raise _Unfit("has half of a character (a lone surrogate)") from error
     return text
+
+
+#: Values of Avro and Protobuf that JSON does not have, and that have a usual text.
+_WRITTEN = (date, time, UUID, Decimal)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, UUID | Decimal):
+        return str(value)
+    raise TypeError
 
 
 def _boolean(value: Any) -> bool:
@@ -231,3 +266,65 @@ _SIMPLE: dict[type[DataType], Convert] = {
     DateType: _date,
     BinaryType: _bytes,
 }
+
+
+class DecodeFunction:
+    """Decodes one message at a time, with a decoder and the schema of its rows.
+
+    Raises :class:`holdfast_pipeline.errors.PipelineError` for a schema with a type that is not supported.
+    """
+
+    def __init__(self, decoder: Decoder, schema: StructType) -> None:
+        self._decoder = decoder
+        self._schema = schema
+        self._row = self._made()
+
+    def __call__(self, topic: str, payload: bytes) -> tuple[list[Any] | None, str | None]:
+        """Return the rows, or None and the reason against the payload."""
+        try:
+            rows = [self._row(row) for row in islice(self._decoder.decode(topic, bytes(payload)), MOST_ROWS + 1)]
+        except BadPayload as error:
+            return None, visible(str(error), _LONGEST_REASON)
+        except Exception as error:  # noqa: BLE001 - one payload must not end the job
+            return None, visible(f"the decoder failed: {type(error).__name__}: {error}", _LONGEST_REASON)
+        if len(rows) > MOST_ROWS:
+            return None, f"it has more than {MOST_ROWS} rows"
+        return rows, None
+
+    @property
+    def result(self) -> StructType:
+        """The type of the result, for Spark."""
+        return StructType(
+            [StructField("rows", ArrayType(relaxed(self._schema))), StructField("reason", StringType())]
+        )  # fmt: skip
+
+    def _made(self) -> Convert:
+        return row_of(self._schema, self._decoder.leaves_out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The converters are local functions, which cannot be pickled: each executor makes its own.
+        return {"_decoder": self._decoder, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._row = self._made()
+
+
+def relaxed(schema: StructType) -> StructType:
+    """Return the schema with nullable fields. Payloads without a NOT NULL field are bad before Spark sees a row."""
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
+
+
+def parsed(text: str) -> StructType:
+    """Return the schema that Spark's DDL describes. Raises :class:`PipelineError`."""
+    try:
+        found = StructType.fromDDL(text)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()
+        raise PipelineError(
+            f"schema {text!r} is not understood ({said[0] if said else type(error).__name__}); "
+            "write it as in: temperature double, unit string, tags array<string>"
+        ) from error
+    if not isinstance(found, StructType):
+        raise PipelineError(f"schema {text!r} names no fields; write it as in: temperature double, unit string")
+    return found

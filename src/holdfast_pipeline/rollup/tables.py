@@ -1,4 +1,7 @@
-"""Reading values and windows from their tables, and making rows for them."""
+"""The tables of a roll-up: ``values``, ``bad``, and ``rollup_1m``, ``rollup_1h``, ``rollup_1d``.
+
+Their columns, reading values and windows from them, and making rows for them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.rollup.catalog import ValueKind
-from holdfast_pipeline.rollup.decoded_values import BadValue, Value
-from holdfast_pipeline.rollup.layouts import DAY, HOUR, MINUTE, VALUES, WindowLength
-from holdfast_pipeline.rollup.segments import Event, Segment, time_mean
-from holdfast_pipeline.rollup.windows import Key, Series, Window
+from holdfast_pipeline.decoding.catalog import Entry
+from holdfast_pipeline.lake.growing_table import GrowingTable, Layout
+from holdfast_pipeline.rollup.changed_values import BadValue, Value
+from holdfast_pipeline.rollup.windows import (
+    DAY,
+    HOUR,
+    LENGTHS,
+    MINUTE,
+    Event,
+    Key,
+    Segment,
+    Series,
+    Window,
+    WindowLength,
+    time_mean,
+)
 from holdfast_pipeline.sources.lake import PARTITION
 
+VALUES, BAD = "values", "bad"
+_TIME = pa.timestamp("us", "UTC")
+_OF_SERIES = (("name", pa.string()), ("topic", pa.string()))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGER = {MINUTE: HOUR, HOUR: DAY}
 _WINDOW = (
@@ -25,8 +41,33 @@ _WINDOW = (
 )  # fmt: skip
 
 
+def layouts(levels: list[str]) -> Mapping[str, Layout]:
+    """Return the layout of each table; ``levels`` are the named levels of topics, each of which is a column."""
+    named = [(level, pa.string()) for level in levels]
+    series = [*_OF_SERIES, *named]
+    windows = [
+        *series, ("unit", pa.string()), ("start", _TIME), ("count", pa.int64()),
+        *((name, pa.float64()) for name in ("first", "last", "min", "max", "mean", "time_mean", "sum")),
+        ("first_at", _TIME), ("last_at", _TIME), ("opening", pa.float64()), ("closing", pa.float64()),
+        ("area", pa.float64()), ("known", pa.int64()), ("seq", pa.int64()),
+    ]  # fmt: skip
+    values = [
+        *series, ("unit", pa.string()), ("at", _TIME), ("value", pa.float64()), ("seq", pa.int64()),
+        ("revision", pa.int64()), ("part", pa.int32()),
+    ]  # fmt: skip
+    bad = [*_OF_SERIES, ("at", _TIME), ("seq", pa.int64()), ("reason", pa.string())]
+    found = {VALUES: _divided(values), BAD: _divided(bad)}
+    return found | {
+        each.table: _divided(windows) if each.divided else Layout(pa.schema(windows)) for each in LENGTHS
+    }  # fmt: skip
+
+
+def _divided(columns: list[tuple[str, pa.DataType]]) -> Layout:
+    return Layout(pa.schema([*columns, (PARTITION, pa.date32())]), PARTITION)
+
+
 class StoredTables:
-    """The tables of values and windows, for :func:`holdfast_pipeline.rollup.windows.changed_windows`."""
+    """The tables of values and windows, for :func:`.changed_windows`."""
 
     def __init__(self, tables: Mapping[str, GrowingTable]) -> None:
         self._tables = tables
@@ -81,7 +122,7 @@ def value_rows(values: Sequence[Value], levels: Sequence[str], schema: pa.Schema
     """Return the rows of the table ``values``."""
     return _table(
         schema,
-        ({**_of_series(each.kind, each.topic, each.levels, levels), PARTITION: _day(each.at),
+        ({**_of_series(each.entry, each.topic, each.levels, levels), PARTITION: _day(each.at),
           "at": each.at, "value": each.value, "seq": each.seq, "revision": each.revision, "part": each.part}
          for each in values),
     )  # fmt: skip
@@ -91,13 +132,13 @@ def bad_rows(values: Sequence[BadValue], schema: pa.Schema) -> pa.Table:
     """Return the rows of the table ``bad``."""
     return _table(
         schema,
-        ({"name": each.kind.name, "topic": each.topic, "at": each.at, "seq": each.seq, "reason": each.reason,
+        ({"name": each.entry.name, "topic": each.topic, "at": each.at, "seq": each.seq, "reason": each.reason,
           PARTITION: _day(each.at)} for each in values),
     )  # fmt: skip
 
 
 def window_rows(
-    windows: Mapping[Key, Window], of: WindowLength, kinds: Mapping[str, ValueKind],
+    windows: Mapping[Key, Window], of: WindowLength, entries: Mapping[str, Entry],
     levels_of: Mapping[Series, Mapping[str, str]], levels: Sequence[str], seq: int, schema: pa.Schema,
 ) -> pa.Table:  # fmt: skip
     """Return the rows of a table of windows; ``seq`` is the change up to which they count."""
@@ -105,7 +146,7 @@ def window_rows(
     for (series, start), window in windows.items():
         part = window.segment
         rows.append({
-            **_of_series(kinds[series[0]], series[1], levels_of[series], levels), PARTITION: _day(start),
+            **_of_series(entries[series[0]], series[1], levels_of[series], levels), PARTITION: _day(start),
             "start": start, "count": part.count, "first": part.first, "last": part.last, "min": part.least,
             "max": part.most, "mean": part.total / part.count if part.count else None,
             "time_mean": time_mean(part, window.opening, start, start + of.length), "sum": part.total,
@@ -116,9 +157,9 @@ def window_rows(
 
 
 def _of_series(
-    kind: ValueKind, topic: str, found: Mapping[str, str], levels: Sequence[str]
+    entry: Entry, topic: str, found: Mapping[str, str], levels: Sequence[str]
 ) -> dict[str, str | None]:  # fmt: skip
-    return {"name": kind.name, "topic": topic, "unit": kind.unit, **{level: found.get(level) for level in levels}}
+    return {"name": entry.name, "topic": topic, "unit": entry.unit, **{level: found.get(level) for level in levels}}
 
 
 def _table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
