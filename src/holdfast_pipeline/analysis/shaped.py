@@ -148,7 +148,8 @@ def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, floa
         yield ShapeTotals(
             shape.text,
             shape.topic_filter,
-            tuple(level.names for level in shape.levels if level.is_variable),
+            # A level is counted for all shapes below it: 217 rooms, of which one has this topic.
+            tuple(min(level.names, messages) for level in shape.levels if level.is_variable),
             messages,
             sum(row["bytes"] for row in kinds),
             main["kind"],
@@ -157,7 +158,7 @@ def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, floa
             max(row["newest"] for row in kinds),
             min(row["oldest"] for row in kinds),
             sum(row["expiring"] for row in kinds),
-            max(row["publishers"] for row in kinds),
+            min(max(row["publishers"] for row in kinds), messages),
             None if rates is None else rates.get(number),
             min(row["example"] for row in kinds),
         )

@@ -70,6 +70,18 @@ def test_each_shape_has_its_figures(spark: SparkSession, tmp_path: Path, make: s
     assert (info.shape, info.kind, info.schema, info.names) == ("site/info", "binary", None, ())
 
 
+def test_no_shape_has_more_names_than_messages(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where many devices share a level, and only one of them has a topic."""
+    with database("sqlite", tmp_path) as filled:
+        filled.put(*(message(f"site/dev-{number}/{leaf}") for number in range(30) for leaf in ("t", "h", "v")))
+        filled.put(message("site/dev-7/odd"))
+        with snapshot_of(filled.url) as snapshot:
+            found = shapes(spark, snapshot, Patterns())
+    names = {each.shape: (each.messages, each.names) for each in found.shapes}
+    assert names["site/{dev}/odd"] == (1, (1,))
+    assert names["site/{dev}/t"] == (30, (30,))
+
+
 def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> None:
     """Each device that is taken is taken with all its topics, so that the shapes are those of all topics."""
     rows = [(f"fleet/d{number}/{name}", "number") for number in range(2000) for name in ("lat", "lon", "speed")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,17 +19,18 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.storage.revisions import TIME_SHIFT
 from holdfast_pipeline import Source
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.decoding.catalog import read_catalog
-from holdfast_pipeline.jobs.rollup import Rollup
+from holdfast_pipeline.jobs.rollup import TIMES, Rollup
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.lake.growing_table import GrowingTable
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.rollup.windows import LENGTHS
 from tests.pipeline.lake.changing import end_period
 from tests.pipeline.rollup.plain_figures import Figures, plain_figures
-from tests.pipeline.stores import Filled, database, message
+from tests.pipeline.stores import NOW, Filled, database, message
 
 #: 2023-11-14T23:00:00Z: an hour before the end of a day, in milliseconds
 EVENING = 1_700_002_800_000
@@ -197,6 +200,123 @@ def test_a_clear_ends_a_value(lake: tuple[Filled, Path]) -> None:
     require_figures(folder, {"p": [(round(row["at"].timestamp() * 1e6), row["value"]) for row in rows]})
     (day,) = windows(folder, "rollup_1d").values()
     assert (day.count, day.last, day.mean) == (2, 30.0, 20.0)
+
+
+PLAIN = """
+[values.power]
+pattern = "p/{device}"
+format = "number"
+"""
+
+
+def history_of(filled: Filled) -> list[tuple[Any, ...]]:
+    """Return seq, topic, op, origin, changed_at, revision and payload of each entry, from the database itself."""
+    with closing(sqlite3.connect(filled.url.removeprefix("sqlite:///"))) as connection:
+        return connection.execute(
+            "SELECT seq, topic, op, origin, changed_at, revision, payload FROM retained_history ORDER BY seq"
+        ).fetchall()
+
+
+def test_times_are_those_of_the_history(lake: tuple[Filled, Path]) -> None:
+    """Computed anew from the table of the history by plain Python, and joined by DuckDB: each time is ``changed_at``.
+
+    Revisions are some milliseconds off, also across the end of a minute. A repeated message keeps the time of the first
+    entry with its revision, also if the roll-up has seen that entry long before; without one, that of its revision.
+    """
+    filled, folder = lake
+    Filled(filled.url).put(message("p/old", b"1"), message("p/gone", b"2"))
+    off = [7, 12, 59_999, 60_001, 60_001, 3_600_013, 90_000_000]
+    for number, each in enumerate(off):
+        filled.put(message(f"p/{number % 3}", b"%d" % number), at=NOW + each)
+    rolled_up(filled, folder, PLAIN)
+    filled.put(message("p/gone", b""), at=NOW + 90_000_100)
+    end_period(filled)
+    filled.put(message("p/1", b"8"), at=NOW + 90_000_200)
+    rolled_up(filled, folder, PLAIN)
+
+    first: dict[tuple[str, int], int] = {}
+    repeated = 0
+    expected: list[tuple[int, str, int, float | None]] = []
+    events: dict[str, dict[tuple[int, int], float | None]] = {}
+    for seq, topic, op, origin, changed_at, revision, payload in history_of(filled):
+        at = changed_at
+        if origin == "baseline":
+            repeated += (topic, revision) in first
+            at = first.get((topic, revision), revision >> TIME_SHIFT)
+        first.setdefault((topic, revision), at)
+        value = float(payload) if op == "set" else None
+        expected.append((seq, topic, at * 1000, value))
+        events.setdefault(topic, {})[at * 1000, revision] = value
+    assert repeated == 4
+    rows = DeltaTable(str(folder / "values")).to_pyarrow_table().sort_by("seq").to_pylist()
+    assert [(row["seq"], row["topic"], round(row["at"].timestamp() * 1e6), row["value"]) for row in rows] == expected
+    require_figures(folder, {
+        topic: [(at, value) for (at, _), value in sorted(found.items())] for topic, found in events.items()
+    })  # fmt: skip
+    with duckdb.connect() as connection:
+        for name in ("values", "changes"):
+            connection.register(f"{name}_", DeltaTable(str(folder / name)).to_pyarrow_table())
+        joined = connection.execute(
+            'SELECT count(*), count(*) FILTER (v."at" = c.changed_at) FROM values_ AS v '
+            "JOIN changes_ AS c USING (seq, topic) WHERE c.origin <> 'baseline'"
+        ).fetchall()
+    assert joined == [(len(off) + 2, len(off) + 2)]
+
+
+def test_tables_of_an_earlier_release_are_made_anew_once(
+    lake: tuple[Filled, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their times were those of revisions. The run says so, also if it was killed between two tables before."""
+    filled, folder = lake
+    filled.put(message("p/1", b"1"), message("p/1", b"2"), at=NOW + 7)
+    with monkeypatch.context() as earlier:
+        marks = Rollup._marks
+        earlier.setattr(
+            Rollup,
+            "_marks",
+            lambda job, upto: {name: number for name, number in marks(job, upto).items() if name != TIMES},
+        )
+        rolled_up(filled, folder, PLAIN)
+    replace, left = GrowingTable.replace, [1, 1]
+
+    def killed(table: GrowingTable, *arguments: Any) -> None:
+        replace(table, *arguments)
+        if left and left.pop():
+            raise Killed
+
+    monkeypatch.setattr(GrowingTable, "replace", killed)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            rolled_up(filled, folder, PLAIN)
+    status, told, _ = command(folder, PLAIN)
+    assert (status, told.partition(":")[0]) == (
+        0,
+        "the tables were made anew, because their times were up to some milliseconds off those of the history",
+    )
+    require_figures(folder, {"p/1": [((NOW + 7) * 1000, 1.0), ((NOW + 7) * 1000, 2.0)]})
+    assert "anew" not in command(folder, PLAIN)[1]
+
+
+def test_each_kind_of_reason_has_an_example_and_a_payload_counts_once(lake: tuple[Filled, Path]) -> None:
+    """Texts that differ only in their values are one kind; a payload that is bad for two values is one payload."""
+    filled, folder = lake
+    filled.put(*(climate("a", 0, text) for text in ("warm", "cold", "it's hot")), message("hq/c/climate", b"{"))
+    Sync(Source(filled.url), Folder(str(folder))).run()
+    both = CATALOG + CATALOG.replace("version = 1", "").replace("temperature", "other") + PLAIN + NO_VALUE
+    status, told, _ = command(folder, both, "--json")
+    done = json.loads(told)
+    assert (status, done["bad"]) == (3, 4)
+    assert [(reason.partition(": ")[0], count) for reason, count in done["reasons"].items()] == [
+        ("other", 3), ("temperature", 3), ("other", 1), ("temperature", 1)
+    ]  # fmt: skip
+    assert "temperature: the value is 'warm', which is no number" in done["reasons"]
+    assert command(folder, both)[1].endswith("; without a value, for decode only: lamps\n")
+
+
+NO_VALUE = """
+[values.lamps]
+pattern = "lamp/+"
+"""
 
 
 def test_bad_payloads_are_kept_with_their_reasons(lake: tuple[Filled, Path]) -> None:
