@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, InvalidOperation
@@ -30,7 +31,6 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
-    MapType,
     ShortType,
     StringType,
     StructField,
@@ -82,8 +82,6 @@ def _converter(kind: DataType, leaves_out: bool) -> Convert:
         return _struct(kind, leaves_out)
     if isinstance(kind, ArrayType):
         return _array(_converter(kind.elementType, leaves_out))
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        return _map(_converter(kind.valueType, leaves_out))
     if isinstance(kind, DecimalType):
         return partial(_decimal, kind.precision, kind.scale)
     try:
@@ -91,7 +89,7 @@ def _converter(kind: DataType, leaves_out: bool) -> Convert:
     except KeyError:
         raise PipelineError(
             f"the schema has the type {kind.simpleString()}, which is not supported; the types are: "
-            f"{', '.join(one.typeName() for one in _SIMPLE)}, decimal, array, struct and map<string,...>"
+            f"{', '.join(one.typeName() for one in _SIMPLE)}, decimal, array and struct"
         ) from None
 
 
@@ -144,17 +142,8 @@ def _array(convert: Convert) -> Convert:
     return array
 
 
-def _map(convert: Convert) -> Convert:
-    def mapping(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            _refuse(value, "is not an object")
-        return {_text(name): None if one is None else convert(one) for name, one in value.items()}
-
-    return mapping
-
-
 def _text(value: Any) -> str:
-    """Return text unchanged, and any other value as JSON; times and UUIDs as their usual text."""
+    """Return text unchanged, and any other value as JSON; times and UUIDs as their usual text, bytes in base64."""
     try:
         if isinstance(value, _WRITTEN):
             value = _written(value)
@@ -176,6 +165,8 @@ def _written(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, UUID | Decimal):
         return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     raise TypeError
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from fastavro import schemaless_writer
+from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 
 from holdfast_pipeline import Source
 from holdfast_pipeline.cli.root import main
+from holdfast_pipeline.decoding.avro import avro_schema
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.decoding.tahu import metric, payload
+from tests.pipeline.rollup.schemas import READING, write_schemas
+from tests.pipeline.rollup.schemas import status as plant_status
 from tests.pipeline.stores import NOW, Filled, message
 
 pytestmark = pytest.mark.spark
@@ -216,6 +223,129 @@ def test_sparkplug_integers_have_the_sign_of_their_datatype(
     rows = spark.read.parquet(str(out / "data")).selectExpr("metric", "integer", "unix_millis(time)").collect()
     assert {row[0]: row[1] for row in rows} == {name: meant for name, (_, _, meant) in sent.items()}
     assert {row[0]: row[2] for row in rows if row[2] is not None} == {"i": NOW}
+
+
+CATALOG = """
+[registry.status]
+file = "plant.desc"
+message = "plant.v1.Status"
+id = 8
+
+[values.temperature]
+pattern = "hq/{room}/climate"
+path = "$.t"
+time = "$.at"
+unit = "°C"
+
+[values.climate]
+pattern = "hq/{room}/climate"
+
+[values.power]
+pattern = ["p/{device}", "q/{device}"]
+format = "number"
+unit = "W"
+
+[values.readings]
+pattern = "avro/{room}"
+format = "avro"
+schema_file = "reading.avsc"
+
+[values.status]
+pattern = "protobuf/{room}"
+format = "protobuf"
+schema = "status"
+frame = "confluent"
+"""
+
+
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_a_catalogue_makes_a_table_of_each_entry(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """With the value at its path, or all fields; by the schemas of Avro and Protobuf. Roll-ups find the same values."""
+    write_schemas(tmp_path)
+    file, out, lake = tmp_path / "values.toml", tmp_path / "out", tmp_path / "lake"
+    file.write_text(CATALOG, encoding="utf-8")
+    moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    sent = plant_status(volts=229.5, codes=[1], limits={"high": 9})
+    sent.at.FromDatetime(moment)
+    stream = BytesIO()
+    schemaless_writer(stream, avro_schema(json.dumps(READING).encode()), {"at": moment, "temperature": 21.5})
+    for number in range(20):
+        climate = {"t": number + 0.5, "at": NOW + number, "place": "hall"}
+        recorded.put(message(f"hq/{number % 2}/climate", json.dumps(climate).encode()), at=NOW + number)
+    recorded.put(
+        message("hq/9/climate", b'{"t": "unavailable", "at": 0}'), message("p/1", b"5"), message("q/1", b"7"),
+        message("q/2", b"7 W"), message("avro/a", stream.getvalue()), message("avro/b", b"\xff"),
+        message("protobuf/a", b"\0\0\0\0\x08\x02\x02" + sent.SerializeToString()), at=NOW + 50,
+    )  # fmt: skip
+    Sync(Source(recorded.url), Folder(str(lake))).run()
+    result = run("--lake", lake, "--history", "--catalog", file, "--out", out)
+    assert (result.exit_code, result.stdout) == (
+        3, f"decoded 44 messages to 44 rows in 5 tables in {out}; 4 could not be decoded, see {out}/NAME/bad\n"
+    )  # fmt: skip
+    assert sorted(line.partition(" bad")[0] for line in result.stderr.splitlines()) == [
+        "climate: 1", "power: 1", "readings: 1", "temperature: 1",
+    ]  # fmt: skip
+    assert bad(out / "climate") == {"hq/9/climate": 't: "unavailable" is not a number'}
+    assert bad(out / "temperature") == {"hq/9/climate": "the value is 'unavailable', which is no number"}
+    names = ["temperature", "climate", "power", "readings", "status"]
+    tables = {name: read_table(out / name / "data") for name in names}
+    assert tables["climate"].column_names == ["topic", "room", "changed_at", "seq", "t", "at", "place"]
+    assert [tuple(row.values())[4:] for row in tables["readings"].to_pylist()] == [(moment, 21.5)]
+    (found,) = tables["status"].select(["room", "volts", "at", "codes", "limits", "spare"]).to_pylist()
+    assert tuple(found.values()) == ("a", 229.5, moment, [1], '{"high": 9}', None)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["messages"], manifest["bad"], manifest["rows"]) == (48, 4, 44)
+    assert list(manifest["tables"]) == names
+
+    rolled = CliRunner().invoke(main, ["rollup", "--lake", str(lake), "--catalog", str(file), "--json"])
+    assert rolled.exit_code == 3, rolled.output
+    values = DeltaTable(str(lake / "values")).to_pyarrow_table().to_pylist()
+    for name, time in (("temperature", "at"), ("power", "changed_at")):
+        decoded_rows = tables[name].rename_columns({time: "at"} if time != "at" else {}).to_pylist()
+        columns = ("topic", "unit", "at", "value", "seq")
+        assert sorted(tuple(row[column] for column in columns) for row in decoded_rows) == sorted(
+            tuple(row[column] for column in columns) for row in values if row["name"] == name
+        )
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_the_tables_of_a_catalogue_are_replaced_together(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """An incomplete result is; a complete one, or one of another command in a table's folder, with --overwrite."""
+    file, out = tmp_path / "values.toml", tmp_path / "out"
+    file.write_text('[values.a]\npattern = "a/{x}"\nformat = "number"\n[values.b]\npattern = "b/{x}"\n')
+    filled.put(message("a/1", b"1"), message("b/1", b'{"t": 2}'))
+    arguments = ("--storage", filled.url, "--catalog", file, "--out", out)
+    assert told(run(*arguments, "--json"), 0)["rows"] == 2
+    assert "complete result" in run(*arguments).stderr
+    (out / "manifest.json").unlink()  # as if killed
+    assert told(run(*arguments, "--json"), 0)["rows"] == 2
+    (out / "manifest.json").unlink()
+    one = ("--storage", filled.url, "--format", "number", "--pattern", "a/+", "--out", out / "a", "--overwrite")
+    assert run(*one).exit_code == 0
+    refused = run(*arguments)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert f"{out}/a: holds a complete result" in refused.stderr
+    assert told(run(*arguments, "--json", "--overwrite"), 0)["rows"] == 2
+    assert not (out / "a" / "manifest.json").exists()
+    file.write_text('[values.a]\npattern = "a/{x}"\n[values.b]\npattern = "b/{Topic}"\n')
+    refused = run(*arguments, "--overwrite")
+    assert refused.exit_code == 1
+    assert "Topic is the name of another column" in refused.stderr
+    assert (out / "manifest.json").exists(), "nothing is replaced by a catalogue that cannot be used"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--format", "json", "--catalog", "values.toml"), "leave out --format, --pattern and --schema"),
+        ((), "say how payloads are read: by --format NAME, or by --catalog FILE"),
+        (("--format", "avro", "--pattern", "a"), "the format avro needs a schema; write schema_file, or schema with"),
+    ],
+)
+def test_either_a_format_or_a_catalogue_is_needed(arguments: tuple[str, ...], complaint: str) -> None:
+    result = run("--storage", "sqlite:///nowhere.db", "--out", "x", *arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert complaint in result.stderr
 
 
 @pytest.mark.parametrize(
