@@ -24,7 +24,7 @@ from tests.pipeline.rollup.schemas import write_schemas
 
 PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
 #: Pages whose TOML is a catalogue of values, or rules of check; on all other pages it is a broker's configuration.
-CATALOGUES, RULES, JOBS = ("pipeline/rollup.md",), ("pipeline/check.md",), ("pipeline/run.md",)
+CATALOGUES, RULES, JOBS = ("pipeline/decode.md", "pipeline/rollup.md"), ("pipeline/check.md",), ("pipeline/run.md",)
 BY_NAME = {page.relative_to(page.parents[1]).as_posix(): page for page in PAGES}
 
 

@@ -12,7 +12,7 @@ from attrs import fields
 from holdfast_pipeline.filters.deliveries import FilterDeliveries
 from holdfast_pipeline.jobs.asof import Manifest
 from holdfast_pipeline.jobs.check import CheckResult
-from holdfast_pipeline.jobs.decode import Decoded
+from holdfast_pipeline.jobs.decode import Decoded, DecodedTables
 from holdfast_pipeline.jobs.imports import Imported
 from holdfast_pipeline.jobs.rollup import RolledUp
 from holdfast_pipeline.jobs.sync import Synced
@@ -29,6 +29,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("import", Imported, ()),
         ("check", CheckResult, ("failed", "gone")),
         ("decode", Decoded, ()),
+        ("decode --catalog", DecodedTables, ()),
         ("sync", Synced, ()),
         ("rollup", RolledUp, ()),
         ("report --only shapes", ShapesFound, ()),

@@ -252,6 +252,8 @@ def entry_of(name: str, options: EntryOptions, registry: SchemaRegistry) -> Entr
         raise wrong("metric", f"the format {form} has no metrics; only {SPARKPLUG} has them")
     if options.path and form == SPARKPLUG and not options.metric:
         raise wrong("path", f"a message of {SPARKPLUG} has several metrics; name the one of the value by metric")
+    if options.time and form == NUMBER:
+        raise wrong("time", f"a payload of the format {NUMBER} is one number, without a time of its own")
     path = options.path or ((VALUE,) if form == NUMBER or options.metric else None)
     for key in ("unit", "time"):
         if getattr(options, key) and path is None:
@@ -263,7 +265,7 @@ def entry_of(name: str, options: EntryOptions, registry: SchemaRegistry) -> Entr
         return Entry(name, patterns, decoder, file=file)
     metric = options.metric or None
     place = ValuePlace(decoder, checked, path, options.time, TIME_UNITS[options.time_unit], metric)
-    rows = ValueRows(place) if options.path or options.time or metric else decoder
+    rows = ValueRows(place) if options.path or metric else decoder
     return Entry(name, patterns, rows, place, options.unit or None, file)
 
 

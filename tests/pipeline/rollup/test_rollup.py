@@ -396,6 +396,7 @@ def test_duckdb_reads_a_panel(lake: tuple[Filled, Path]) -> None:
             '[values.a]\npattern = "x"\nformat = "number"\nschema = "x int"',
             "values.a.schema: the format number has a schema of its own; only json takes one",
         ),
+        ('[values.a]\npattern = "x"\nformat = "number"\ntime = "$.at"', ":4: values.a.time: a payload of the format"),
         ('[values.a]\npattern = "x"\nschema = "x doble"', "values.a.schema: schema 'x doble' is not understood"),
         ("version =", ":1: not TOML: no value follows"),
     ],
