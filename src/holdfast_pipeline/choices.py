@@ -9,6 +9,8 @@ from __future__ import annotations
 DECODERS = ("json", "number", "sparkplug", "avro", "protobuf")
 #: The number of messages from which a schema is inferred.
 SAMPLE = 1000
+#: The samples that ``sample`` writes.
+SAMPLES = ("home", "plant")
 #: The severities of findings, the worst first.
 SEVERITY_NAMES = ("error", "warning", "note")
 #: The parts that ``report`` prints by themselves.

@@ -1,7 +1,8 @@
-"""What the pipeline uses of the commands: access to the API of a broker, and to its stand-in."""
+"""What the pipeline uses of the commands: access to the API of a broker, and its stand-ins without one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from holdfast.commands.opening import access_to
 
 if TYPE_CHECKING:
     from holdfast.config import Config
+    from holdfast.core.messages import RetainedChange
 
 __all__ = [
     "Access",
@@ -19,6 +21,7 @@ __all__ = [
     "access_to",
     "merge_staged",
     "standing_in",
+    "write_past",
 ]
 
 
@@ -30,3 +33,13 @@ def standing_in(config: Config) -> AbstractContextManager[Access]:
     from holdfast.commands.stand_in import standing_in as stand_in
 
     return stand_in(config)
+
+
+def write_past(url: str, changes: Iterable[RetainedChange], history_since: int) -> None:
+    """Write changes into a database, each at its own time, without a broker. Raises StoreUnusable.
+
+    Like :func:`standing_in`, it imports Twisted on the first call.
+    """
+    from holdfast.commands.stand_in import write_past as write
+
+    write(url, changes, history_since)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -25,10 +25,13 @@ from holdfast.admin.callers import this_operator
 from holdfast.admin.routing import Route, RoutingTable
 from holdfast.broker.identity import compose_account_routes, hash_parameters_of
 from holdfast.broker.retainer import compose_api, compose_retainer
+from holdfast.changes.history import HistoryLimits, RetainedHistory
 from holdfast.changes.periods import is_recorded
 from holdfast.commands.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.core.messages import RetainedChange
+from holdfast.core.tickets import CommitTicket
 from holdfast.identity.api_keys import Keys
 from holdfast.identity.database_rules import Rules
 from holdfast.identity.hashes import new_hash
@@ -37,6 +40,7 @@ from holdfast.identity.users import Users
 from holdfast.retained.administration import Administration, SilentPublisher
 from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.importing import Merger
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.location import StoreUnusable, shown
@@ -105,17 +109,13 @@ class StandIn:
         """Run the turns that a call takes, and return its result."""
         results: list[Any] = []
         deferred.addBoth(results.append)
-        while not results and self._is_due():
+        while not results and _is_due(self._clock):
             self._clock.advance(0)
         if not results:
             raise Inaccessible(f"{self._store}: cannot be reached any more")
         if isinstance(results[0], Failure):
             raise Inaccessible(results[0].getErrorMessage())
         return results[0]
-
-    def _is_due(self) -> bool:
-        """Tell whether a call waits for the end of the turn. The writer does, to gather a commit group."""
-        return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
 
 
 @contextmanager
@@ -207,3 +207,66 @@ def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig
 
 def _milliseconds() -> int:
     return time.time_ns() // 1_000_000
+
+
+def write_past(url: str, changes: Iterable[RetainedChange], history_since: int) -> None:
+    """Write changes into the database at a URL, each as a broker does at the time of the change.
+
+    The changes are in the order of their times, and get revisions of these times. The history begins at the time
+    ``history_since``, in milliseconds since the epoch: it has the messages that were retained then, and every change
+    from then on. A missing SQLite database is created. Raises StoreUnusable.
+    """
+    before: list[RetainedChange] = []
+    after: list[RetainedChange] = []
+    for change in changes:
+        (after if change.changed_at >= history_since else before).append(change)
+    _put_at_their_times(url, before, None)
+    _put_at_their_times(url, after, history_since)
+
+
+def _put_at_their_times(url: str, changes: Iterable[RetainedChange], history_since: int | None) -> None:
+    """Put changes into the database at a URL, and into a history that begins at a time; None: into no history."""
+    clock, at = Clock(), history_since or 0
+    durable = DurableStore(
+        url, durability=Durability.PROCESS, node=_NODE, reactor=clock, now=lambda: at,
+        executor=SynchronousExecutor(waits_for_turn=True), reading_executor=SynchronousExecutor,
+    )  # fmt: skip
+    limits = HistoryLimits(enable=history_since is not None, keep=None)
+
+    def flushed() -> CommitTicket:
+        return store.flushed()
+
+    history = RetainedHistory(durable, flushed=flushed, clock=clock, now=lambda: at, limits=limits)
+    store = SQLRetainedStore(durable, recorder=history.recorder)
+    failures: list[Exception] = []
+
+    def commit() -> None:
+        while _is_due(clock):
+            clock.advance(0)
+        if failures:
+            raise StoreUnusable(str(failures[0]))
+
+    durable.open()
+    history.startService()
+    commit()  # the baseline
+    try:
+        for number, change in enumerate(changes, 1):
+            at = change.changed_at
+            revision = store.next_revision()
+            message = None if change.message is None else evolve(change.message, revision=revision)
+            ticket = store.put(evolve(change, revision=revision, message=message))
+            ticket.when_settled(lambda failure: failures.append(failure) if failure is not None else None)
+            if not number % _ROWS:
+                commit()
+        commit()
+    finally:
+        history.stopService()
+        closed: list[Failure] = []
+        durable.close().addErrback(closed.append)
+    if closed:
+        raise StoreUnusable(closed[0].getErrorMessage())
+
+
+def _is_due(clock: Clock) -> bool:
+    """Tell whether a call waits for the end of the turn. The writer does, to gather a commit group."""
+    return any(call.getTime() <= clock.seconds() for call in clock.getDelayedCalls())

@@ -29,8 +29,8 @@ from holdfast_pipeline.errors import WrongUsage
 #: Keys of a job that are no options of its command.
 _OWN = ("command", "on_failure")
 _ON_FAILURE = ("stop", "continue")
-#: Commands that are no jobs: the file has one Spark process and is not run by itself.
-_NO_JOBS = ("run", "server")
+#: Commands that are no jobs: the file has one Spark process and is not run by itself, and a sample is written once.
+_NO_JOBS = ("run", "sample", "server")
 _SHOWN_PROBLEMS = 5
 
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "report": ("report", "Write a page about the retained messages."),
     "rollup": ("rollup", "Keep the figures of values in payloads by minute, hour and day."),
     "run": ("run", "Run the jobs in a file, one after the other."),
+    "sample": ("sample", "Write a database to try the pipeline with, and the faults in it."),
     "server": ("server", "Keep a Spark process running, which saves commands its start."),
     "sync": ("sync", "Bring Delta tables in a folder up to date with the broker."),
 }
