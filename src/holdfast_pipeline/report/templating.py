@@ -6,16 +6,20 @@ Topics, Topic Filters and Client Identifiers are text of strangers. Jinja2 escap
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from holdfast_pipeline import formatting
 
 #: Characters of the longest text shown. Sentences hold topics, which the filter ``visible`` cuts to fewer.
 _LONGEST = 4000
+_CELL = re.compile("<td(?=[ >])")
 _FILTERS = ("visible", "number", "quantity", "counted", "short", "size", "span", "rough", "moment", "share", "words")
 
 
@@ -31,7 +35,22 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {name: getattr(formatting, name) for name in _FILTERS}
+    made.filters["labelled"] = _labelled
     return made
+
+
+def _labelled(rows: Markup, heads: Sequence[str]) -> Markup:
+    """Give the cells of a table's rows the heads of their columns, but the first one of each row.
+
+    The rows are of templates: text in them is escaped, so ``<td`` begins a cell.
+    """
+    labels = cycle(("", *heads[1:]))
+
+    def labelled(cell: re.Match[str]) -> str:
+        label = next(labels)
+        return f'{cell[0]} data-h="{escape(label)}"' if label else cell[0]
+
+    return Markup(_CELL.sub(labelled, rows))  # noqa: S704 - markup of templates
 
 
 def _shown(value: Any) -> Any:
