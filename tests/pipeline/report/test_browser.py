@@ -60,6 +60,29 @@ def test_the_page_shows_without_errors_and_runs_no_script_in_a_name(shown: Path,
         assert [url for url in window.requests if not url.startswith("data:")] == [shown.as_uri()]
 
 
+def test_on_a_phone_rows_of_many_columns_are_cards(shown: Path, window: Browser) -> None:
+    """Nothing inside a card is wider than the screen, and each value names its head. No text is tiny.
+
+    On a wide screen, the same table is a table.
+    """
+    cells = (
+        "[...document.querySelectorAll('.cards tbody td')]"
+        ".filter(one => one.offsetHeight && one !== one.parentNode.cells[0])"
+    )
+    heads = f"{cells}.map(one => getComputedStyle(one, '::before').content)"
+    window.open(shown, 390)
+    assert window.ask("document.querySelectorAll('.cards').length") > 4
+    assert {"none", "normal", '""'}.isdisjoint(window.ask(heads))
+    assert window.ask(f"{cells}.filter(one => one.getBoundingClientRect().right > 390).length") == 0
+    assert window.ask("[...document.querySelectorAll('.cards')].every(one => one.scrollWidth <= one.clientWidth)")
+    shown_elements = "[...document.querySelectorAll('main *')].filter(one => one.offsetHeight)"
+    tiny = f"{shown_elements}.filter(one => parseFloat(getComputedStyle(one).fontSize) < 12).length"
+    assert window.ask(tiny) == 0
+    window.open(shown, 1280)
+    assert set(window.ask(heads)) == {"none"}
+    assert window.complaints == []
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 def test_axe_finds_nothing(shown: Path, window: Browser) -> None:
     """Contrast, labels and landmarks of the report on a wide light screen, of a shape's page on a narrow dark one."""
