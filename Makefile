@@ -21,11 +21,10 @@ pipeline := tests/pipeline tests/docs
 processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 
-.PHONY: help run sample unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
+.PHONY: help run unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
-	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
 	@echo 'make test    run all tests in stages, up to the first that fails  (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline,'
 	@echo '             test-processes (COMPILED=1 with the path of a message compiled)'
@@ -74,9 +73,6 @@ $(VENV)/unit-$(LISTING): $(VENV)/unit
 
 run: $(INSTALLED)
 	@exec $(BIN)/twistd -n --pidfile= holdfast $(ARGS)
-
-sample: $(VENV)/dev
-	@exec $(BIN)/python -m examples.building $(SAMPLE_ARGS)
 
 needs: $(VENV)/dev
 	@sh tests/needs.sh

@@ -44,7 +44,7 @@ def _zigbee(recording: Recording) -> None:
         until = recording.until - 9 * HOUR if room == silent else None
         battery, link = chance.randrange(40, 101), chance.randrange(60, 180)
         recording.repeat(_BRIDGE, f"zigbee2mqtt/{name}", _climate(recording, battery, link), 35 * MINUTE, until)
-    recording.plant("silent device", f"zigbee2mqtt/{silent}_climate", "its battery is empty since 9 hours ago")
+    recording.plant("silent device", f"zigbee2mqtt/{silent}_climate", "its battery has been empty for 9 hours")
 
     lamps = [f"{room}_lamp" for room in recording.pick(_ROOMS, _LAMPS)]
     (commanded,) = recording.pick(lamps, 1)
@@ -122,7 +122,7 @@ def _left_over(recording: Recording) -> None:
     recording.plant("discovery without device", f"homeassistant/sensor/{gone}", "the greenhouse's sensor is gone")
     for topic in ("owntracks/anna/old-phone", "owntracks/anna/old-phone/info"):
         place = encoded(_type="location", lat=51.05, lon=13.74)
-        recording.publish("owntracks-old", topic, place, recording.set_up)
+        recording.publish("owntracks-old", topic, place, recording.gone)
     recording.plant("orphans", "owntracks/anna/old-phone", "the phone was replaced 40 days ago")
 
 

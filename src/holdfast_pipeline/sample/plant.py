@@ -131,7 +131,7 @@ def _machines(recording: Recording) -> None:
     recording.share(f"{shared}/order", ("planning", "order-4711"), ("planning-test", "order-0"))
     recording.plant("several publishers", f"{shared}/order", "the test of the planning publishes to the plant")
     for name in ("layout", "shift"):
-        recording.publish("terminal-3", f"{_SITE}/terminal/{name}", encoded(version=1), recording.set_up)
+        recording.publish("terminal-3", f"{_SITE}/terminal/{name}", encoded(version=1), recording.gone)
     recording.plant("orphans", f"{_SITE}/terminal", "the terminal was removed 40 days ago")
 
 

@@ -28,8 +28,8 @@ T = TypeVar("T")
 Payload = Callable[[int], bytes | str]
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
-#: The devices were set up so long ago.
-_SET_UP = 40 * DAY
+#: The devices were set up so long ago, and those that are gone have last published so long ago.
+_SET_UP, _GONE = 20 * DAY, 40 * DAY
 #: The files of a sample in its folder.
 CONFIGURATION, FAULTS, DATABASE = "holdfast.toml", "faults.txt", "data/holdfast.db"
 _CONFIGURATION = """\
@@ -59,11 +59,12 @@ class Fault:
 class Recording:
     """Collects the messages and the faults of one sample. Times are in milliseconds since the epoch.
 
-    The history goes from ``since`` to ``until``; ``set_up`` is the time of messages that devices publish once.
+    The history goes from ``since`` to ``until``; ``set_up`` is the time of messages that devices publish once, and
+    ``gone`` that of the last messages of devices that are gone.
     """
 
     def __init__(self, seed: int, until: int) -> None:
-        self.until, self.since, self.set_up = until, until - DAY, until - _SET_UP
+        self.until, self.since, self.set_up, self.gone = until, until - DAY, until - _SET_UP, until - _GONE
         self.chance = Random(seed)
         self.faults: list[Fault] = []
         self._changes: list[RetainedChange] = []
