@@ -17,6 +17,7 @@ from holdfast_pipeline.jobs.imports import Imported
 from holdfast_pipeline.jobs.rollup import RolledUp
 from holdfast_pipeline.jobs.sync import Synced
 from holdfast_pipeline.jobs.tree import Tree
+from holdfast_pipeline.sample.recording import Written
 from holdfast_pipeline.shapes.totals import ShapesFound
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
@@ -32,6 +33,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("decode --catalog", DecodedTables, ()),
         ("sync", Synced, ()),
         ("rollup", RolledUp, ()),
+        ("sample", Written, ("kind", "place", "told")),
         ("report --only shapes", ShapesFound, ()),
         ("report --only tree", Tree, ()),
         ("report --only filters", FilterDeliveries, ("messages", "bytes", "flow")),

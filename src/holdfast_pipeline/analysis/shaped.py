@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a payload that are shown of an example.
 _SHOWN = 160
+#: The names of variables are counted one by one in so many messages, and about in more, with this error.
+_MOST_COUNTED, _ERROR = 300_000, 0.01
+#: A level of a pattern that stands for others without a name.
+_WILDCARDS = frozenset("+#")
 
 
 @frozen
@@ -76,7 +81,9 @@ def shapes_of(
         with phase("counting the changes of shapes"):
             changes = counted.result()
         rates = None if changes is None else changes.a_day(snapshot.taken_at, shapes)
-        totals = tuple(sorted(_merged(rows, shapes, rates), key=lambda each: (-each.messages, each.shape)))
+        with phase("counting the names of variables"):
+            names = _names(shaped, shapes, rows)
+        totals = tuple(sorted(_merged(rows, shapes, rates, names), key=lambda each: (-each.messages, each.shape)))
         found = ShapesFound(
             snapshot.taken_at,
             sum(row["messages"] for row in rows),
@@ -135,7 +142,47 @@ def _example(row: Row) -> ExampleMessage:
     return ExampleMessage(row.topic, bytes(row.payload).decode("utf-8", "backslashreplace"), row["at"])
 
 
-def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, float] | None) -> Iterator[ShapeTotals]:
+def _names(shaped: DataFrame, found: Shapes, rows: Iterable[dict[str, Any]]) -> dict[int, tuple[tuple[int, ...], bool]]:
+    """Return the number of names of each variable of each shape, and whether the numbers are approximate.
+
+    A shape with one variable has as many names as messages, since each topic has one message.
+    """
+    messages = Counter[int]()
+    for row in rows:
+        messages[row["shape"]] += row["messages"]
+    known: dict[int, tuple[tuple[int, ...], bool]] = {}
+    places: dict[int, list[int]] = {}
+    for shape in found.shapes:
+        variables = [place for place, level in enumerate(shape.levels) if level.is_variable]
+        if len(variables) < 2 and _WILDCARDS.isdisjoint(level.name for level in shape.levels):
+            known[shape.number] = (messages[shape.number],) * len(variables), False
+        elif variables and shape.number in messages:
+            places[shape.number] = variables
+    if not places:
+        return known
+    is_exact = sum(messages[number] for number in places) <= _MOST_COUNTED
+    of_shape = F.create_map(
+        *(F.lit(one) for number, each in places.items() for one in (number, each))
+    )  # fmt: skip
+    levels = F.split("topic", "/")
+    names = F.transform(F.element_at(of_shape, F.col("shape")), lambda place: F.get(levels, place))
+    named = shaped.where(F.col("shape").isin(list(places))).select("shape", F.posexplode(names).alias("place", "name"))
+    count = F.count_distinct("name") if is_exact else F.approx_count_distinct("name", _ERROR)
+    counted = {
+        (row.shape, row.place): row.names for row in named.groupBy("shape", "place").agg(count.alias("names")).collect()
+    }
+    for number, each in places.items():
+        numbers = (min(counted[number, place], messages[number]) for place in range(len(each)))
+        known[number] = tuple(numbers), not is_exact
+    return known
+
+
+def _merged(
+    rows: Iterable[dict[str, Any]],
+    found: Shapes,
+    rates: dict[int, float] | None,
+    names: Mapping[int, tuple[tuple[int, ...], bool]],
+) -> Iterator[ShapeTotals]:
     """Merge the kinds of payloads of each shape."""
     by_shape: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
@@ -148,8 +195,7 @@ def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, floa
         yield ShapeTotals(
             shape.text,
             shape.topic_filter,
-            # A level is counted for all shapes below it: 217 rooms, of which one has this topic.
-            tuple(min(level.names, messages) for level in shape.levels if level.is_variable),
+            names.get(number, ((), False))[0],
             messages,
             sum(row["bytes"] for row in kinds),
             main["kind"],
@@ -161,4 +207,5 @@ def _merged(rows: Iterable[dict[str, Any]], found: Shapes, rates: dict[int, floa
             min(max(row["publishers"] for row in kinds), messages),
             None if rates is None else rates.get(number),
             min(row["example"] for row in kinds),
+            names.get(number, ((), False))[1],
         )

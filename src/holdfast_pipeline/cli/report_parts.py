@@ -99,8 +99,9 @@ def _prefix(one: PrefixTotals, messages: int) -> tuple[str, ...]:
 
 
 def _shape(one: ShapeTotals) -> tuple[str, ...]:
+    names = ("about " if one.about else "") + " x ".join(map(number, one.names))
     return (
-        visible(one.shape), " x ".join(map(number, one.names)), one.kind, number(one.messages), size(one.bytes),
+        visible(one.shape), names, one.kind, number(one.messages), size(one.bytes),
         share(one.unlike, one.messages) if one.unlike else "",
         "" if one.changes_a_day is None else number(round(one.changes_a_day)), moment(one.newest),
     )  # fmt: skip

@@ -9,11 +9,11 @@ from attrs import frozen
 class ShapeTotals:
     """The retained messages of one shape.
 
-    ``names`` has the number of names of each variable, at most ``messages``. ``kind`` is the most frequent kind of
-    payload, ``unlike`` the number of messages with another kind, and ``schema`` Spark's type of all JSON values of this
-    kind, None for other payloads. ``newest`` and ``oldest`` are times of storage in milliseconds since the epoch.
-    ``publishers`` is approximate. ``changes_a_day`` is None without a history, and for topics that a policy records
-    for another time or not at all. ``example`` is the first topic.
+    ``names`` has the number of names of each variable; if there are very many, it is ``about`` this number. ``kind`` is
+    the most frequent kind of payload, ``unlike`` the number of messages with another kind, and ``schema`` Spark's type
+    of all JSON values of this kind, None for other payloads. ``newest`` and ``oldest`` are times of storage in
+    milliseconds since the epoch. ``publishers`` is approximate. ``changes_a_day`` is None without a history, and for
+    topics that a policy records for another time or not at all. ``example`` is the first topic.
     """
 
     shape: str
@@ -30,6 +30,7 @@ class ShapeTotals:
     publishers: int
     changes_a_day: float | None
     example: str
+    about: bool = False
 
 
 @frozen

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
 from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.analysis import shaped
 from holdfast_pipeline.analysis.history_figures import history_of
 from holdfast_pipeline.analysis.kept_table import KeptTable
 from holdfast_pipeline.analysis.payload_kinds import kind_of
@@ -80,6 +81,29 @@ def test_no_shape_has_more_names_than_messages(spark: SparkSession, tmp_path: Pa
     names = {each.shape: (each.messages, each.names) for each in found.shapes}
     assert names["site/{dev}/odd"] == (1, (1,))
     assert names["site/{dev}/t"] == (30, (30,))
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_each_variable_has_the_number_of_its_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_exact: bool
+) -> None:
+    """Those that messages of this shape have, not those of its neighbours: never more than messages.
+
+    They are counted one by one; or, where there are very many, about.
+    """
+    monkeypatch.setattr(shaped, "_MOST_COUNTED", 300_000 if is_exact else 0)
+    topics = [f"hq/f{floor}/r{room}/temp" for floor in range(3) for room in range(floor + 4)]
+    topics += [topic.replace("temp", "window") for topic in topics[:5]] + [
+        f"plug-{number}/state" for number in range(7)
+    ]
+    with database("sqlite", tmp_path) as filled:
+        filled.put(*map(message, topics))
+        with snapshot_of(filled.url) as snapshot:
+            found = shapes(spark, snapshot, Patterns(["hq/{floor}/{room}/+", "{plug}/state"]))
+    rooms, plugs = found.shapes
+    levels = [topic.split("/") for topic in topics if topic.startswith("hq")]
+    assert rooms.names == tuple(len({level[place] for level in levels}) for place in (1, 2)) == (3, 6)
+    assert (rooms.about, plugs.names, plugs.about) == (not is_exact, (7,), False)
 
 
 def test_many_topics_are_learned_from_whole_branches(spark: SparkSession) -> None:
