@@ -183,8 +183,8 @@ def test_a_mistake_has_its_line_key_and_message(
         ("postgresql+psycopg://u:secret@h", "found no name of a database after the host"),
         ("postgresql+psycopg://u:secret@h:x/d", "found a URL whose host or port cannot be read"),
         ("postgresql+psycopg://u:p@secret:word@h/d", "in a password, write %40"),
-        ("postgresql://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
-        ("postgres://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
+        ("postgresql://u:secret@h", "found no name of a database after the host"),
+        ("postgresql+asyncpg://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
         ("mysql://u:secret@h/d", "found the scheme mysql://; allowed: sqlite:///relative/path"),
         ("sqlite+pysqlite:///secret.db", "found the scheme sqlite+pysqlite://; allowed: "),
         ("secret.db", "found no scheme such as sqlite://; allowed: "),
@@ -203,6 +203,18 @@ def test_other_databases_are_refused_without_showing_a_password(
     assert (line, key) == (2, "storage.url")
     assert message in found
     assert "secret" not in found
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_the_usual_ways_to_write_postgres_mean_the_same(
+    write: Callable[[str], Path], tmp_path: Path, scheme: str
+) -> None:
+    """In the file and on the command line: the broker and the pipeline know the database by one URL."""
+    known = "postgresql+psycopg://u@h/d"
+    config = load(write(f'[storage]\nurl = "{scheme}://u@h/d"\n'), allow_anonymous=True)
+    assert config.storage.url == known
+    given = config.override([], None, f"{scheme}://u@h/d", True, tmp_path)
+    assert given.storage.url == known
 
 
 def test_an_open_listener_is_a_problem_unless_it_is_permitted(

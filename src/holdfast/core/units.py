@@ -1,4 +1,4 @@
-"""Durations, sizes, rates and times as operators write them: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
+"""Durations, sizes, rates, times and URLs as operators write them: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
 
 from __future__ import annotations
 
@@ -192,3 +192,12 @@ def date_of(milliseconds: float) -> str:
 def second_of(milliseconds: int) -> str:
     """Return the text of a time since the epoch in RFC 3339, in UTC, with whole seconds."""
     return f"{datetime.fromtimestamp(min(milliseconds, LATEST - 1) // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+#: How other programs write the URL of a Postgres database.
+_POSTGRES = re.compile(r"\Apostgres(ql)?://")
+
+
+def database_url(text: str) -> str:
+    """Return the URL of a database in its one form: ``postgres://`` and ``postgresql://`` name the driver, too."""
+    return _POSTGRES.sub("postgresql+psycopg://", text)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from holdfast.core.units import database_url
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
@@ -35,7 +37,7 @@ def parsed(url: str) -> URL:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        return make_url(url)
+        return make_url(database_url(url))
     except (ArgumentError, ValueError):  # their texts may show the password
         raise StoreUnusable(f"this is not a database URL; {FORMS}; in a password, write %40 for @") from None
 

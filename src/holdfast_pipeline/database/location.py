@@ -5,14 +5,11 @@ Each Python worker of Spark imports this module. Of the broker's modules it take
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from holdfast.core.units import database_url
 from holdfast.storage.api import StoreUnusable, file_of, parsed
 from holdfast_pipeline.errors import PipelineError, WrongUsage
-
-#: How other programs write the URL of a Postgres database.
-_ALIASES = re.compile(r"\Apostgres(ql)?://")
 
 
 def url_of(storage: str | None, config: str | None, context: str = "") -> str:
@@ -31,7 +28,7 @@ def url_of(storage: str | None, config: str | None, context: str = "") -> str:
             return load(Path(config), allow_anonymous=True).storage.url
         except ConfigError as error:
             raise PipelineError(str(error)) from error
-    storage = _ALIASES.sub("postgresql+psycopg://", storage)
+    storage = database_url(storage)
     if file_of(storage) is not None:
         return storage
     try:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from holdfast.config.options import Choice, Duration, Integer, InvalidValue, Section, TakesEffect, Text, option
+from holdfast.core.units import database_url
 
 # ``[node]``: this broker itself.
 
@@ -69,7 +70,7 @@ class StoreURL:
 
     def read(self, value: object) -> str:
         """Return the URL; raises InvalidValue, whose text never shows a part that may have a password."""
-        url = Text(allowed=self.allowed).read(value)
+        url = database_url(Text(allowed=self.allowed).read(value))
         if not url:
             return url
         scheme = _SCHEME.match(url)
@@ -156,8 +157,9 @@ class StorageConfig(Section):
 def resolved_url(url: str, folder: Path, data_dir: Path) -> str:
     """Return the URL with an absolute path; an empty one becomes that of holdfast.db in ``data_dir``.
 
-    The URL of a Postgres database is returned unchanged. Raises InvalidValue if a URL cannot have the resulting path.
+    The URL of a Postgres database gets its one form. Raises InvalidValue if a URL cannot have the resulting path.
     """
+    url = database_url(url)
     if url.startswith(_POSTGRES):
         return url
     path = folder / url.removeprefix(_SQLITE) if url else data_dir / "holdfast.db"
