@@ -9,7 +9,8 @@ How it works. A step reads a batch of entries of the history, for example 1001 t
 A job that is killed in between leaves the marks 1500 and 1000. The next one reads from 1001 again, and gives each table
 only what comes after its own mark. So nothing is lost or doubled, wherever a job ends.
 
-Then ``coverage.json`` says for which times the tables answer. Once the files are on the disk, ``confirm(1500)`` tells
+Then ``coverage.json`` says for which times the tables answer. If nothing is new, only the time of the last read
+changes: that is written once a minute, and at the end. Once the files are on the disk, ``confirm(1500)`` tells
 the database, which may forget these entries. Both come after the rows, so a killed job never promises too much; the
 next one repeats them.
 
@@ -47,6 +48,8 @@ from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ
 CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
 #: Most rows and bytes of a batch.
 ROWS, BYTES = 50_000, 64 << 20
+#: Milliseconds between two writes of the coverage while nothing is new.
+_UNCHANGED = 60_000
 
 
 @frozen
@@ -99,7 +102,7 @@ class Sync:
         before = self._position().changes or 0
         self._done = Synced(before, before, 0, 0, None, 0)
         #: None: the tables were made by an earlier version, or the file is lost.
-        self._coverage = read_coverage(out) if before else Coverage()
+        self._coverage = self._written = read_coverage(out) if before else Coverage()
         self._confirm = confirm
         self._confirmed: int | None = None
         if not before:
@@ -111,6 +114,8 @@ class Sync:
         It ends early, between two commits, when ``stopped`` returns True. Raises :class:`PipelineError`.
         """
         follow(self.step, (self.changes, self.current), self._upkeep, stopped, every)
+        if self._coverage is not None and self._coverage != self._written:
+            self._write(self._coverage)
         return self.result()
 
     def step(self) -> bool:
@@ -149,12 +154,13 @@ class Sync:
             read_at = read_at if entries.upto >= there.last else at
             coverage = covered.extended(periods, reached, at, read_at)
         if covered is not self._coverage:
-            write_coverage(self._out, covered)  # before the rows: they do not fill the gap
+            self._write(covered)  # before the rows: they do not fill the gap
         if first or entries.upto > after:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:
             self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
-        write_coverage(self._out, coverage)
+        if self._written is None or not coverage.only_read_since(self._written, _UNCHANGED):
+            self._write(coverage)
         self._coverage = coverage
         self._tell(coverage.last_seq)
         progressed(entries.upto - self._done.before, there.last - self._done.before)
@@ -205,6 +211,10 @@ class Sync:
             ]
             return coverage.without(pruned, since_here=False) if pruned else coverage
         return coverage
+
+    def _write(self, coverage: Coverage) -> None:
+        write_coverage(self._out, coverage)
+        self._written = coverage
 
     def _tell(self, seq: int) -> None:
         """Tell the database that all entries up to ``seq`` are in the tables, once."""

@@ -66,6 +66,10 @@ class Coverage:
                 known[first] = evolve(one, ended_at=self.last_at)
         return Coverage(last_seq, last_at, read_at, [known[first] for first in sorted(known)], self.cut)
 
+    def only_read_since(self, before: Coverage, most: int) -> bool:
+        """Tell whether only the time of the last read differs from an earlier coverage, by less than ``most`` ms."""
+        return self.read_at - before.read_at < most and evolve(self, read_at=before.read_at) == before
+
     @property
     def present(self) -> Period:
         """The period that goes on. Raises :class:`PipelineError` if there is none, or while its baseline is written."""

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from attrs import evolve
 from deltalake import DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -140,6 +141,28 @@ def test_a_lake_that_reads_in_time_answers_also_when_the_database_has_forgotten(
         for number in range(5):
             expected = {"a": b"%d" % number} | ({} if number % 2 else {"b": b"x"})
             assert state_in(lake, rows, NOW + number * _SECOND) == expected
+
+
+def test_a_sync_that_finds_nothing_writes_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3 each write costs. At its end, it tells when it read the database last."""
+    written: list[Coverage] = []
+    monkeypatch.setattr("holdfast_pipeline.jobs.sync.write_coverage", lambda _out, known: written.append(known))
+    with database("sqlite", tmp_path, recorded=True) as filled:
+        filled.put(message("a"))
+        job = Sync(Source(filled.url), Folder(str(tmp_path / "lake")))
+        for _ in range(5):
+            job.step()
+        assert len(written) == 1
+        filled.put(message("b"))
+        job.step()
+        assert len(written) == 2
+        job.run()
+        assert len(written) == 3
+        assert evolve(written[2], read_at=written[1].read_at) == written[1]
+        monkeypatch.setattr("holdfast_pipeline.jobs.sync._UNCHANGED", 0)
+        job.step()
+        job.step()
+        assert len(written) == 5
 
 
 def test_new_tables_do_not_take_the_coverage_of_former_ones(tmp_path: Path) -> None:
