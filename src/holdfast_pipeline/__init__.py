@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast_pipeline.analysis.shape_learning import learn_shapes, shape_of
     from holdfast_pipeline.database.connection import Source
+    from holdfast_pipeline.sink.retained_format import write_stream
     from holdfast_pipeline.sources.lake import read_delta
     from holdfast_pipeline.sources.snapshot import Snapshot, snapshot_of
     from holdfast_pipeline.sources.tables import read_history, read_retained
@@ -30,6 +31,7 @@ __all__ = [
     "register",
     "shape_of",
     "snapshot_of",
+    "write_stream",
 ]
 
 _MODULES = {
@@ -42,6 +44,7 @@ _MODULES = {
     "register": "spark",
     "shape_of": "analysis.shape_learning",
     "snapshot_of": "sources.snapshot",
+    "write_stream": "sink.retained_format",
 }
 
 

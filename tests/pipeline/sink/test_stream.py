@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast_pipeline import write_stream
+from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.spark.failure_text import failure_text
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message
@@ -23,8 +26,10 @@ SCHEMA = "topic string, payload string"
 def written(spark: SparkSession, target: Filled, folder: Path, **options: Any) -> StreamingQuery:
     """Write all lines of JSON in a folder that are not yet written; start the query."""
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder / "rows"))
-    stream = rows.selectExpr("topic", "encode(payload, 'utf-8') AS payload").writeStream.format("retained")
-    stream = stream.options(**{"storage": target.url, "checkpointLocation": str(folder / "checkpoint"), **options})
+    messages = rows.selectExpr("topic", "encode(payload, 'utf-8') AS payload")
+    stream = write_stream(
+        messages, **{"storage": target.url, "checkpointLocation": str(folder / "checkpoint"), **options}
+    )
     return stream.trigger(availableNow=True).start()
 
 
@@ -67,8 +72,28 @@ def test_an_error_of_a_stream_is_one_message(spark: SparkSession, tmp_path: Path
         assert list((Path(target.url.removeprefix("sqlite:///")).parent / "staging").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"storage": "sqlite:////nowhere/x.db"}, "/nowhere/x.db: there is no such file"),
+        ({"storage": "postgresql://nobody@127.0.0.1:1/x"}, "127.0.0.1"),
+        ({"storage": "sqlite:////nowhere/x.db", "jobs": "1"}, "there is no option 'jobs'"),
+        ({}, "name the database"),
+    ],
+)
+def test_a_stream_that_cannot_be_written_does_not_start(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], told: str
+) -> None:
+    """``write_stream`` says why; Spark would tell it in the first batch."""
+    (tmp_path / "rows").mkdir()
+    stream = spark.readStream.schema("topic string, payload binary").json(str(tmp_path / "rows"))
+    with pytest.raises(PipelineError, match=re.escape(told)):
+        write_stream(stream, checkpointLocation=str(tmp_path / "checkpoint"), **options)
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_a_stream_has_no_option_job(spark: SparkSession, tmp_path: Path) -> None:
     """Its batches are jobs already: one name for all would leave out all but the first."""
     lines(tmp_path, "1.json", ("a", "1"))
-    with database("sqlite", tmp_path) as target, pytest.raises(Exception, match="there is no option 'job'"):
-        written(spark, target, tmp_path, job="mine").awaitTermination(120)
+    with database("sqlite", tmp_path) as target, pytest.raises(PipelineError, match="there is no option 'job'"):
+        written(spark, target, tmp_path, job="mine")
