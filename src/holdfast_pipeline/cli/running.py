@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -25,8 +25,8 @@ _JOB = "holdfast_pipeline.job"
 class SparkStart(Protocol):
     """A function that starts Spark for a command; for one with a small input, if ``is_small``."""
 
-    def __call__(self, is_small: bool = False, /) -> SparkSession:
-        """Return the session."""
+    def __call__(self, is_small: bool = False, on_cluster: Callable[[], None] = lambda: None, /) -> SparkSession:
+        """Return the session. If its tasks may run on other hosts, ``on_cluster`` is called before, and may refuse."""
 
 
 @contextmanager

@@ -10,16 +10,27 @@ from holdfast_pipeline.spark.java import java_problem
 from holdfast_pipeline.spark.process import SparkProcess
 from holdfast_pipeline.spark.server import Server, running_server, start_server, stop_server
 from holdfast_pipeline.spark.session import prepare, register
-from holdfast_pipeline.spark.shared_storage import require_history, require_staging, shared_folder, shared_snapshot
+from holdfast_pipeline.spark.shared_storage import (
+    refuse_history,
+    refuse_snapshot,
+    refuse_staging,
+    require_folder,
+    require_lake,
+    shared_folder,
+    shared_snapshot,
+)
 
 __all__ = [
     "Server",
     "SparkProcess",
     "java_problem",
     "prepare",
+    "refuse_history",
+    "refuse_snapshot",
+    "refuse_staging",
     "register",
-    "require_history",
-    "require_staging",
+    "require_folder",
+    "require_lake",
     "running_server",
     "shared_folder",
     "shared_snapshot",

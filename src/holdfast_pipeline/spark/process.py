@@ -33,6 +33,7 @@ from holdfast_pipeline.spark.failure_text import failure_text
 from holdfast_pipeline.spark.java_classes import java_options
 from holdfast_pipeline.spark.server import give_up_soon, is_used, use_server
 from holdfast_pipeline.spark.session import is_local, prepare
+from holdfast_pipeline.spark.shared_storage import has_remote_tasks, uses_other_hosts
 from holdfast_pipeline.spark.tasks import tasks_of
 from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
 
@@ -62,12 +63,15 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
         if quiet:  # py4j logs interrupted calls with tracebacks
             logging.getLogger().addHandler(logging.NullHandler())
 
-    def start(self, is_small: bool = False, /) -> SparkSession:
+    def start(self, is_small: bool = False, on_cluster: Callable[[], None] = lambda: None, /) -> SparkSession:
         """Return a session with the settings of the jobs; an active session is used, and never stopped.
 
-        If the input ``is_small``, a new process and its session get settings for a short job.
+        If the input ``is_small``, a new process and its session get settings for a short job. ``on_cluster`` is called
+        before the session starts if its tasks may run on other hosts; what it raises ends the start.
         """
         session = SparkSession.getActiveSession()
+        if session is not None and has_remote_tasks(session):
+            on_cluster()
         if session is None:
             if self._uses_server:
                 use_server(os.environ)
@@ -75,8 +79,10 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             options = java_options(os.environ, os.getpid(), is_small), os.environ.get("SPARK_SUBMIT_OPTS", "")
             os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
             with phase(starting_text()), self._output.captured() if self._output else nullcontext():
-                if "SPARK_REMOTE" not in os.environ:  # a Spark Connect server has settings of its own
-                    _start_java()
+                # A Spark Connect server has settings of its own.
+                master = "" if "SPARK_REMOTE" in os.environ else _start_java()
+                if uses_other_hosts(os.environ.get("SPARK_REMOTE", master), os.environ):
+                    on_cluster()
                 choose_worker_python(os.environ, is_local=False)
                 session = self._session = SparkSession.builder.appName(self._name).getOrCreate()
             self._on_start()
@@ -118,14 +124,17 @@ def starting_text() -> str:
     return "starting Spark, while other work has the processors" if waits else "starting Spark"
 
 
-def _start_java() -> None:
+def _start_java() -> str:
+    """Start the Java process; return the master of its settings, "" for none."""
     let_workers_find(os.environ)
-    master = SparkContext.getSystemProperty("spark.master")  # the first call starts Java, which reads all settings
-    if is_local(master or ""):
+    # The first call starts Java, which reads all settings.
+    master: str = SparkContext.getSystemProperty("spark.master") or ""
+    if is_local(master):
         for key, value in _LOCAL_SETTINGS.items():
             if SparkContext.getSystemProperty(key) is None:
                 SparkContext.setSystemProperty(key, value)
         choose_worker_python(os.environ, is_local=True)
+    return master
 
 
 def _process_in(error: BaseException) -> subprocess.Popen[bytes] | None:

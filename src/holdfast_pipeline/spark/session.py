@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
-
-from pyspark.sql.utils import is_remote
 
 from holdfast_pipeline.sink.retained_format import RetainedFormat
 from holdfast_pipeline.sources.file_check import FileCheckSource
@@ -41,8 +38,6 @@ _SMALL_SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "300000",
 }
-#: The Python of the workers, unless a setting names another one.
-_FIRST_IN_PATH = "python3"
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 
@@ -50,15 +45,9 @@ _LOCAL_ROWS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session.
 
-    It also lets formats evaluate conditions in the database (``spark.sql.python.filterPushdown.enabled``).
-
-    If this machine runs its tasks, and no setting names the Python of its workers, they get that of this process:
-    the first in ``PATH`` may be another one, without this package, if no virtual environment is activated.
+    It also lets formats evaluate conditions in the database (``spark.sql.python.filterPushdown.enabled``), and has the
+    workers use the Python of this process, if no setting names another one (:mod:`..sources.registration`).
     """
-    if not is_remote():
-        context = spark.sparkContext
-        if context.pythonExec == _FIRST_IN_PATH and is_local(context.master or ""):
-            context.pythonExec = sys.executable
     spark.conf.set(_PUSHDOWN, "true")
     for source in (RetainedFormat, HistorySource, FilesSource, FileCheckSource):
         register_once(spark, source)

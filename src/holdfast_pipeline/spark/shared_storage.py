@@ -1,6 +1,7 @@
 """Storage that this host and the executors share: checked before a job starts on other hosts.
 
-Otherwise a task would find no file, or write to a folder that no other process reads.
+Otherwise a task would find no file, or write to a folder that no other process reads. What the options alone tell is
+refused before Spark starts: a cluster may let a session wait for minutes.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.sources.coverage import COVERAGE
 from holdfast_pipeline.sources.file_check import HEAD, FileCheckSource, head_of
 from holdfast_pipeline.sources.lake import Lake
-from holdfast_pipeline.sources.registration import register_once
+from holdfast_pipeline.sources.registration import register_once, runs_here
 from holdfast_pipeline.sources.snapshot import Snapshot, snapshot_of
 from holdfast_pipeline.sources.tables import parallelism
 from holdfast_pipeline.spark.server import is_used
-from holdfast_pipeline.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def uses_other_hosts(master: str, environment: Mapping[str, str]) -> bool:
     """Tell whether a master may run tasks on other hosts; local masters, and servers started here, do not."""
     is_here = "SPARK_LOCAL_REMOTE" in environment or is_used(environment)
     remote = "local" if is_here else environment.get("SPARK_REMOTE", "local")
-    return not (remote.startswith("local") and (is_local(master) or master.startswith("local-cluster[")))
+    return not (remote.startswith("local") and runs_here(master))
 
 
 def has_remote_tasks(spark: SparkSession) -> bool:
@@ -84,50 +84,49 @@ def shared_folder(spark: SparkSession, path: str) -> Folder:
 def shared_snapshot(
     spark: SparkSession, storage: str | None, config: str | None, folder: str | None, lake: str | None = None
 ) -> Iterator[Snapshot]:
-    """Take a snapshot that the tasks can read, of a ``lake`` or as ``snapshot_of`` takes it.
-
-    The snapshot of an SQLite database is a file, so ``folder`` is required if tasks run on other hosts.
-    """
+    """Take a snapshot that the tasks can read, of a ``lake`` or as ``snapshot_of`` takes it."""
     if lake is not None:
-        _require_lake(spark, lake)
+        require_lake(spark, lake)
         with snapshot_of(lake=lake) as taken:
             yield taken
         return
-    url = url_of(storage, config)
-    if folder is None and Source(url).is_sqlite and has_remote_tasks(spark):
-        raise PipelineError(
-            f"{url}: the executors may be on other hosts, which cannot read a copy in this host's temporary "
-            f"folder; name a folder that all of them share (--snapshot-dir), {_LOCAL}"
-        )
     with snapshot_of(storage, config, folder) as taken:
         if isinstance(taken.source, Source) and taken.source.copy is not None:
             require_file(spark, taken.source.copy)
         yield taken
 
 
-def _require_lake(spark: SparkSession, path: str) -> None:
+def require_lake(spark: SparkSession, path: str) -> None:
+    """Raise :class:`PipelineError` unless the tasks of a session can read a lake."""
     if "://" not in path:
         require_file(spark, str(Path(path).absolute() / COVERAGE))
 
 
-def require_history(spark: SparkSession, source: Source | Lake) -> None:
-    """Raise :class:`PipelineError` if tasks on other hosts would have to open the file of an SQLite database."""
-    if isinstance(source, Lake):
-        _require_lake(spark, source.name)
-    elif source.is_sqlite and has_remote_tasks(spark):
+def refuse_snapshot(storage: str | None, config: str | None, folder: str | None, lake: str | None) -> None:
+    """Raise :class:`PipelineError` if tasks on other hosts cannot read a snapshot.
+
+    That of an SQLite database is a file, so it needs a ``folder`` that they share.
+    """
+    if lake is None and folder is None and Source(url := url_of(storage, config)).is_sqlite:
         raise PipelineError(
-            f"{source.url}: its history is read from the file itself, and the executors may be on other hosts; "
-            "run on this host (MASTER='local[*]')"
+            f"{url}: the executors may be on other hosts, which cannot read a copy in this host's temporary "
+            f"folder; name a folder that all of them share (--snapshot-dir), {_LOCAL}"
         )
 
 
-def require_staging(spark: SparkSession, url: str, staging: str | None) -> None:
+def refuse_history(source: Source | Lake) -> None:
+    """Raise :class:`PipelineError` if tasks on other hosts would have to open the file of an SQLite database."""
+    if isinstance(source, Source) and source.is_sqlite:
+        raise PipelineError(
+            f"{source.url}: its history is read from the file itself, and the executors may be on other hosts; "
+            f"read the tables of sync (--lake), {_LOCAL}"
+        )
+
+
+def refuse_staging(url: str, staging: str | None) -> None:
     """Raise :class:`PipelineError` if tasks on other hosts cannot stage rows where the broker finds them."""
-    if not Source(url).is_sqlite or not has_remote_tasks(spark):
-        return
-    if staging is None:
+    if staging is None and Source(url).is_sqlite:
         raise PipelineError(
             f"{url}: the executors may be on other hosts, which cannot stage rows beside the database; "
             f"name a folder that all of them and the broker share (--staging), {_LOCAL}"
         )
-    require_folder(spark, staging)

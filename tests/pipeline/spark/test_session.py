@@ -16,30 +16,34 @@ from tests.pipeline.stores import Filled, message
 _JOB = """
 import sys
 from pyspark.sql import SparkSession
-from holdfast_pipeline import register
+from holdfast_pipeline import {name}
 
 spark = SparkSession.builder.master("local[1]").getOrCreate()
-register(spark)
-print(spark.read.format("retained").option("storage", sys.argv[1]).load().count())
+{read}
 """
+_READS = {
+    "register": 'register(spark); print(spark.read.format("retained").option("storage", sys.argv[1]).load().count())',
+    "read_history, Source": "print(read_history(spark, Source(sys.argv[1]), partitions=1).count())",
+}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_a_job_works_without_an_activated_environment(filled: Filled, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", _READS)
+def test_a_job_works_without_an_activated_environment(recorded: Filled, tmp_path: Path, name: str) -> None:
     """The first python3 in PATH, which Spark would start for its workers, cannot import this package."""
-    filled.put(message("a/b"), message("a/c"))
+    recorded.put(message("a/b"), message("a/c"))
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text('#!/bin/sh\nexec "$REAL_PYTHON" -S "$@"\n')  # without its site-packages
     other.chmod(0o755)
     script = tmp_path / "job.py"
-    script.write_text(_JOB)
+    script.write_text(_JOB.format(name=name, read=_READS[name]))
     settings = environment(REAL_PYTHON=sys.executable)
     settings.pop("PYSPARK_PYTHON", None)
     settings["PATH"] = f"{other.parent}:{settings['PATH']}"
     done = subprocess.run(
-        [sys.executable, script, filled.url],
+        [sys.executable, script, recorded.url],
         env=settings,
         capture_output=True,
         text=True,

@@ -11,13 +11,14 @@ from holdfast.retained.staging import StagingUnusable, staging_area_for
 from holdfast_pipeline import Source
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.spark.shared_storage import (
+    refuse_history,
+    refuse_snapshot,
+    refuse_staging,
     require_file,
-    require_history,
-    require_staging,
     shared_folder,
-    shared_snapshot,
     uses_other_hosts,
 )
+from tests.pipeline.commands import COMMAND, run
 from tests.pipeline.stores import database
 
 
@@ -42,22 +43,37 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast_pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
 
 
+def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared() -> None:
+    """The folder must be named; other hosts cannot read its history at all. Postgres and a lake need no folder."""
+    url, postgres = "sqlite:////there/holdfast.db", "postgresql://there/holdfast"
+    with pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"):
+        refuse_snapshot(url, None, None, None)
+    with pytest.raises(PipelineError, match=r"history is read from the file itself, .*--lake"):
+        refuse_history(Source(url))
+    with pytest.raises(PipelineError, match=r"cannot stage rows beside the database; .*--staging"):
+        refuse_staging(url, None)
+    refuse_snapshot(url, None, "/shared", None)
+    refuse_snapshot(None, "holdfast.toml", None, "/lake")
+    refuse_staging(url, "/shared")
+    refuse_snapshot(postgres, None, None, None)
+    refuse_history(Source(postgres))
+    refuse_staging(postgres, None)
+
+
 @pytest.mark.spark
-@pytest.mark.usefixtures("elsewhere")
-def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The folder must be named; other hosts cannot read its history at all."""
-    with database("sqlite", tmp_path) as filled:
-        with (
-            pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"),
-            shared_snapshot(spark, filled.url, None, None),
-        ):
-            raise AssertionError("was taken")
-        with pytest.raises(PipelineError, match="history is read from the file itself"):
-            require_history(spark, Source(filled.url))
-        with pytest.raises(PipelineError, match=r"cannot stage rows beside the database; .*--staging"):
-            require_staging(spark, filled.url, None)
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("time", [(), ("2026-11-21T10:00:00Z",)], ids=["of now", "of a past time"])
+def test_a_job_that_no_cluster_can_do_is_refused_before_it_connects(tmp_path: Path, time: tuple[str, ...]) -> None:
+    """This cluster does not exist: Spark would try it for a minute, and then say that it does not answer."""
+    with database("sqlite", tmp_path, recorded=True) as filled:
+        done = run(
+            COMMAND, "asof", *time, "--quiet", "--storage", filled.url, "--out", tmp_path / "out",
+            settings={"MASTER": "spark://127.0.0.1:1"},
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "the executors may be on other hosts" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.spark

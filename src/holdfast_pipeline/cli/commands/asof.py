@@ -49,21 +49,24 @@ def asof(
     from holdfast_pipeline.output.overwriting import require_overwritable
     from holdfast_pipeline.sources.lake import Lake
     from holdfast_pipeline.sources.options import check_filter
-    from holdfast_pipeline.spark import require_history, shared_folder, shared_snapshot
+    from holdfast_pipeline.spark import refuse_history, refuse_snapshot, require_lake, shared_folder, shared_snapshot
 
     with running("asof") as start:
         check_filter(topic_filter)
         at = None if time is None else options.milliseconds(time)
         is_small = options.require_readable(storage, config, lake)
         require_overwritable(Folder(out), overwrite)
-        spark = start(is_small)
-        to = Destination(shared_folder(spark, out), form, overwrite)
         if at is None:
+            spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
+            to = Destination(shared_folder(spark, out), form, overwrite)
             with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
                 manifest = write_present(spark, snapshot, to, topic_filter, partitions)
         else:
             source = Source(url_of(storage, config)) if lake is None else Lake(lake)
-            require_history(spark, source)
+            spark = start(is_small, lambda: refuse_history(source))
+            if lake is not None:
+                require_lake(spark, lake)
+            to = Destination(shared_folder(spark, out), form, overwrite)
             manifest = write_past(spark, source, at, to, topic_filter, partitions)
     sentence = f"{counted(manifest.rows, 'message')} retained at {date_of(manifest.taken_at)}: see {out}"
     if manifest.left_out:

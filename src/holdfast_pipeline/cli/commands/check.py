@@ -66,7 +66,7 @@ def check(
     from holdfast_pipeline.checks.junit import junit
     from holdfast_pipeline.checks.rules import read_rules
     from holdfast_pipeline.jobs.check import check as run
-    from holdfast_pipeline.spark import shared_snapshot
+    from holdfast_pipeline.spark import refuse_snapshot, shared_snapshot
 
     begun = time.monotonic()
     with running("check") as start:
@@ -81,7 +81,7 @@ def check(
         for written in [junit_file, *([baseline] if write_baseline else [])]:
             _require_writable(written)
         is_small = options.require_readable(storage, config, lake)
-        spark = start(is_small)
+        spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
             result = run(spark, snapshot, rules, since, discovers=not no_discovery)
         judged = {rule.name for rule in rules} - {*result.left_out, *result.incomplete} if since is None else set()

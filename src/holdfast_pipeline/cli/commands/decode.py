@@ -77,7 +77,7 @@ def decode(
     from holdfast_pipeline.jobs.decode import BAD, decode_all, decode_entry, require_tables_overwritable
     from holdfast_pipeline.output.folder import Folder
     from holdfast_pipeline.output.overwriting import require_overwritable
-    from holdfast_pipeline.spark import shared_folder, shared_snapshot
+    from holdfast_pipeline.spark import refuse_snapshot, shared_folder, shared_snapshot
 
     with running("decode") as start:
         if catalog_file is not None:
@@ -94,7 +94,7 @@ def decode(
             require_tables_overwritable(Folder(out), catalog, overwrite)
         else:
             require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
-        spark = start(is_small)
+        spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
         folder = shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
             read = (messages.recorded if history else messages.retained)(spark, snapshot, partitions)

@@ -59,7 +59,7 @@ def import_(
     from holdfast_pipeline.output.folder import Folder
     from holdfast_pipeline.sink.merging import Target
     from holdfast_pipeline.sources.files import files_of
-    from holdfast_pipeline.spark import require_staging
+    from holdfast_pipeline.spark import refuse_staging, require_folder
 
     with running("import") as start:
         target = Target(storage, config)
@@ -72,8 +72,9 @@ def import_(
         if created is not None:
             say(f"{created}: there was no database; it is created")
         check(url)
-        spark = start()
-        require_staging(spark, url, staging)
+        spark = start(False, lambda: refuse_staging(url, staging))
+        if staging is not None:
+            require_folder(spark, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
     sentence = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)

@@ -98,7 +98,7 @@ def report(
     from holdfast_pipeline.jobs.tree import tree
     from holdfast_pipeline.report.page import page
     from holdfast_pipeline.shapes.patterns import Patterns
-    from holdfast_pipeline.spark import shared_snapshot
+    from holdfast_pipeline.spark import refuse_snapshot, shared_snapshot
 
     with running("report") as start:
         if (out is None) == (only is None):
@@ -113,7 +113,7 @@ def report(
         before = None if previous is None else _summary(previous)
         requested = of_file(file) if file else RequestedFilters()
         is_small = options.require_readable(storage, config, lake)
-        spark = start(is_small)
+        spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
             if only in (None, "filters"):
                 requested = requested.also(of_sessions(snapshot))

@@ -49,7 +49,7 @@ def run(context: click.Context, file: str, only: tuple[str, ...], dry_run: bool,
                 click.echo(shlex.join(["holdfast-pipeline", str(job.command.name), *job.arguments]))
             return
         results = []
-        with shared_by_jobs(lambda _is_small=False: start()):
+        with shared_by_jobs(lambda _is_small=False, *checks: start(False, *checks)):
             for job in jobs:
                 begun = time.monotonic()
                 with named_job(job.name):
