@@ -16,7 +16,12 @@ SEVERITY_NAMES = ("error", "warning", "note")
 #: The parts that ``report`` prints by themselves.
 REPORT_PARTS = ("tree", "shapes", "filters")
 #: The formats of retained messages that a job writes.
-STATE_FORMS = ("parquet", "delta", "csv", "ndjson")
+STATE_FORMS = ("parquet", "delta", "iceberg", "csv", "ndjson")
+#: The formats of the tables that a job writes once, and of those that ``sync`` keeps; the first one is the default.
+TABLE_FORMS = ("parquet", "delta", "iceberg")
+LAKE_FORMS = ("delta", "iceberg")
+#: The namespace of the tables of ``sync`` in a catalogue of Iceberg.
+NAMESPACE = "holdfast"
 #: The orders of the rows of the tree, and their columns; the highest value comes first.
 TREE_ORDERS = {
     "messages": "messages",

@@ -19,11 +19,10 @@ from holdfast.retained.api import header
 from holdfast_pipeline.database.connection import Source, check
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.checksum import checksum
-from holdfast_pipeline.output.delta import delta_package, make_table
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.output.names import DATA, MANIFEST
 from holdfast_pipeline.output.overwriting import begin_overwriting
-from holdfast_pipeline.output.table_files import LINE, LINES, write_files, write_lines
+from holdfast_pipeline.output.table_files import LINE, LINES, table_maker, write_files, write_lines
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.sources.columns import RETAINED, struct_of
 from holdfast_pipeline.sources.coverage import recorded
@@ -162,16 +161,14 @@ def _write(
     is known.
     """
     out, form = to.out, to.form
-    if form == "delta":
-        delta_package()  # before the work
+    make_table = table_maker(form)  # before the work
     begin_overwriting(out, to.overwrite)
     with phase("writing", total):
         if form in LINES:
             write_lines(frame, out, DATA, form)
         else:
             write_files(frame, out, DATA)
-        if form == "delta":
-            make_table(out.below(DATA))
+        make_table(out, DATA)
     verify()
     with phase("reading the files again", total):
         rows, found = _described(spark, out, form)

@@ -1,4 +1,4 @@
-"""Decode payloads: good payloads become typed columns in Parquet, bad payloads go to a folder with the reason.
+"""Decode payloads: good payloads become a table with typed columns, bad ones go to a folder with the reason.
 
 How it works: a Python function (``decoding/typed_rows.py``) decodes each message in the executors, and returns its
 rows or the reason against them. The result is kept, because it is used four times: for the counts, the reasons, the
@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import StructType
 
-from holdfast_pipeline.choices import SAMPLE
+from holdfast_pipeline.choices import SAMPLE, TABLE_FORMS
 from holdfast_pipeline.decoding.catalog import Catalog, Entry
 from holdfast_pipeline.decoding.decoder import VARIED, Decoder
 from holdfast_pipeline.decoding.messages import Messages, schema_of
@@ -25,7 +25,7 @@ from holdfast_pipeline.output.checksum import checksum
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.output.names import DATA, MANIFEST
 from holdfast_pipeline.output.overwriting import begin_overwriting, require_overwritable
-from holdfast_pipeline.output.table_files import write_files
+from holdfast_pipeline.output.table_files import table_maker, write_files
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.sources.topic_patterns import topic_pattern
 
@@ -79,23 +79,30 @@ def decode(
     patterns: Sequence[str] = (),
     sample: int = SAMPLE,
     overwrite: bool = False,
+    form: str = TABLE_FORMS[0],
 ) -> Decoded:
     """Decode the messages whose topics match a pattern (by default the decoder's own) to ``out``.
 
-    ``sample`` is the number of messages from which a schema is inferred, if the decoder has none. Raises
-    :class:`PipelineError`, but never because of a payload.
+    ``sample`` is the number of messages from which a schema is inferred, if the decoder has none. ``form`` is one of
+    ``TABLE_FORMS``. Raises :class:`PipelineError`, but never because of a payload.
     """
     wanted = tuple(topic_pattern(text) for text in patterns or decoder.patterns)
     if not wanted:
         raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
-    return decode_entry(spark, messages, Entry("", wanted, decoder), out, sample, overwrite)
+    return decode_entry(spark, messages, Entry("", wanted, decoder), out, sample, overwrite, form)
 
 
 def decode_entry(
-    spark: SparkSession, messages: Messages, entry: Entry, out: Folder, sample: int = SAMPLE, overwrite: bool = False
-) -> Decoded:  # fmt: skip
+    spark: SparkSession,
+    messages: Messages,
+    entry: Entry,
+    out: Folder,
+    sample: int = SAMPLE,
+    overwrite: bool = False,
+    form: str = TABLE_FORMS[0],
+) -> Decoded:
     """Decode the messages of one entry of a catalogue to ``out``. Raises :class:`PipelineError` as :func:`decode`."""
-    table = _Table(spark, messages, entry, sample)
+    table = _Table(spark, messages, entry, sample, form)
     begin_overwriting(out, overwrite, names=(DATA, BAD))
     result = table.write(out)
     out.write_json(MANIFEST, asdict(result))
@@ -109,13 +116,14 @@ def decode_all(
     out: Folder,
     sample: int = SAMPLE,
     overwrite: bool = False,
+    form: str = TABLE_FORMS[0],
 ) -> DecodedTables:
     """Decode the messages of each entry of a catalogue to a folder with its name in ``out``.
 
     Only ``out`` has a manifest: a result is complete with all its tables. Raises :class:`PipelineError` as
     :func:`decode`, before anything is written where an entry cannot be used.
     """
-    tables = {entry.name: _Table(spark, messages, entry, sample) for entry in catalog.entries}
+    tables = {entry.name: _Table(spark, messages, entry, sample, form) for entry in catalog.entries}
     folders = {name: Folder(out.below(name)) for name in tables}
     require_tables_overwritable(out, catalog, overwrite)
     for folder in (out, *folders.values()):
@@ -141,7 +149,7 @@ def require_tables_overwritable(out: Folder, catalog: Catalog, overwrite: bool) 
 class _Table:
     """The table of an entry. Raises :class:`PipelineError` if the messages cannot be read as it says."""
 
-    def __init__(self, spark: SparkSession, messages: Messages, entry: Entry, sample: int) -> None:
+    def __init__(self, spark: SparkSession, messages: Messages, entry: Entry, sample: int, form: str) -> None:
         self._spark = spark
         self._messages = messages
         self._entry = entry
@@ -151,6 +159,7 @@ class _Table:
         self._schema = schema_of(entry.rows, self._frame, sample)
         if entry.rows.schema is not None:
             _check_names(levels, self._schema)
+        self._make_table = table_maker(form)
         self._decoding = _portable(DecodeFunction(entry.rows, self._schema))
 
     def write(self, out: Folder) -> Decoded:
@@ -169,6 +178,7 @@ class _Table:
                 rows = rows.withColumn(_UNIT, F.lit(self._entry.unit))
             with phase("writing"):
                 write_files(rows, out, DATA)
+                self._make_table(out, DATA)
             rest = found.where("decoded.reason is not null").select(
                 *fixed, F.col("decoded.reason").alias("reason"), "payload"
             )

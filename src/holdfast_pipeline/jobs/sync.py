@@ -1,4 +1,4 @@
-"""Keep two Delta tables equal to the broker: ``changes``, with each change once, and ``current``.
+"""Keep two tables, of Delta or Iceberg, equal to the broker: ``changes``, with each change once, and ``current``.
 
 How it works. A step reads a batch of entries of the history, for example 1001 to 1500, and writes it in two commits:
 
@@ -36,9 +36,10 @@ from holdfast_pipeline.database.history_range import HistoryRange, MissingEntrie
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
 from holdfast_pipeline.lake.following import follow
-from holdfast_pipeline.lake.growing_table import GrowingTable
+from holdfast_pipeline.lake.growing_table import GrowingTable, Layout
+from holdfast_pipeline.lake.iceberg_table import IcebergTable
 from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
-from holdfast_pipeline.lake.upkeep import Upkeep
+from holdfast_pipeline.lake.upkeep import KeptTable, Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.progress.phases import phase, progressed
 from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
@@ -81,6 +82,7 @@ class _Position:
 class Sync:
     """The tables below ``out`` and the database that they follow.
 
+    ``table`` opens or makes a table: of Delta, or ``IcebergCatalog.table``.
     ``confirm`` gets the last entry that is safe on the disk; first 0, or what a killed run did not confirm.
 
     Raises :class:`PipelineError` if either cannot be used, or if the tables belong to another database.
@@ -89,6 +91,7 @@ class Sync:
     def __init__(
         self, source: Source, out: Folder, rows: int = ROWS, size: int = BYTES, upkeep: Upkeep | None = None,
         allow_gap: bool = False, confirm: Callable[[int], None] | None = None,
+        table: Callable[[Folder, Layout, str, float], KeptTable] = GrowingTable,
     ) -> None:  # fmt: skip
         check(source.url)
         self._source = source
@@ -97,8 +100,8 @@ class Sync:
         self._upkeep = upkeep or Upkeep()
         self._allow_gap = allow_gap
         store = shown(source.url)
-        self.changes = GrowingTable(Folder(out.below(CHANGES)), CHANGES_LAYOUT, store, self._upkeep.keep)
-        self.current = GrowingTable(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
+        self.changes = table(Folder(out.below(CHANGES)), CHANGES_LAYOUT, store, self._upkeep.keep)
+        self.current = table(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
         before = self._position().changes or 0
         self._done = Synced(before, before, 0, 0, None, 0)
         #: None: the tables were made by an earlier version, or the file is lost.
@@ -114,8 +117,10 @@ class Sync:
         It ends early, between two commits, when ``stopped`` returns True. Raises :class:`PipelineError`.
         """
         follow(self.step, (self.changes, self.current), self._upkeep, stopped, every)
-        if self._coverage is not None and self._coverage != self._written:
-            self._write(self._coverage)
+        if self._coverage is not None:
+            last = evolve(self._coverage, versions=self._versions())
+            if last != self._written:
+                self._write(last)
         return self.result()
 
     def step(self) -> bool:
@@ -159,6 +164,7 @@ class Sync:
             self._append(entries.after(after), {SEQ: entries.upto, CHANGED_AT: at, LOST_UPTO: lost_upto})
         if merged is not None and entries.upto > merged:
             self.current.merge(entries.after(merged).newest, ["topic"], "seq", KEPT, {SEQ: entries.upto})
+        coverage = evolve(coverage, versions=self._versions())
         if self._written is None or not coverage.only_read_since(self._written, _UNCHANGED):
             self._write(coverage)
         self._coverage = coverage
@@ -211,6 +217,10 @@ class Sync:
             ]
             return coverage.without(pruned, since_here=False) if pruned else coverage
         return coverage
+
+    def _versions(self) -> dict[str, str]:
+        tables = {CHANGES: self.changes, CURRENT: self.current}
+        return {name: table.metadata for name, table in tables.items() if isinstance(table, IcebergTable)}
 
     def _write(self, coverage: Coverage) -> None:
         write_coverage(self._out, coverage)

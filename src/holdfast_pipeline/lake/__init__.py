@@ -1,1 +1,1 @@
-"""Delta tables that follow the history: ``changes``, and ``current`` with the retained messages."""
+"""Tables of Delta or Iceberg that follow the history: ``changes``, and ``current`` with the retained messages."""

@@ -24,6 +24,11 @@ class TableReader:
         self.uri = usual_uri(folder.uri)
         lake = delta_package()
         with explained(self.uri):
+            if folder.has("metadata"):
+                raise PipelineError(
+                    f"{folder.uri}: is an Iceberg table; roll-ups read Delta tables: holdfast-pipeline sync --format "
+                    "delta, to another folder"
+                )
             if not lake.DeltaTable.is_deltatable(self.uri):
                 raise PipelineError(f"{folder.uri}: is not a Delta table; make one: holdfast-pipeline sync --to")
             self._table: DeltaTable = lake.DeltaTable(self.uri)

@@ -12,6 +12,10 @@ from collections import Counter
 from attrs import frozen
 
 from holdfast_pipeline.lake.growing_table import GrowingTable
+from holdfast_pipeline.lake.iceberg_table import IcebergTable
+
+#: A table that a job keeps.
+KeptTable = GrowingTable | IcebergTable
 
 
 @frozen
@@ -23,7 +27,7 @@ class Upkeep:
     keep: float = 7 * 86_400.0
 
 
-def join_files(table: GrowingTable, upkeep: Upkeep) -> int:
+def join_files(table: KeptTable, upkeep: Upkeep) -> int:
     """Join the small files of a table; return the number of parts that had too many."""
     files = table.files
     small = Counter(file.part for file in files if file.size < upkeep.file_size // 2)

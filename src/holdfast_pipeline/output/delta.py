@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.output.folder import Folder
 
 _COLOURED_ARROW = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m")
 
 
-def make_table(uri: str) -> None:
-    """Make a Delta table of the Parquet files in a folder. Raises :class:`PipelineError`."""
+def make_table(out: Folder, name: str) -> None:
+    """Make a Delta table of the Parquet files in the folder ``name``. Raises :class:`PipelineError`."""
+    uri = out.below(name)
     with explained(uri):
         delta_package().convert_to_deltalake(uri)
 

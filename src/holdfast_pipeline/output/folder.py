@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from pyarrow import fs
+from pyarrow import fs, parquet
 
 from holdfast_pipeline.errors import PipelineError
 
@@ -49,6 +49,10 @@ class Folder:
         if fresh:
             self.remove("")
 
+    def make(self) -> None:
+        """Make it, unless it exists."""
+        self._explained(lambda: self._system.create_dir(self._path, recursive=True))
+
     def below(self, name: str) -> str:
         """Return the path of a file or folder in it, for Spark."""
         return f"{self.uri}/{name}"
@@ -63,6 +67,21 @@ class Folder:
             lambda: self._system.get_file_info(fs.FileSelector(f"{self._path}/{name}", allow_not_found=True))
         )
         return [info.base_name for info in found]
+
+    def old_files(self, before: float) -> list[str]:
+        """Return the paths of the files in it and its subfolders that were written before a time (Unix seconds)."""
+        found = self._explained(
+            lambda: self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True, recursive=True))
+        )
+        return [
+            info.path.removeprefix(f"{self._path}/")
+            for info in found
+            if info.type is fs.FileType.File and info.mtime is not None and info.mtime.timestamp() < before
+        ]
+
+    def schema_of(self, name: str) -> Any:
+        """Return the columns of a Parquet file."""
+        return self._explained(lambda: parquet.read_schema(f"{self._path}/{name}", filesystem=self._system))
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""

@@ -1,14 +1,15 @@
-"""Write a table as Parquet, JSON or lines of text, in place of all files in a folder."""
+"""Write a table as Parquet, also of Delta or Iceberg, as JSON or lines of text, in place of all files in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.retained.api import NO_PROPERTIES, RetainedMessage, csv_line_of, header, line_of, properties_in
+from holdfast_pipeline.output import delta, iceberg
 from holdfast_pipeline.output.folder import Folder
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ def _message(row: dict[str, Any]) -> RetainedMessage:
 
 #: The forms of retained messages that are lines of text, with the function that writes those of a task.
 LINES = {"csv": csv_lines, "ndjson": ndjson_lines}
+
+
+def table_maker(form: str) -> Callable[[Folder, str], None]:
+    """Return the function that makes a table of the Parquet files in a folder; for other forms, it does nothing.
+
+    Raises :class:`PipelineError` if its package is not installed.
+    """
+    if form == "delta":
+        delta.delta_package()
+        return delta.make_table
+    if form == "iceberg":
+        iceberg.require_iceberg()
+        return iceberg.make_table
+    return lambda _out, _name: None
 
 
 def write_files(frame: DataFrame, out: Folder, name: str, form: str = "parquet") -> None:

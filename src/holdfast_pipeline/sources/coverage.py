@@ -31,7 +31,8 @@ class Coverage:
     """A lake has all entries up to ``last_seq``, whose time is ``last_at``, and they were read at ``read_at``.
 
     Both times are in milliseconds since the epoch. Of the periods with a first position in ``cut``, entries are
-    missing: each answers for moments before the time there, None for none.
+    missing: each answers for moments before the time there, None for none. ``versions`` has the metadata files of
+    Iceberg tables by their names: readers need no catalogue.
     """
 
     last_seq: int = 0
@@ -39,6 +40,7 @@ class Coverage:
     read_at: int = 0
     periods: list[Period] = field(factory=list)
     cut: dict[int, int | None] = field(factory=dict)
+    versions: dict[str, str] = field(factory=dict)
 
     def without(self, periods: Iterable[Period], since_here: bool = True) -> Coverage:
         """Return the coverage if entries after ``last_seq`` are missing from periods.
@@ -64,7 +66,7 @@ class Coverage:
         for first, one in known.items():
             if first not in there and one.ended_at is None:  # the database has forgotten it with its end
                 known[first] = evolve(one, ended_at=self.last_at)
-        return Coverage(last_seq, last_at, read_at, [known[first] for first in sorted(known)], self.cut)
+        return Coverage(last_seq, last_at, read_at, [known[first] for first in sorted(known)], self.cut, self.versions)
 
     def only_read_since(self, before: Coverage, most: int) -> bool:
         """Tell whether only the time of the last read differs from an earlier coverage, by less than ``most`` ms."""
@@ -141,4 +143,5 @@ def write_coverage(lake: Folder, coverage: Coverage) -> None:
 def _coverage_in(content: Any) -> Coverage:
     periods = [Period(**period) for period in content["periods"]]
     cut = {int(first): until for first, until in content["cut"].items()}
-    return Coverage(content["last_seq"], content["last_at"], content["read_at"], periods, cut)
+    known = content.get("versions", {})
+    return Coverage(content["last_seq"], content["last_at"], content["read_at"], periods, cut, known)

@@ -1,4 +1,7 @@
-"""The tables that ``sync`` keeps, read in Spark: without Delta's own package for Spark, which is not on PyPI."""
+"""The tables that ``sync`` keeps, read in Spark without the packages for Delta and Iceberg, which are not on PyPI.
+
+The log of a table names its Parquet files, and Spark reads these.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,20 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.delta import delta_package, explained
 from holdfast_pipeline.output.folder import Folder, usual_uri
+from holdfast_pipeline.output.iceberg import explained as iceberg_explained
+from holdfast_pipeline.output.iceberg import require_iceberg
 from holdfast_pipeline.sources.coverage import COVERAGE, read_coverage
 from holdfast_pipeline.sources.topic_patterns import pattern
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyiceberg.table import StaticTable
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,30 +57,32 @@ class Lake:
         #: The path or the URI of the folder.
         self.name = folder.uri
         self.coverage = coverage
-        self._tables = {name: _opened(folder.below(name)) for name in (CHANGES, CURRENT)}
-        with explained(self.name):
-            if self._tables[CURRENT].transaction_version(SEQ) is None:
-                raise PipelineError(
-                    f"{path}: has no retained messages yet; run holdfast-pipeline sync again once the broker has "
-                    "written the baseline of its history"
-                )
+        self._tables = {
+            name: _IcebergFiles(coverage.versions[name])
+            if name in coverage.versions
+            else _DeltaFiles(folder.below(name))
+            for name in (CHANGES, CURRENT)
+        }
+        if self._tables[CURRENT].mark(SEQ) is None:
+            raise PipelineError(
+                f"{path}: has no retained messages yet; run holdfast-pipeline sync again once the broker has "
+                "written the baseline of its history"
+            )
 
     @property
     def current_seq(self) -> int:
         """The last change that the table of retained messages has."""
-        with explained(self.name):
-            return self._tables[CURRENT].transaction_version(SEQ) or 0
+        return self._tables[CURRENT].mark(SEQ) or 0
 
     def rows(self, table: str) -> int:
         """Return the number of rows of a table."""
-        with explained(self.name):
-            return self._tables[table].count()
+        return self._tables[table].count()
 
     def read(
         self, spark: SparkSession, table: str, columns: Sequence[str], topic_filter: str, where: SparkColumn
     ) -> DataFrame:  # fmt: skip
         """Return the rows of a table whose topics match a Topic Filter ("" for all topics), under a condition."""
-        frame = _frame(spark, self._tables[table], usual_uri(f"{self.name}/{table}")).where(where)
+        frame = self._tables[table].frame(spark).where(where)
         if topic_filter:
             # The database's search by Topic Filter does not exist for files: Java matches a regular expression instead.
             frame = frame.where(F.col("topic").rlike(rf"\A(?:{pattern(topic_filter)})\z"))
@@ -83,29 +92,74 @@ class Lake:
 def read_delta(spark: SparkSession, path: str) -> DataFrame:
     """Return the newest version of a Delta table, such as ``/lake/current`` or ``s3://bucket/lake/current``.
 
-    The table's log names the files, and Spark reads these: a commit during the read changes nothing. Vacuum may delete
-    them later. Raises :class:`PipelineError` if there is no table.
+    A commit during the read changes nothing. Vacuum may delete the files later. Raises :class:`PipelineError` if there
+    is no table.
     """
-    root = Folder(path).uri
-    return _frame(spark, _opened(root), usual_uri(root))
+    return _DeltaFiles(Folder(path).uri).frame(spark)
 
 
-def _opened(path: str) -> DeltaTable:
-    uri, lake = usual_uri(path), delta_package()
-    with explained(uri):
-        if not lake.DeltaTable.is_deltatable(uri):
-            raise PipelineError(f"{path}: is not a Delta table; make one: holdfast-pipeline sync --to")
-        found: DeltaTable = lake.DeltaTable(uri)
-        return found
+class _DeltaFiles:
+    """The newest version of a Delta table."""
+
+    def __init__(self, path: str) -> None:
+        self._root, lake = usual_uri(path), delta_package()
+        with explained(self._root):
+            if not lake.DeltaTable.is_deltatable(self._root):
+                raise PipelineError(f"{path}: is not a Delta table; make one: holdfast-pipeline sync --to")
+            self._table: DeltaTable = lake.DeltaTable(self._root)
+
+    def mark(self, name: str) -> int | None:
+        with explained(self._root):
+            return self._table.transaction_version(name)
+
+    def count(self) -> int:
+        with explained(self._root):
+            return self._table.count()
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        with explained(self._root):
+            # The package gives encoded URIs, but Spark takes paths as they are, except for patterns.
+            paths = [unquote(path) for path in pa.table(self._table.get_add_actions())["path"].to_pylist()]
+            schema = StructType.fromJson(json.loads(self._table.schema().to_json()))  # Delta uses Spark's own form
+        return _read(spark, schema, [f"{self._root}/{path}" for path in paths], self._root)
 
 
-def _frame(spark: SparkSession, table: DeltaTable, root: str) -> DataFrame:
-    with explained(root):
-        # The package gives encoded URIs, but Spark takes paths as they are, except for patterns.
-        paths = [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))  # Delta uses Spark's own form
-    if not paths:
+class _IcebergFiles:
+    """The version of an Iceberg table that a metadata file tells."""
+
+    def __init__(self, metadata: str) -> None:
+        require_iceberg()
+        from pyiceberg.table import StaticTable
+
+        self._name = metadata
+        with iceberg_explained(metadata):
+            self._table: StaticTable = StaticTable.from_metadata(metadata)
+
+    def mark(self, name: str) -> int | None:
+        found = self._table.properties.get(name)
+        return None if found is None else int(found)
+
+    def count(self) -> int:
+        with iceberg_explained(self._name):
+            return int(self._table.scan().count())
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        with iceberg_explained(self._name):
+            tasks = list(self._table.scan().plan_files())
+            schema = from_arrow_schema(self._table.schema().as_arrow())
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(
+                f"{self._name}: another program has marked rows as deleted; have it write the files anew "
+                "(rewrite_data_files)"
+            )
+        return _read(spark, schema, [task.file.file_path for task in tasks], None)
+
+
+def _read(spark: SparkSession, schema: StructType, files: Sequence[str], base: str | None) -> DataFrame:
+    """Return the rows of Parquet files, with the values in the names of the folders below ``base``."""
+    if not files:
         return spark.createDataFrame([], schema)
-    base = _S3.sub("s3a://", root)
-    files = [_PATTERN.sub(r"\\\g<0>", f"{base}/{path}") for path in paths]
-    return spark.read.schema(schema).option("basePath", base).parquet(*files)
+    reader = spark.read.schema(schema)
+    if base is not None:
+        reader = reader.option("basePath", _S3.sub("s3a://", base))
+    return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", _S3.sub("s3a://", file)) for file in files))

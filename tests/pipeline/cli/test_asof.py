@@ -11,11 +11,13 @@ import duckdb
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from holdfast.core.messages import RetainedMessage
 from holdfast.retained.records import COLUMNS, line_of
 from holdfast_pipeline import Source
+from holdfast_pipeline.choices import STATE_FORMS
 from holdfast_pipeline.cli.options import milliseconds
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
@@ -63,16 +65,18 @@ def test_all_formats_have_all_messages(run: Run, recorded: Filled, spark: SparkS
     wanted = [row for row in expected(recorded)[1] if row["topic"] != "expired"]
     for place in (("--storage", recorded.url), ("--lake", "lake")):
         told = {}
-        for form in ("parquet", "delta", "csv", "ndjson"):
+        for form in STATE_FORMS:
             result = run("asof", *place, "--out", form, "--format", form, "--overwrite", "--json")
             assert result.exit_code == 0, result.output
             told[form] = json.loads(result.stdout)
             assert (told[form]["form"], told[form]["rows"]) == (form, 4)
-        assert told["parquet"]["checksum"] == told["delta"]["checksum"]
+        assert told["parquet"]["checksum"] == told["delta"]["checksum"] == told["iceberg"]["checksum"]
         with duckdb.connect() as connection:
             rows = connection.read_parquet("parquet/data/*.parquet").to_arrow_table()
         assert plain(rows, "topic") == wanted
         assert plain(DeltaTable("delta/data").to_pyarrow_table(), "topic") == wanted
+        known = StaticTable.from_metadata("iceberg/data/_iceberg")
+        assert plain(known.scan().to_arrow(), "topic") == wanted
         lines = sorted(line for file in Path("ndjson/data").glob("*.ndjson") for line in file.read_bytes().splitlines())
         kept = _of_broker(recorded)
         assert lines == sorted(line_of(one).rstrip(b"\n") for one in kept)

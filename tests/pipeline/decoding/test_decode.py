@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 from fastavro import schemaless_writer
 from pyarrow.parquet import read_table
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from holdfast_pipeline import Source
@@ -151,6 +152,30 @@ def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: 
     )
     assert spark.read.parquet(str(out / "data")).columns[3:] == names
     assert bad(out) == {"odd/2": "the field '\\ud800' has a name that no column can have"}
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_the_table_may_be_one_of_delta_or_iceberg(filled: Filled, tmp_path: Path) -> None:
+    """With all types, names with dots, and without rows; its own package reads it, and other programs the files."""
+    schema = "a tinyint, b smallint, c int, d bigint, e float, f double, g decimal(9,2), h timestamp, i date, j boolean"
+    schema += ", k struct<x: double, y: array<string>>, `l.m` string"
+    values = {
+        "a": 1, "b": 2, "c": 3, "d": 4, "e": 0.5, "f": 0.25, "g": 1.25, "h": "2026-11-21T10:00:00Z", "i": "2026-11-21",
+        "j": True, "k": {"x": 1.5, "y": ["z"]}, "l.m": "n",
+    }  # fmt: skip
+    filled.put(message("d/1", json.dumps(values).encode()), message("d/2", b"{}"))
+    for topic, wanted in (("d/+", 2), ("none", 0)):
+        found = {}
+        for form in ("delta", "iceberg"):
+            out = tmp_path / form
+            given = ("--storage", filled.url, "--format", "json", "--schema", schema, "--pattern", topic, "--out", out)
+            assert told(run(*given, "--table", form, "--json", "--overwrite"), 0)["rows"] == wanted
+        delta = DeltaTable(tmp_path / "delta" / "data").to_pyarrow_table()
+        iceberg = StaticTable.from_metadata(str(tmp_path / "iceberg" / "data" / "_iceberg")).scan().to_arrow()
+        for name, table in (("delta", delta), ("iceberg", iceberg)):
+            found[name] = sorted(table.to_pylist(), key=lambda row: str(row["topic"]))
+        assert found["iceberg"] == found["delta"]
+        assert [row["k"] for row in found["iceberg"]] == [{"x": 1.5, "y": ["z"]}, None][:wanted]
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

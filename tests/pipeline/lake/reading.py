@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from holdfast_pipeline import Source
 from tests.pipeline.stores import Filled
@@ -33,6 +34,14 @@ def expected(filled: Filled) -> tuple[Rows, Rows]:
 def in_tables(out: Path | str, **storage: Any) -> tuple[Rows, Rows]:
     """Return the rows of ``changes`` by ``seq``, and of ``current`` by topic, read by Delta's own package."""
     changes, current = (DeltaTable(f"{out}/{name}").to_pyarrow_table() for name in ("changes", "current"))
+    assert changes["date"].to_pylist() == [at.date() for at in changes["changed_at"].to_pylist()]
+    return plain(changes.drop(["date"]), "seq"), plain(current.drop(["seq"]), "topic")
+
+
+def in_iceberg(out: Path | str, catalog: str | None = None, namespace: str = "holdfast") -> tuple[Rows, Rows]:
+    """Return the same of Iceberg tables, read by PyIceberg through the catalogue."""
+    known = SqlCatalog("holdfast", uri=catalog or f"sqlite:///{out}/catalog.db")
+    changes, current = (known.load_table(f"{namespace}.{name}").scan().to_arrow() for name in ("changes", "current"))
     assert changes["date"].to_pylist() == [at.date() for at in changes["changed_at"].to_pylist()]
     return plain(changes.drop(["date"]), "seq"), plain(current.drop(["seq"]), "topic")
 

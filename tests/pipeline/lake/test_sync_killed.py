@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.commands import COMMAND, PATIENCE, environment, run
-from tests.pipeline.lake.reading import expected, in_tables
+from tests.pipeline.lake.reading import expected, in_iceberg, in_tables
 from tests.pipeline.stores import Filled, message
 
 #: the changes before each run: as batches, many more than a run commits before it is killed
@@ -31,11 +31,8 @@ def sync(filled: Filled, out: Path, log: Path, *options: str) -> subprocess.Pope
 
 def commits(out: Path, table: str) -> int:
     """Return the number of commits of a table, from the files of its log."""
-    return (
-        len([name for name in os.listdir(log) if name.endswith(".json")])
-        if (log := out / table / "_delta_log").is_dir()
-        else 0
-    )
+    logs = [log for name in ("_delta_log", "metadata") if (log := out / table / name).is_dir()]
+    return sum(name.endswith(".json") for log in logs for name in os.listdir(log))
 
 
 def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
@@ -59,31 +56,35 @@ _OFTEN = tuple((table, more) for more in (1, 2, 5, 9, 14) for table in ("changes
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recorded", "kills"),
+    ("recorded", "kills", "form"),
     [
-        ("sqlite", (("changes", 3),)),
-        pytest.param("sqlite", _OFTEN, marks=pytest.mark.nightly),
-        pytest.param("postgresql", _OFTEN, marks=pytest.mark.nightly),
+        ("sqlite", (("changes", 3),), "delta"),
+        ("sqlite", (("changes", 4),), "iceberg"),
+        pytest.param("sqlite", _OFTEN, "delta", marks=pytest.mark.nightly),
+        pytest.param("postgresql", _OFTEN, "delta", marks=pytest.mark.nightly),
+        pytest.param("sqlite", _OFTEN, "iceberg", marks=pytest.mark.nightly),
     ],
-    ids=["once", "often on SQLite", "often on Postgres"],
+    ids=["once", "once in Iceberg", "often on SQLite", "often on Postgres", "often in Iceberg"],
     indirect=["recorded"],
 )
-def test_kill_9_loses_and_doubles_nothing(recorded: Filled, tmp_path: Path, kills: tuple[tuple[str, int], ...]) -> None:
+def test_kill_9_loses_and_doubles_nothing(
+    recorded: Filled, tmp_path: Path, kills: tuple[tuple[str, int], ...], form: str
+) -> None:
     """As soon as a table has so many new commits. The last run ends by itself; then both tables equal the broker."""
     out, log = tmp_path / "lake", tmp_path / "log"
     for number, (table, more) in enumerate(kills):
         grow(recorded, number)
         wanted = commits(out, table) + more
-        process = sync(recorded, out, log)
+        process = sync(recorded, out, log, "--format", form)
         try:
             await_that(lambda table=table, wanted=wanted: commits(out, table) >= wanted, process, log)  # type: ignore[misc]
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    done = run(COMMAND, "sync", "--storage", recorded.url, "--to", out, "--json")
+    done = run(COMMAND, "sync", "--storage", recorded.url, "--to", out, "--json", "--format", form)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["added"] > 0
-    assert in_tables(out) == expected(recorded)
+    assert (in_tables(out) if form == "delta" else in_iceberg(out)) == expected(recorded)
 
 
 @pytest.mark.slow

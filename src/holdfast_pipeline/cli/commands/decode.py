@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.choices import DECODERS, SAMPLE
+from holdfast_pipeline.choices import DECODERS, SAMPLE, TABLE_FORMS
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import checking_options, print_result, running, say
 from holdfast_pipeline.errors import WrongUsage
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     "--max-bad", type=click.IntRange(0), default=0, show_default=True,
     help="With more undecodable payloads, the exit status is 3.",
 )  # fmt: skip
+@click.option(
+    "--table", "form", type=click.Choice(TABLE_FORMS), default=TABLE_FORMS[0], show_default=True,
+    help="The form of the table.",
+)  # fmt: skip
 @click.option("--out", required=True, help="The folder to write to.")
 @options.partitions
 @options.snapshot_dir
@@ -58,12 +62,13 @@ def decode(
     schema: str | None,
     sample: int,
     max_bad: int,
+    form: str,
     out: str,
     partitions: int | None,
     snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Decode payloads to typed columns: Parquet files in OUT/data, then OUT/manifest.json.
+    """Decode payloads to typed columns: a table in OUT/data, then OUT/manifest.json.
 
     Undecodable payloads are in OUT/bad, each with the reason. With --catalog, each entry has a folder with its name in
     OUT.
@@ -100,9 +105,9 @@ def decode(
             read = (messages.recorded if history else messages.retained)(spark, snapshot, partitions)
             done: Decoded | DecodedTables
             if catalog_file is not None:
-                done = decode_all(spark, read, catalog, folder, sample, overwrite)
+                done = decode_all(spark, read, catalog, folder, sample, overwrite, form)
             else:
-                done = decode_entry(spark, read, entry, folder, sample, overwrite)
+                done = decode_entry(spark, read, entry, folder, sample, overwrite, form)
     if not as_json:
         for place, reason, count in _reasons(done):
             say(f"{place}{number(count)} bad: {reason}")
