@@ -3,7 +3,7 @@
 All executors are on this machine (``local-cluster``), so seconds say little: counts show how the work divides.
 
 How it works. A process for each number of executors reads all retained messages from a snapshot, in the same number of
-tasks. A function in each task counts the rows and bytes that arrive there, and names its executor by its working folder.
+tasks. A function in each task counts the rows and bytes that arrive, and names its executor by its working folder.
 """
 
 from __future__ import annotations
