@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.brokers import Site
-from benchmarks.pipeline import live
+from benchmarks.pipeline import cluster, live
 from benchmarks.pipeline.figures import lines
 from benchmarks.pipeline.jobs import CASES, databases_of
 from benchmarks.wire import Wire
+from tests.pipeline import stores
 from tests.pipeline.stores import MAKES
 
 
@@ -30,6 +32,30 @@ def test_every_job_is_timed(spark: SparkSession, tmp_path: Path, cases: list[str
     table = list(lines(figures, markdown=True))
     assert len(table) == len(cases) + 2
     assert {line.count("|") for line in table} == {table[0].count("|")}
+
+
+def test_what_executors_read_is_counted_by_executor() -> None:
+    """Each task tells its rows; the table adds them for each number of executors."""
+    batches = [pa.RecordBatch.from_pydict({"topic": ["a", "b"]}), pa.RecordBatch.from_pydict({"topic": ["c"]})]
+    (told,) = cluster.counted(iter(batches))
+    assert told["rows"].to_pylist() == [3]
+    assert told["bytes"].to_pylist() == [sum(batch.nbytes for batch in batches)]
+    (told,) = cluster.counted(iter(()))
+    assert told["rows"].to_pylist() == [0]
+    lines = list(cluster.table({1: [("0", 3, 2_000_000), ("0", 1, 0)], 2: [("1", 1, 0), ("0", 3, 9_000_000)]}))
+    assert lines[2:] == ["| 1 | 4 | 2 | 2 | 100 % |", "| 2 | 3, 1 | 9, 0 | 1, 1 | 75 % |"]
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.usefixtures("java")
+def test_a_cluster_reads_each_message_once(tmp_path: Path) -> None:
+    """Two executors are processes of their own."""
+    with stores.database("postgresql", tmp_path) as filled:
+        filled.put(*(stores.message(f"t/{number}") for number in range(50)))
+        tasks = cluster.on_cluster(filled.url, 2, 4, tmp_path)
+    assert sum(rows for _, rows, _ in tasks) == 50
+    assert len(tasks) == 4
 
 
 @pytest.mark.e2e

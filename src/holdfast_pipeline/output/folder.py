@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from pyarrow import fs, parquet
+from pyarrow import fs
 
 from holdfast_pipeline.errors import PipelineError
 
@@ -81,6 +81,8 @@ class Folder:
 
     def schema_of(self, name: str) -> Any:
         """Return the columns of a Parquet file."""
+        from pyarrow import parquet  # late: most commands read none here
+
         return self._explained(lambda: parquet.read_schema(f"{self._path}/{name}", filesystem=self._system))
 
     def read(self, name: str) -> bytes:

@@ -8,7 +8,8 @@ numbers, so the table maps names to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -55,7 +56,13 @@ def sql_catalog(url: str) -> SqlCatalog:
     except StoreUnusable as error:
         raise WrongUsage(f"--catalog: {error}") from error
     with explained(place):
-        return SqlCatalog(_NAME, uri=database_url(url))
+        return SqlCatalog(_NAME, uri=database_url(url), **storage_of(os.environ))
+
+
+def storage_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties by which PyIceberg finds the server of S3 that the environment names, as Arrow does."""
+    names = {"AWS_ENDPOINT_URL": "s3.endpoint", "AWS_DEFAULT_REGION": "s3.region", "AWS_REGION": "s3.region"}
+    return {name: environment[variable] for variable, name in names.items() if environment.get(variable)}
 
 
 def make_table(out: Folder, name: str) -> None:

@@ -6,6 +6,7 @@ The log of a table names its Parquet files, and Spark reads these.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.delta import delta_package, explained
 from holdfast_pipeline.output.folder import Folder, usual_uri
 from holdfast_pipeline.output.iceberg import explained as iceberg_explained
-from holdfast_pipeline.output.iceberg import require_iceberg
+from holdfast_pipeline.output.iceberg import require_iceberg, storage_of
 from holdfast_pipeline.sources.coverage import COVERAGE, read_coverage
 from holdfast_pipeline.sources.topic_patterns import pattern
 
@@ -133,7 +134,7 @@ class _IcebergFiles:
 
         self._name = metadata
         with iceberg_explained(metadata):
-            self._table: StaticTable = StaticTable.from_metadata(metadata)
+            self._table: StaticTable = StaticTable.from_metadata(metadata, storage_of(os.environ))
 
     def mark(self, name: str) -> int | None:
         found = self._table.properties.get(name)

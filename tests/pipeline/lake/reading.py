@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 
 from holdfast_pipeline import Source
+from holdfast_pipeline.output.iceberg import sql_catalog
 from tests.pipeline.stores import Filled
 
 Rows = list[dict[str, Any]]
@@ -40,7 +40,7 @@ def in_tables(out: Path | str, **storage: Any) -> tuple[Rows, Rows]:
 
 def in_iceberg(out: Path | str, catalog: str | None = None, namespace: str = "holdfast") -> tuple[Rows, Rows]:
     """Return the same of Iceberg tables, read by PyIceberg through the catalogue."""
-    known = SqlCatalog("holdfast", uri=catalog or f"sqlite:///{out}/catalog.db")
+    known = sql_catalog(catalog or f"sqlite:///{out}/catalog.db")
     changes, current = (known.load_table(f"{namespace}.{name}").scan().to_arrow() for name in ("changes", "current"))
     assert changes["date"].to_pylist() == [at.date() for at in changes["changed_at"].to_pylist()]
     return plain(changes.drop(["date"]), "seq"), plain(current.drop(["seq"]), "topic")

@@ -25,6 +25,7 @@ from holdfast_pipeline.jobs.asof import Destination, write_past
 from holdfast_pipeline.jobs.sync import Sync, Synced
 from holdfast_pipeline.lake.iceberg_table import IcebergCatalog
 from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
+from holdfast_pipeline.lake.table_reader import TableReader
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
@@ -192,6 +193,8 @@ def test_folders_and_catalogues_that_do_not_fit_are_refused(recorded: Filled, tm
         Sync(Source(recorded.url), Folder(str(out)))
     with pytest.raises(PipelineError, match="unable to open database file"):
         synced(recorded, out, catalog=f"sqlite:///{tmp_path}/none/catalog.db")
+    with pytest.raises(PipelineError, match="is an Iceberg table; roll-ups read Delta tables"):
+        TableReader(Folder(str(out / "changes")))
     with pytest.raises(PipelineError, match="is not a database URL"):
         synced(recorded, out, catalog="polaris")
     away = Folder(str(out))

@@ -16,9 +16,11 @@ from holdfast_pipeline.decoding.catalog import read_catalog
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.rollup import Rollup
 from holdfast_pipeline.jobs.sync import Sync
+from holdfast_pipeline.lake.iceberg_table import IcebergCatalog
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
-from tests.pipeline.lake.reading import expected, in_tables
+from holdfast_pipeline.sources.lake import Lake
+from tests.pipeline.lake.reading import expected, in_iceberg, in_tables
 from tests.pipeline.stores import Filled, message
 
 _SERVER = """
@@ -88,3 +90,19 @@ def test_the_tables_may_be_in_a_bucket(recorded: Filled, bucket: str, tmp_path: 
     client.put_object(Bucket=bucket, Key="other/changes/notes.txt", Body=b"")
     with pytest.raises(PipelineError, match=r"contains notes\.txt"):
         Sync(Source(recorded.url), Folder(f"s3://{bucket}/other"))
+
+
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_iceberg_tables_may_be_in_a_bucket_with_their_catalogue_elsewhere(
+    recorded: Filled, bucket: str, tmp_path: Path
+) -> None:
+    """Batches, merges, joined files and the vacuum; the lake tells what it has without the catalogue."""
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    for step in range(3):
+        recorded.put(message("a", b"%d" % step), message(f"b/{step}"))
+        out = Folder(f"s3a://{bucket}/house")
+        table = IcebergCatalog(out, catalog, "house").table
+        Sync(Source(recorded.url), out, rows=2, upkeep=Upkeep(most_small=2, keep=0), table=table).run()
+        assert in_iceberg(f"s3://{bucket}/house", catalog, "house") == expected(recorded)
+    lake = Lake(f"s3a://{bucket}/house")
+    assert (lake.rows("changes"), lake.rows("current")) == tuple(map(len, expected(recorded)))
