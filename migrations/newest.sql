@@ -165,6 +165,28 @@ CREATE TABLE retained_history_absent (
     node SMALLINT NOT NULL,
     PRIMARY KEY (node)
 );
+CREATE TABLE telemetry (
+    seq INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    size BIGINT NOT NULL,
+    received_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    client_id TEXT,
+    username TEXT,
+    properties5 BLOB NOT NULL,
+    properties_json TEXT,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+CREATE INDEX telemetry_topics ON telemetry (topic, seq);
+CREATE TABLE telemetry_state (
+    id SMALLINT NOT NULL CONSTRAINT one_row CHECK (id = 1),
+    last_seq BIGINT NOT NULL,
+    last_at BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
 CREATE TABLE pipeline_jobs (
     job TEXT NOT NULL,
     state TEXT NOT NULL,
@@ -243,6 +265,10 @@ CREATE VIEW retained_history_events AS
 SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
 properties_json, operator
 FROM retained_history;
+CREATE VIEW telemetry_messages AS
+SELECT seq, topic, payload, qos, client_id, username, received_at, expires_at, size, properties_json
+FROM telemetry;
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
 INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL, NULL);
-INSERT INTO access_state VALUES (1, 0, 0, 0)
+INSERT INTO access_state VALUES (1, 0, 0, 0);
+INSERT INTO telemetry_state VALUES (1, 0, 0, 0)

@@ -22,7 +22,6 @@ FILTERS = st.builds(
 def broker_with(*policies: Policy) -> MemoryBroker:
     """Return a broker whose router hears of changed policies, as the real one does."""
     broker = MemoryBroker()
-    broker.retained.policies_changed = broker.router.table.forget_routes
     broker.retained.change_policies(Policies(policies))
     return broker
 

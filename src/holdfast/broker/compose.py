@@ -89,6 +89,7 @@ def compose_broker(
         retained=kept.retained,
         since=kept.replays.since,
         history=kept.history,
+        telemetry=kept.telemetry,
         sys_topics=served.sys_topics,
         registry=served.registry,
         limits_of=listening.listeners.limits_of,

@@ -14,7 +14,13 @@ from holdfast.broker.base import Base, read_patience
 from holdfast.broker.identity import EndedIdentities, IdentityParts, compose_failures, trusted_proxies
 from holdfast.broker.listeners import ComposedListeners
 from holdfast.broker.reloading import Change, Reloads
-from holdfast.broker.retainer import RetainerParts, history_limits_of, judges_guests, judges_sources
+from holdfast.broker.retainer import (
+    RetainerParts,
+    history_limits_of,
+    judges_guests,
+    judges_sources,
+    telemetry_limits_of,
+)
 from holdfast.broker.service_manager import ServiceManager
 from holdfast.broker.sessions import SessionParts, ownership_of, rejects_when_full
 from holdfast.config import Config
@@ -151,6 +157,7 @@ class _Changes:
             self._parts.retainer.retained.change_limits(limits, config.retainer.announce_expiry)
             self._parts.retainer.retained.admission.change_payers(payer_limits_of(config))
             self._parts.retainer.history.change_limits(history_limits_of(config.retainer))
+            self._parts.retainer.telemetry.limits = telemetry_limits_of(config.retainer)
             sources = self._parts.retainer.retained.sources
             if sources is not None:
                 sources.change(enabled=judges_sources(config), guests=judges_guests(config))

@@ -22,6 +22,7 @@ from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts
 from holdfast.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
 from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.changes.telemetry import Telemetry, TelemetryLimits
 from holdfast.changes.nodes import Epochs
 from holdfast.changes.past import PastMessages
 from holdfast.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
@@ -75,6 +76,7 @@ class RetainerParts:
     retained: RetainedMessages
     replays: ReplayRegistry
     history: RetainedHistory
+    telemetry: Telemetry
     #: follows the changes for streams of events; None if changes are not stored, or nobody asks
     changes: ChangeWatch | None = None
 
@@ -146,7 +148,8 @@ def compose_retainer(
         store=store, feed=retained.feed, flow=FlowControl(clock, flow_of(config)), now=now, sources=sources,
         since=since, past=PastMessages(history, store),
     )  # fmt: skip
-    return RetainerParts(store=store, retained=retained, replays=replays, history=history)
+    telemetry = Telemetry(durable, clock=clock, now=now, read=history.read, limits=telemetry_limits_of(config))
+    return RetainerParts(store=store, retained=retained, replays=replays, history=history, telemetry=telemetry)
 
 
 def apply_settings(
@@ -185,6 +188,14 @@ def history_limits_of(retainer: RetainerConfig) -> HistoryLimits:
     return HistoryLimits(**asdict(retainer.history))
 
 
+def telemetry_limits_of(retainer: RetainerConfig) -> TelemetryLimits:
+    """Return the limits of recorded messages without RETAIN."""
+    telemetry = retainer.telemetry
+    return TelemetryLimits(
+        telemetry.keep, telemetry.max_messages or None, telemetry.max_bytes, telemetry.max_waiting_bytes
+    )
+
+
 def history_rules_of(retainer: RetainerConfig) -> Rules:
     """Return which topics the history records, and how long it keeps them, from the policies."""
     return Rules(Rule(policy.filter, _depth_of(policy)) for policy in retainer.policies)
@@ -205,6 +216,7 @@ def compose_api(
     retained: RetainedMessages,
     replays: ReplayRegistry,
     history: RetainedHistory,
+    telemetry: Telemetry,
     publisher: IPublisher,
     can_change: bool,
     location: str,
@@ -222,6 +234,7 @@ def compose_api(
         retained=retained,
         replays=replays,
         history=history,
+        telemetry=telemetry,
         restorer=Restorer(history, retained, publisher, administration.now),
         settings=Settings(config, partial(apply_settings, retained, replays, history) if can_change else None),
         store=location,
@@ -246,6 +259,7 @@ def build_api(config: Config, base: Base, parts: RetainerParts, router: Router) 
         retained=parts.retained,
         replays=parts.replays,
         history=parts.history,
+        telemetry=parts.telemetry,
         publisher=publisher,
         can_change=True,
         location=shown(config.storage.url),

@@ -18,6 +18,7 @@ from holdfast.broker.process import complain, end_with_failure, on_terminal
 from holdfast.broker.reloading import Reloads
 from holdfast.broker.service_manager import ServiceManager
 from holdfast.changes.history import RetainedHistory
+from holdfast.changes.telemetry import Telemetry
 from holdfast.config import ConfigError
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
@@ -96,6 +97,7 @@ class BrokerService(Service):
         retained: RetainedMessages,
         since: IService | None,
         history: RetainedHistory,
+        telemetry: Telemetry,
         sys_topics: SysTopics,
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
@@ -125,6 +127,7 @@ class BrokerService(Service):
         self._retained = retained
         self._since = since
         self._history = history
+        self._telemetry = telemetry
         self._sys_topics = sys_topics
         self._registry = registry
         self._limits_of = limits_of
@@ -212,6 +215,7 @@ class BrokerService(Service):
         if self._since is not None:
             self._since.startService()
         self._history.startService()
+        self._telemetry.startService()
         self._sys_topics.startService()
         if self._certificates is not None:
             self._certificates.startService()
@@ -241,6 +245,7 @@ class BrokerService(Service):
             if self._since is not None:
                 self._since.stopService()
             self._history.stopService()
+            self._telemetry.stopService()
         self._close_audit()
         await self._store.close()
         self._service_manager.close()

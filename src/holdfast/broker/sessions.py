@@ -12,6 +12,7 @@ from holdfast.broker.audit import denials_of
 from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts, compose_failures
 from holdfast.broker.retainer import RetainerParts
+from holdfast.changes.telemetry import Telemetry
 from holdfast.config.document import Config, Zone
 from holdfast.config.sections.limits import MemoryShare
 from holdfast.config.toml import ConfigError
@@ -106,8 +107,8 @@ def build(config: Config, base: Base, identity: IdentityParts, retainer: Retaine
         storage=base.durable.status,
         accounts=accounts_of(config),
         most_memory=most_memory(config),
+        telemetry=retainer.telemetry,
     )
-    retainer.retained.policies_changed = parts.router.table.forget_routes  # runs of forced topics end
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
 
@@ -146,15 +147,17 @@ def compose_sessions(
     accounts: Accounts | None = None,
     most_memory: int | None = None,
     measure_memory: Callable[[], int] = resident_bytes,
+    telemetry: Telemetry | None = None,
 ) -> SessionParts:
     """Build the parts that serve clients.
 
-    With ``accounts``, what each payer has in Sessions is limited. ``most_memory`` (bytes) limits the process.
+    With ``accounts``, what each payer has in Sessions is limited. ``most_memory`` (bytes) limits the process. Without
+    ``telemetry``, no message without RETAIN is recorded.
     """
     counters = Counters()
     audit = NoAudit() if audit is None else audit
     denied = _counted(denied, counters)
-    router = Router(retained, authorizer, counters, rejects_when_full)
+    router = Router(retained, authorizer, counters, rejects_when_full, telemetry)
     work = LongWork(clock)
     log = ClientLog(clock, logs_connections)
     wills = Wills(

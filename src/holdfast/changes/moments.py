@@ -64,8 +64,8 @@ _LONGEST_PATTERN = 1000
 #: The most rows of one statement.
 _MOST_ROWS = 200
 _COLUMNS = ", ".join(Entry._fields)
-_FROM = "SELECT seq, changed_at FROM retained_history WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
-_EVENTS = "SELECT seq, topic, size FROM retained_history WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
+_FROM = "SELECT seq, {time} FROM {table} WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
+_ENTRIES = "SELECT seq, topic, size FROM {table} WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
 _NOT_RECORDED = (
     "there is no history: no broker has recorded changes in this database; retainer.history.enable = true does"
 )
@@ -73,6 +73,17 @@ _NOT_BEGUN = (
     "the history has only changes made by commands while no broker ran, so it does not know all retained messages of a "
     "time; it begins when a broker starts or reloads with retainer.history.enable = true"
 )
+
+
+@frozen
+class NumberedTable:
+    """A table with the columns ``seq``, ``topic`` and ``size``, and the column of its time, which never decreases."""
+
+    name: str
+    time: str
+
+
+HISTORY = NumberedTable("retained_history", "changed_at")
 
 
 class HistoryUnavailable(Exception):
@@ -197,14 +208,15 @@ def present_moment(cursor: Cursor) -> Moment:
     return Moment(state.last_at, periods[-1].first_seq, state.last_seq, rules=periods[-1].rules)
 
 
-def last_position(cursor: Cursor, low: int, high: int, at: int) -> int:
+def last_position(cursor: Cursor, low: int, high: int, at: int, table: NumberedTable = HISTORY) -> int:
     """Return the position of the last entry after ``low`` and up to ``high`` that is not later than ``at``, or ``low``.
 
     The times of entries never decrease, so bisection finds it.
     """
+    statement = _FROM.format(time=table.time, table=table.name)
     while low < high:
         middle = (low + high + 1) // 2
-        cursor.execute(_FROM, (middle, high))
+        cursor.execute(statement, (middle, high))
         found = cursor.fetchall()
         if found and found[0][1] <= at:
             low = found[0][0]
@@ -279,7 +291,13 @@ class Positions:
 
 
 def next_positions(
-    cursor: Cursor, topic_filter: str, after: int, upto: int, entries: int, newest_first: bool = False
+    cursor: Cursor,
+    topic_filter: str,
+    after: int,
+    upto: int,
+    entries: int,
+    newest_first: bool = False,
+    table: NumberedTable = HISTORY,
 ) -> Positions:
     """Return the next entries after ``after`` and up to ``upto``, at most ``entries`` of them.
 
@@ -291,7 +309,7 @@ def next_positions(
     if plan(topic_filter).single:
         topic, pattern = "topic = ? AND ", [topic_filter]
     else:
-        cursor.execute(_EVENTS.format(topic="", order=order), (after, upto, 1))
+        cursor.execute(_ENTRIES.format(table=table.name, topic="", order=order), (after, upto, 1))
         first = cursor.fetchall()
         if not first:
             return Positions((), upto + 1 if newest_first else after, True)
@@ -301,7 +319,7 @@ def next_positions(
             high = min(upto, first[0][0] - 1 + _VISITED)
         if like := like_pattern(topic_filter):
             topic, pattern = "topic LIKE ? ESCAPE '!' AND ", [like]
-    cursor.execute(_EVENTS.format(topic=topic, order=order), (*pattern, low, high, entries))
+    cursor.execute(_ENTRIES.format(table=table.name, topic=topic, order=order), (*pattern, low, high, entries))
     found = list(cursor.fetchall())
     if len(found) == entries:
         return Positions(found, found[-1][0], False)
@@ -508,22 +526,37 @@ def page_of_events(
     The read visits so many ``entries``, and returns so many ``events`` and payload bytes. The first event may have
     more bytes.
     """
-    found = next_positions(cursor, topic_filter, after, upto, entries, newest_first)
+    chosen, passed, done = choose(cursor, topic_filter, after, upto, entries, events, most_bytes, newest_first)
+    read = fetch(cursor, chosen)
+    return EventPage([read[seq] for seq in chosen if seq in read], passed, done)
+
+
+def choose(
+    cursor: Cursor,
+    topic_filter: str,
+    after: int,
+    upto: int,
+    entries: int,
+    most: int,
+    most_bytes: int,
+    newest_first: bool = False,
+    table: NumberedTable = HISTORY,
+) -> tuple[list[int], int, bool]:
+    """Return the positions of the next page, the position that it has passed, and whether it is the last page.
+
+    The arguments are those of :func:`page_of_events`.
+    """
+    found = next_positions(cursor, topic_filter, after, upto, entries, newest_first, table)
     passed = upto + 1 if newest_first else after
     chosen: list[int] = []
-    done = found.done
     for seq, topic, size in found.entries:
         if matches_filter(topic_filter, topic):
-            if len(chosen) == events or (chosen and size > most_bytes):
-                done = False
-                break
+            if len(chosen) == most or (chosen and size > most_bytes):
+                return chosen, passed, False
             chosen.append(seq)
             most_bytes -= size
         passed = seq
-    else:
-        passed = found.passed
-    read = fetch(cursor, chosen)
-    return EventPage([read[seq] for seq in chosen if seq in read], passed, done)
+    return chosen, found.passed, found.done
 
 
 def _depths(period: Period) -> tuple[Depth, ...]:

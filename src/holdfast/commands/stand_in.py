@@ -168,6 +168,7 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         retained=parts.retained,
         replays=parts.replays,
         history=parts.history,
+        telemetry=parts.telemetry,
         publisher=nobody,
         can_change=False,
         location=shown(config.storage.url),

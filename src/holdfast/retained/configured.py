@@ -88,6 +88,8 @@ def policies_of(retainer: RetainerConfig) -> Policies:
                 policy.force_retain,
                 policy.announce_expiry,
                 policy.write_interval,
+                policy.record == "all",
+                policy.record_acknowledge == "stored",
             )
             for number, policy in enumerate(retainer.policies, 1)
         ]

@@ -41,7 +41,8 @@ _WILD = ("#", "+")
 class Policy:
     """What applies to the topics of a Topic Filter. None: the general option. Intervals are in seconds, sizes in bytes.
 
-    ``number`` is the place in the file, from 1 on. An ``msg_expiry_interval_override`` of 0 is no limit.
+    ``number`` is the place in the file, from 1 on. An ``msg_expiry_interval_override`` of 0 is no limit. With
+    ``records_all``, messages without RETAIN are recorded, and with ``waits_for_record`` before their acknowledgement.
     """
 
     number: int
@@ -54,6 +55,8 @@ class Policy:
     force_retain: bool = False
     announce_expiry: bool | None = None
     write_interval: float = 0.0
+    records_all: bool = False
+    waits_for_record: bool = False
 
     @property
     def name(self) -> str:
@@ -85,6 +88,8 @@ class Policies:
         self.forces: Callable[[str], bool] | None = (
             self._forces if any(policy.force_retain for policy in self.policies) else None
         )
+        #: whether a policy retains or records messages without RETAIN 1
+        self.keep_others = any(policy.force_retain or policy.records_all for policy in self.policies)
 
     def announces(self, general: bool) -> Callable[[str], bool] | None:
         """Return what tells whether the expiry of a topic's message is announced; None: no expiry is.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
 
+from holdfast.changes.telemetry import Telemetry
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import COMMITTED, CommitTicket, both
 from holdfast.identity.interfaces import IAuthorizer
@@ -40,7 +41,9 @@ class QueueFull(Exception):
 class Router:
     """Sends each message to the Sessions that it matches and, with RETAIN 1, to the retainer.
 
-    ``rejecting`` tells that some zone rejects messages when a queue is full.
+    ``rejecting`` tells that some zone rejects messages when a queue is full. A policy may retain messages without
+    RETAIN, or record them in the ``telemetry``. Most brokers have no such policy. There, it costs a message one
+    comparison, and a run nothing.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Router:
         authorizer: IAuthorizer,
         counters: Counters,
         rejecting: bool = False,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.table = RoutingTable(counters.holdings, authorizer)
         self._retained = retained
@@ -56,6 +60,14 @@ class Router:
         self._counters = counters
         self.rejecting = rejecting
         self._identifiers = CommonIdentifiers()
+        self._telemetry = telemetry
+        self._keeps_others = False  #: whether a policy retains or records messages without RETAIN
+        retained.policies_changed = self._policies_changed
+        self._policies_changed()
+
+    def _policies_changed(self) -> None:
+        self._keeps_others = self._retained.admission.policies.keep_others
+        self.table.forget_routes()  # the runs of known topics end: other topics may be retained or recorded now
 
     def publish(
         self,
@@ -70,6 +82,8 @@ class Router:
     ) -> tuple[CommitTicket, bool]:
         """Retain the message if it has RETAIN 1 or a policy says so, and the ``mode`` allows it; and route it.
 
+        Without RETAIN, a policy may have it recorded too.
+
         With ``silent_clear``, a message that clears a retained one is not routed. ``after`` is settled when the
         message may be sent with QoS 2. A message that ``replaces`` is queued in place of older retained messages of its
         topic (see :class:`OutgoingMessage`). A ``lease`` is for a message with RETAIN 1. Returns the ticket for the
@@ -80,15 +94,27 @@ class Router:
         if may_reject and self.rejecting and message.qos:
             self.check_queues(message)
         retained = COMMITTED
-        if mode is RetainMode.ENABLED:
-            if message.retain:
+        if message.retain:
+            if mode is RetainMode.ENABLED:
                 retained = self._retained.retain(message, origin, True, lease)
                 if silent_clear and not message.payload:
                     return retained, True
-            elif (forces := self._retained.admission.forces) is not None and forces(message.topic):
-                retained = self._retain_forced(message, origin)
+        elif self._keeps_others:
+            retained = self._keep(message, origin, mode)
         ticket, matched = self.route(message, after, replaces)
         return ticket if retained is COMMITTED else both(retained, ticket), matched
+
+    def _keep(self, message: ApplicationMessage, origin: ChangeOrigin, mode: RetainMode) -> CommitTicket:
+        """Retain or record a message without RETAIN 1, as its policy says."""
+        policy = self._retained.admission.policies.of(message.topic)
+        if policy is None:
+            return COMMITTED
+        kept = COMMITTED
+        if policy.force_retain and mode is RetainMode.ENABLED:
+            kept = self._retain_forced(message, origin)
+        if policy.records_all and self._telemetry is not None:
+            kept = both(kept, self._telemetry.record(message, policy.waits_for_record))
+        return kept
 
     def _retain_forced(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         """Retain a message without RETAIN 1, as a policy says. Its publisher is not told of a refusal."""
@@ -140,11 +166,14 @@ class Router:
         """
         if may_reject and self.rejecting and message.qos:
             return None
-        if (forces := self._retained.admission.forces) is not None and forces(message.topic):
+        policy = self._retained.admission.policies.of(message.topic) if self._keeps_others else None
+        if policy is not None and policy.force_retain:
             return None
         route = self.table.find(message.topic)
         if route.groups or route.judged or any(match.session.client_id == message.client_id for match in route.matches):
             return None
+        if policy is not None and policy.records_all and self._telemetry is not None:
+            return _number_of_recorded(route.number, policy.waits_for_record)
         return route.number
 
     def publish_run(self, run: Run | Single, client_id: str, username: str | None) -> Routed | list[Routed] | None:
@@ -154,7 +183,7 @@ class Router:
         """
         route = self.table.numbered(run.route)
         if route is None:
-            return None
+            return self._publish_recorded(run, client_id, username)
         if route.withheld:
             self._counters.deliveries_not_authorized += run.count * route.withheld
         first = self._identifiers.take(run.count) if run.qos else 0
@@ -166,6 +195,24 @@ class Router:
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)
+
+    def _publish_recorded(
+        self, run: Run | Single, client_id: str, username: str | None
+    ) -> Routed | list[Routed] | None:
+        """Record a run if its topics are recorded, and send it; None if the route is no longer known."""
+        if run.route >= 0 or self._telemetry is None:
+            return None
+        number, waits = _recorded_route(run.route)
+        if self.table.numbered(number) is None:
+            return None
+        recorded = self._telemetry.record_run(run, client_id, username, waits)
+        run.route = number
+        routed = self.publish_run(run, client_id, username)
+        if recorded is COMMITTED or routed is None:
+            return routed
+        # Each gets its own answer: the commit may fail.
+        each = routed if isinstance(routed, list) else [routed] * run.count
+        return [(both(recorded, ticket), matched) for ticket, matched in each]
 
     def _deliver_singly(
         self, run: Run | Single, matches: list[Match], client_id: str, username: str | None
@@ -287,6 +334,20 @@ class Router:
         """Send a message that the authorizer may have to allow. Returns False if it is denied at once."""
         deliver = partial(session.deliver, outgoing, options, shared_filter)
         return self.if_allowed(session, outgoing.message, deliver, checked)
+
+
+# Topics whose messages without RETAIN are recorded come in runs too. The numbers of their routes are negative, so the
+# table knows no such route: only then anybody looks whether a run is recorded.
+
+
+def _number_of_recorded(number: int, waits: bool) -> int:
+    """Return the number of a route for publishers of recorded topics, which may have to wait for the commit."""
+    return ~(number << 1 | waits)
+
+
+def _recorded_route(number: int) -> tuple[int, bool]:
+    """Return the number of the route itself, and whether its publishers wait."""
+    return ~number >> 1, bool(~number & 1)
 
 
 # Messages that are over a limit of the retainer, and are delivered all the same: from Clients, or as Wills.

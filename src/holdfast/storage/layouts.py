@@ -187,6 +187,29 @@ retained_history_absent = Layout(
     1,
     node=SMALL,
 )
+telemetry = Layout(
+    "telemetry",
+    1,
+    seq=BIG,
+    topic=TEXT,
+    qos=SMALL,
+    size=BIG,
+    received_at=BIG,
+    expires_at=BIG,
+    client_id=TEXT,
+    username=TEXT,
+    properties5=BLOB,
+    properties_json=TEXT,
+    payload=BLOB,
+)
+telemetry_state = Layout(
+    "telemetry_state",
+    1,
+    id=SMALL,
+    last_seq=BIG,
+    last_at=BIG,
+    bytes=BIG,
+)
 pipeline_jobs = Layout(
     "pipeline_jobs",
     1,
@@ -284,6 +307,8 @@ TABLES = (
     retained_history_periods,
     retained_history_state,
     retained_history_absent,
+    telemetry,
+    telemetry_state,
     pipeline_jobs,
     users,
     authorization_rules,
@@ -299,4 +324,5 @@ TABLES = (
 VIEWS = (
     "retained_messages",
     "retained_history_events",
+    "telemetry_messages",
 )

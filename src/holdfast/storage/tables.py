@@ -295,6 +295,37 @@ retained_history_absent = Table(
     "retained_history_absent", metadata, Column("node", SmallInteger, primary_key=True, autoincrement=False)
 )
 
+#: Application Messages without RETAIN that a policy records (``record = "all"``), in the order of commits and without
+#: gaps: pruning deletes the first ones. ``received_at`` never decreases from one ``seq`` to the next.
+telemetry = Table(
+    "telemetry",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("topic", TopicName, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("properties_json", Text),
+    Column("payload", LargeBinary, nullable=False),
+)
+Index("telemetry_topics", telemetry.c.topic, telemetry.c.seq)
+
+#: One row, which a transaction that writes to ``telemetry`` updates first and so locks. ``last_seq`` and ``last_at`` are
+#: the position and the time of the last message, pruned or not. ``bytes`` is the size of all messages, compared with
+#: ``retainer.telemetry.max_bytes``.
+telemetry_state = Table(
+    "telemetry_state",
+    metadata,
+    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+
 #: Imports from a staging area, by the names of their jobs. ``state`` is "merging" or "done", ``merge`` is the rule. All
 #: staged topics up to ``position`` are merged; each transaction that merges rows also sets ``position``. ``counts`` is
 #: a JSON object with the number of rows for each result.
@@ -446,6 +477,22 @@ retained_history_events = Table(
     Column("operator", Text),
 )
 
+#: The telemetry, message by message.
+telemetry_messages = Table(
+    "telemetry_messages",
+    views,
+    Column("seq", BigInteger),
+    Column("topic", TopicName),
+    Column("payload", LargeBinary),
+    Column("qos", SmallInteger),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("received_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("size", BigInteger),
+    Column("properties_json", Text),
+)
+
 _DIALECTS = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
 #: the present time in milliseconds since the epoch
@@ -458,6 +505,7 @@ _NOW = {
 _SOURCES = {
     "retained_messages": "retained\nWHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > {now})",
     "retained_history_events": "retained_history",
+    "telemetry_messages": "telemetry",
 }
 
 #: the rows of a new database
@@ -465,6 +513,7 @@ _FIRST_ROWS = (
     "INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL)",
     "INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL, NULL)",
     "INSERT INTO access_state VALUES (1, 0, 0, 0)",
+    "INSERT INTO telemetry_state VALUES (1, 0, 0, 0)",
 )
 
 

@@ -233,6 +233,15 @@ class Run:
                 publishes.append(publish)
         return publishes
 
+    def messages(self) -> list[tuple[str, bytes]]:
+        """Return the Topic Name and the payload of each packet."""
+        data = self.data
+        found: list[tuple[str, bytes]] = []
+        for first, size, count, topic, topic_end, payload in self._stripes:
+            name = data[first + topic + 2 : first + topic_end].decode()
+            found += [(name, data[start + payload : start + size]) for start in range(first, first + size * count, size)]
+        return found
+
     def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:
         """Return the packets for this protocol version and QoS, and their stripes. Packet Identifiers are arbitrary."""
         form = self._forms.get((v5, qos))
@@ -382,6 +391,11 @@ class Single:
     def publishes(self) -> list[p.Publish]:
         """As :meth:`Run.publishes`."""
         return self._as_run().publishes()
+
+    def messages(self) -> list[tuple[str, bytes]]:
+        """As :meth:`Run.messages`."""
+        topic, topic_end, payload = self._parts
+        return [(self.data[topic + 2 : topic_end].decode(), self.data[payload:])]
 
     def _as_run(self) -> Run:
         if self._other is None:

@@ -1,9 +1,9 @@
-"""Calls about the history: list changes, confirm archived changes, restore messages."""
+"""Calls about the history and the telemetry: list changes and messages, confirm archived changes, restore messages."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,7 @@ from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.changes.entries import HistoryEvent
 from holdfast.changes.history import RetainedHistory
 from holdfast.changes.restoring import Restored, Restorer
+from holdfast.changes.telemetry import Telemetry, TelemetryMessage
 from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of
@@ -57,6 +58,8 @@ MOST_EVENTS = 1000
 #: The topics that one call restores by default: few enough for a short commit.
 _TOPICS = 1000
 _MOST = 2**53
+#: the records of a page, the cursor behind it, and whether it is the last one
+_Page = tuple[Sequence[dict[str, Any]], int, bool]
 _EXAMPLE = '{"seq": "123"}'
 _ORDERS = ("oldest", "newest")
 _EVENT = record(
@@ -76,10 +79,23 @@ _EVENT = record(
         "revision": STRING,
     }
 )
+_MESSAGE = record(
+    {
+        "seq": STRING,
+        "received_at": TIME,
+        "topic": STRING,
+        "qos": INTEGER,
+        "size": INTEGER,
+        "from_clientid": nullable(STRING),
+        "from_username": nullable(STRING),
+        "expiry_at": nullable(TIME),
+        "properties": {"type": "object"},
+    }
+)
 
 
 class HistoryCalls:
-    """Answers calls about the history.
+    """Answers calls about the history and the telemetry.
 
     ``now`` returns milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
     """
@@ -89,6 +105,7 @@ class HistoryCalls:
     def __init__(
         self,
         history: RetainedHistory,
+        telemetry: Telemetry,
         restorer: Restorer,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
@@ -96,6 +113,7 @@ class HistoryCalls:
     ) -> None:
         self._jobs = jobs
         self._history = history
+        self._telemetry = telemetry
         self._restorer = restorer
         self._now = now
         self._pause = pause
@@ -120,6 +138,41 @@ class HistoryCalls:
     @as_deferred
     async def events(self, call: Call) -> Answer:
         """List a page of changes, from a cursor on. A page may be empty without being the last one."""
+
+        async def read(*asked: Any) -> _Page:
+            page = await self._history.events(*asked)
+            return [record_of(event) for event in page.events], page.cursor, page.done
+
+        return await self._listed(call, read)
+
+    @Route(
+        method="GET",
+        path=f"{API_PREFIX}/telemetry",
+        scope=Scope.READ,
+        summary="List a page of recorded messages without RETAIN; an empty page is the last one",
+        parameters=(
+            FILTER,
+            query("since", MOMENT, "the time of the oldest message"),
+            query("until", MOMENT, "the time of the newest message"),
+            query("limit", whole(1, MOST_EVENTS, 100), "the most messages of a page"),
+            CURSOR,
+            query("first", one_of(*_ORDERS), "which messages come first"),
+        ),
+        answers={200: Content(page(_MESSAGE), "the page")},
+        refusals=REFUSALS,
+    )
+    @as_deferred
+    async def messages(self, call: Call) -> Answer:
+        """List a page of the telemetry, from a cursor on. A page may be empty without being the last one."""
+
+        async def read(*asked: Any) -> _Page:
+            page = await self._telemetry.messages(*asked)
+            return [message_record(message) for message in page.messages], page.cursor, page.done
+
+        return await self._listed(call, read)
+
+    async def _listed(self, call: Call, read: Callable[..., Awaitable[_Page]]) -> Answer:
+        """Answer with the first page that has anything, or the last one, as ``read`` reads them."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         limit = number_of(arguments, "limit", 100, MOST_EVENTS)
@@ -127,12 +180,11 @@ class HistoryCalls:
         until = time_of(arguments, "until", self._now())
         first = choice_of(arguments, "first", _ORDERS)
         cursor, done = position_of(arguments), False
-        data: list[dict[str, Any]] = []
+        data: Sequence[dict[str, Any]] = ()
         read_limit, over = ReadLimit(self._now), False
         while not (data or done or over):
-            found = await self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
-            data = [record_of(event) for event in found.events]
-            cursor, done, over = found.cursor, found.done, read_limit.is_reached()
+            data, cursor, done = await read(topic_filter, since, limit, cursor, until, first == "newest")
+            over = read_limit.is_reached()
             if not done:
                 await self._pause()
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
@@ -261,6 +313,26 @@ def record_of(event: HistoryEvent) -> dict[str, Any]:
         "properties": properties_of(event.properties),
         "revision": str(event.revision),
     }
-    if len(event.payload) <= LARGEST_SHOWN:
-        shown["payload"] = b64encode(event.payload).decode()
+    return _with_payload(shown, event.payload)
+
+
+def message_record(message: TelemetryMessage) -> dict[str, Any]:
+    """Return a recorded message as JSON, without its payload if that is too large."""
+    shown = {
+        "seq": str(message.seq),
+        "received_at": date_of(message.received_at),
+        "topic": message.topic,
+        "qos": message.qos,
+        "size": len(message.payload),
+        "from_clientid": message.client_id,
+        "from_username": message.username,
+        "expiry_at": None if message.expires_at is None else date_of(message.expires_at),
+        "properties": properties_of(message.properties),
+    }
+    return _with_payload(shown, message.payload)
+
+
+def _with_payload(shown: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    if len(payload) <= LARGEST_SHOWN:
+        shown["payload"] = b64encode(payload).decode()
     return shown

@@ -23,6 +23,7 @@ from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import Content, Route, routes_of
 from holdfast.changes.history import RetainedHistory
 from holdfast.changes.restoring import Restorer
+from holdfast.changes.telemetry import Telemetry
 from holdfast.changes.watch import ChangeWatch
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.administration import Administration
@@ -58,6 +59,7 @@ class RetainerAPI:
         retained: RetainedMessages,
         replays: ReplayRegistry,
         history: RetainedHistory,
+        telemetry: Telemetry,
         restorer: Restorer,
         settings: Settings,
         store: str,
@@ -80,7 +82,7 @@ class RetainerAPI:
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
             *RevisionCalls(history, administration.now, administration.pause).routes,
-            *HistoryCalls(history, restorer, administration.now, administration.pause, jobs).routes,
+            *HistoryCalls(history, telemetry, restorer, administration.now, administration.pause, jobs).routes,
             *(MergeCalls(merger).routes if merger is not None else ()),
             *routes_of(self),
         )

@@ -293,6 +293,26 @@ class PolicyConfig(Section):
         example="90d",
     )
 
+    record: str = option(
+        Choice(("retained", "all")),
+        "retained",
+        help="Which messages of these topics are recorded: retained = those with RETAIN 1, in the history; all = also"
+        " those without RETAIN, in a table of their own, the telemetry.",
+        effect="all: operators and the pipeline can read every message of these topics, and each is written once."
+        " Replays, restores and quotas know nothing of it. retainer.telemetry limits the table.",
+        example="all",
+    )
+    record_acknowledge: str = option(
+        Choice(("received", "stored")),
+        "received",
+        help="When a message with QoS 1 or 2 and without RETAIN is acknowledged: received = at once; it is recorded"
+        " within about a second, and dropped from the record while the database is too slow; stored = when it is"
+        " recorded, like a retained message.",
+        effect="stored: a crash loses no acknowledged message, and publishers wait for the disk. Messages with QoS 0"
+        " are always recorded later.",
+        example="stored",
+    )
+
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Require a Topic Filter: a policy for all topics should not come from a forgotten key."""
         if "filter" not in given:
@@ -302,6 +322,12 @@ class PolicyConfig(Section):
                 "history_keep",
                 "has no effect with history = false; allowed: only one of them",
                 ("history_keep", "history"),
+            )
+        if self.record_acknowledge == "stored" and self.record != "all":
+            yield (
+                "record_acknowledge",
+                '"stored" has no effect without record = "all"; allowed: both, or none',
+                ("record_acknowledge", "record"),
             )
 
 
@@ -334,6 +360,44 @@ class HistoryConfig(Section):
         " and 200 bytes for each change count.",
         effect="Lower: less space, and many changes shorten the history. The present retained messages always stay.",
         example="10GB",
+    )
+
+
+@frozen
+class TelemetryConfig(Section):
+    """The telemetry: recorded messages without RETAIN."""
+
+    applies: ClassVar[TakesEffect] = TakesEffect.AT_ONCE
+
+    keep: float | None = option(
+        Duration("1m", "3650d", infinity=True),
+        "7d",
+        help="Time for which recorded messages without RETAIN are kept.",
+        effect="Longer: operators and the pipeline can read older messages, and the database is larger.",
+        example="30d",
+    )
+    max_messages: int = option(
+        Integer(0, unit="messages; 0 is no limit"),
+        10_000_000,
+        help="Most of these messages. Beyond it, the oldest are deleted. 0 = no limit.",
+        effect="Lower: less space. The limit may be exceeded for some seconds.",
+        example=1_000_000,
+    )
+    max_bytes: int | None = option(
+        Size("1MB", "1024GB", infinity=True),
+        "1GB",
+        help="Most bytes of these messages. Beyond it, the oldest are deleted. Payloads, topics, properties and 200 bytes"
+        " for each message count.",
+        effect="Higher: more messages are kept. On the disk, they take up to half more, with their index.",
+        example="20GB",
+    )
+    max_waiting_bytes: int = option(
+        Size("64KB", "1GB"),
+        "16MB",
+        help="Most memory for messages that wait until they are recorded and that no acknowledgement waits for.",
+        effect="Higher: fewer messages are dropped from the record while the database is slow. Each has 600 bytes beside"
+        " its topic, properties and payload.",
+        example="64MB",
     )
 
 
@@ -524,6 +588,12 @@ class RetainerConfig(RetainModes):
     history: HistoryConfig = field(
         factory=HistoryConfig,
         metadata=table(HistoryConfig, "The history of retained messages."),
+    )
+    telemetry: TelemetryConfig = field(
+        factory=TelemetryConfig,
+        metadata=table(
+            TelemetryConfig, 'The telemetry: messages without RETAIN, of policies with record = "all".'
+        ),
     )
     changes: ChangesConfig = field(
         factory=ChangesConfig,

@@ -1,0 +1,469 @@
+"""Telemetry: Application Messages without RETAIN that a policy records (``record = "all"``), in a table of their own.
+
+How it works. The router gives each message of such a topic to :meth:`Telemetry.record`. Nobody waits for most of them:
+they are gathered, and some hundred of them leave for the writer together, after a second at the latest. Where the
+policy says ``record_acknowledge = "stored"``, a message with QoS 1 or 2 leaves at once, behind those gathered before,
+and its acknowledgement waits for the commit::
+
+    ms     message                      gathered    to the writer
+    0      a, QoS 0                     a
+    20     b, QoS 1, "received"         a b
+    35     c, QoS 1, "stored"                       [a b], [c]: the PUBACK of c waits for the commit of both
+    60     d, QoS 0                     d
+    1060                                            [d]
+
+A message for which nobody waits is dropped, counted and told when ``max_waiting_bytes`` of messages wait already: the
+database is slower than the publishers, or away. It pauses no publisher. The others count among the pending bytes of the
+writer, which pauses publishers as for retained messages.
+
+The invariants: ``seq`` is the order of commits, also with several nodes, and has no gaps: a writer first updates the row
+of ``telemetry_state``, and pruning deletes the first messages only. ``received_at`` never decreases. A commit whose
+outcome is unknown is repeated; the kind then looks whether the rows of the last attempt are there.
+
+Nothing else reads the table: neither replays nor moments, restores, tokens, quotas or the change feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from attrs import frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from holdfast.changes.entries import WEIGHT
+from holdfast.changes.moments import NumberedTable, choose, last_position
+from holdfast.core.messages import HELD_ENTRY, STORED_ENTRY, ApplicationMessage
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.retained.store.rows import json_of
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred, settled
+from holdfast.storage import layouts
+from holdfast.storage.committer import IWriteKind, Write
+from holdfast.storage.driver import Bulk, Connection, Cursor, split
+from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.watch.lazy_log import LogThrottle
+from holdfast.wire import NO_PROPERTIES, Properties, Run, Single
+from holdfast.wire.property_codec import decode_properties, encode_properties
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+TELEMETRY = NumberedTable("telemetry", "received_at")
+
+#: Gathered messages leave when there are so many, when they take so many bytes, or after so many seconds.
+MOST_GATHERED = 500
+GATHERED_BYTES = 256 << 10
+GATHERING_SECONDS = 1.0
+#: the longest topic that is recorded, in bytes: a row of an index in Postgres has no room for more
+LONGEST_TOPIC = 2600
+#: seconds between two rounds of pruning; the messages of one of its transactions, and about their bytes
+_INTERVAL = 10.0
+_PRUNED_ROWS = 1000
+_PRUNED_BYTES = 4 << 20
+#: the messages that one read visits, and the payload bytes of a page
+_ENTRIES = 1000
+_BYTES = 1 << 20
+_MOST_PLACES = 200
+
+_TURN = "UPDATE telemetry_state SET last_seq = last_seq WHERE id = 1 RETURNING last_seq, last_at, bytes"
+_ADVANCE = "UPDATE telemetry_state SET last_seq = ?, last_at = ?, bytes = bytes + ? WHERE id = 1"
+_STATE = "SELECT last_seq, last_at, bytes FROM telemetry_state"
+_OLDEST = f"SELECT seq, received_at, {WEIGHT} FROM telemetry ORDER BY seq LIMIT ?"
+_IS_THERE = "SELECT 1 FROM telemetry WHERE seq = ? AND topic = ? AND received_at = ? AND size = ? AND payload = ?"
+
+T = TypeVar("T")
+
+
+@frozen
+class TelemetryLimits:
+    """The limits of the table, and of what waits for it in memory: ``keep`` in seconds. None is no limit."""
+
+    keep: float | None = 7 * 86_400
+    max_messages: int | None = 10_000_000
+    max_bytes: int | None = 1 << 30
+    max_waiting_bytes: int = 16 << 20
+
+
+class TelemetryRow(NamedTuple):
+    """One row of the table, in the order of its columns. Until it is written, ``seq`` is 0."""
+
+    seq: int
+    topic: str
+    qos: int
+    size: int
+    received_at: int
+    expires_at: int | None
+    client_id: str | None
+    username: str | None
+    properties5: bytes
+    properties_json: str | None
+    payload: bytes
+
+    @property
+    def weight(self) -> int:
+        """The bytes that ``retainer.telemetry.max_bytes`` counts."""
+        return self.size + len(self.topic) + len(self.properties5) + STORED_ENTRY
+
+
+_MESSAGES = f"SELECT {', '.join(TelemetryRow._fields)} FROM telemetry WHERE seq IN ({{places}})"
+
+
+@frozen
+class TelemetryMessage:
+    """A recorded message. ``received_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch."""
+
+    seq: int
+    topic: str
+    payload: bytes
+    qos: int
+    properties: Properties
+    client_id: str | None
+    username: str | None
+    received_at: int
+    expires_at: int | None
+
+
+@frozen
+class TelemetryPage:
+    """Messages in their order. The next page begins at ``cursor``; ``done`` says that this page is the last.
+
+    A page may be empty without being the last, because one read visits a bounded number of messages.
+    """
+
+    messages: Sequence[TelemetryMessage]
+    cursor: int
+    done: bool
+
+
+@frozen
+class TelemetryState:
+    """The position and the time of the last message, pruned or not, and the bytes of all messages."""
+
+    last_seq: int
+    last_at: int
+    size: int
+
+
+def read_telemetry_state(cursor: Cursor) -> TelemetryState:
+    """Return the state of the table."""
+    cursor.execute(_STATE)
+    return TelemetryState(*cursor.fetchall()[0])
+
+
+# Writing.
+
+
+@implementer(IWriteKind)
+class TelemetryKind:
+    """The write kind: the ``row`` of a write is a sequence of rows, and its key a number that no other write has."""
+
+    name = "telemetry"
+    order = 100  # behind all others: these hold the lock of the table only at the end of their transaction
+
+    def __init__(
+        self, bulk: Bulk, committed: Callable[[int, int], None], failed: Callable[[int, int, StorageFailure], None]
+    ) -> None:
+        """``committed`` and ``failed`` are told numbers of messages, and of the bytes that they held in memory."""
+        self._bulk = bulk
+        self._committed = committed
+        self._failed = failed
+        #: the first row of each write of the last attempt, as placed
+        self._attempted: dict[Any, TelemetryRow] = {}
+
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> tuple[int, int]:
+        """Append the rows of writes, in the writer's thread; return what :meth:`committed` tells."""
+        cursor.execute(_TURN)
+        last_seq, last_at, _ = cursor.fetchall()[0]
+        attempted, self._attempted = self._attempted, {}
+        placed: list[TelemetryRow] = []
+        for write in writes:
+            before = attempted.get(write.key)
+            if before is not None and _is_there(cursor, before):
+                self._attempted[write.key] = before
+                continue
+            first = len(placed)
+            for row in write.row:
+                last_seq += 1
+                last_at = max(last_at, row.received_at)
+                placed.append(row._replace(seq=last_seq, received_at=last_at))
+            self._attempted[write.key] = placed[first]
+        if placed:
+            self._bulk.upsert(cursor, layouts.telemetry, placed)
+            cursor.execute(_ADVANCE, (last_seq, last_at, sum(row.weight for row in placed)))
+        return _measure(writes)
+
+    def committed(self, result: tuple[int, int]) -> None:
+        """Tell how many messages are stored."""
+        self._committed(*result)
+
+    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+        """Tell how many messages are not."""
+        self._failed(*_measure(writes), failure)
+
+
+def _measure(writes: Sequence[Write]) -> tuple[int, int]:
+    return sum(len(write.row) for write in writes), sum(held_bytes(row) for write in writes for row in write.row)
+
+
+def held_bytes(row: TelemetryRow) -> int:
+    """Return how many bytes a row occupies in memory while it waits for its commit."""
+    return HELD_ENTRY + len(row.topic) + len(row.properties5) + row.size
+
+
+def _is_there(cursor: Cursor, row: TelemetryRow) -> bool:
+    cursor.execute(_IS_THERE, (row.seq, row.topic, row.received_at, row.size, row.payload))
+    return bool(cursor.fetchall())
+
+
+# Pruning: deletes the first messages, some hundred in a transaction.
+
+
+def prune_telemetry(cursor: Cursor, now: int, limits: TelemetryLimits, rows: int = _PRUNED_ROWS) -> bool:
+    """Delete the oldest messages beyond a limit, so many at most; tell whether there may be more of them.
+
+    ``now`` is in milliseconds since the epoch.
+    """
+    cursor.execute(_TURN)
+    last_seq, last_at, size = cursor.fetchall()[0]
+    cursor.execute(_OLDEST, (rows,))
+    upto = gone = 0
+    for seq, received_at, weight in cursor.fetchall():
+        if not _is_over(limits, now, last_seq - seq + 1, size - gone, received_at) or gone > _PRUNED_BYTES:
+            break
+        upto, gone = seq, gone + weight
+    if not upto:
+        return False
+    cursor.execute("DELETE FROM telemetry WHERE seq <= ?", (upto,))
+    cursor.execute(_ADVANCE, (last_seq, last_at, -gone))
+    return True
+
+
+def _is_over(limits: TelemetryLimits, now: int, messages: int, size: int, received_at: int) -> bool:
+    """Tell whether the oldest message, of so many with so many bytes, has to go."""
+    return (
+        (limits.keep is not None and received_at <= now - round(1000 * limits.keep))
+        or (limits.max_messages is not None and messages > limits.max_messages)
+        or (limits.max_bytes is not None and size > limits.max_bytes)
+    )
+
+
+# The service.
+
+
+class Reading(Protocol):
+    """Reads of the database, as the history makes them."""
+
+    def __call__(self, work: Callable[[Cursor], T], /) -> Deferred[T]:
+        """Run the work with a reader's cursor."""
+
+
+class Telemetry(Service):
+    """Records messages, prunes them while it runs, and answers questions about them.
+
+    ``now`` returns milliseconds since the epoch. It is used while the store is open.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        store: DurableStore,
+        *,
+        clock: IReactorTime,
+        now: Callable[[], int],
+        read: Reading,
+        limits: TelemetryLimits = TelemetryLimits(),  # noqa: B008 - it never changes
+    ) -> None:
+        self.limits = limits
+        #: messages that this process has stored, and that it has dropped
+        self.stored = self.dropped = 0
+        #: bytes of all messages that wait in memory
+        self.waiting_bytes = 0
+        self._clock = clock
+        self._now = now
+        self._read = read
+        self._kind = TelemetryKind(store.bulk, self._were_stored, self._were_lost)
+        self._numbers = count()
+        self._gathered: list[TelemetryRow] = []
+        self._gathered_bytes = 0
+        self._leaving: IDelayedCall | None = None
+        self._log_throttle = LogThrottle(self._log, clock.seconds, 60, write=self._log.warn)
+        self._pruning = PeriodicJob(
+            self.prune, name="pruning the telemetry", interval=_INTERVAL, clock=clock, foreseen=(StorageFailure,)
+        )
+        self._parts: OpenStore
+        store.when_open(self._opened)
+
+    def startService(self) -> None:
+        """Begin to prune."""
+        Service.startService(self)
+        self._pruning.start()
+
+    def stopService(self) -> None:
+        """Give all gathered messages to the writer, and prune no more."""
+        Service.stopService(self)
+        self._pruning.stop()
+        self._hand_over()
+
+    def record(self, message: ApplicationMessage, waits: bool) -> CommitTicket:
+        """Record a message. The ticket is for its acknowledgement: that of a commit if it ``waits`` for one.
+
+        A message with QoS 0 has no acknowledgement, so it waits for nothing.
+        """
+        properties5, properties_json = b"\0", None
+        if message.properties is not NO_PROPERTIES:
+            properties5 = encode_properties(message.properties)
+            properties_json = json_of(message.properties) if properties5 != b"\0" else None
+        row = TelemetryRow(
+            0, message.topic, message.qos, len(message.payload), self._now(), message.expires_at, message.client_id,
+            message.username, properties5, properties_json, message.payload,
+        )  # fmt: skip
+        return self._take([row], waits and message.qos > 0)
+
+    def record_run(self, run: Run | Single, client_id: str, username: str | None, waits: bool) -> CommitTicket:
+        """Record the messages of a run of a Client, as :meth:`record` does; one ticket is for all of them."""
+        now, qos = self._now(), run.qos
+        rows = [
+            TelemetryRow(0, topic, qos, len(payload), now, None, client_id, username, b"\0", None, payload)
+            for topic, payload in run.messages()
+        ]
+        return self._take(rows, waits and qos > 0)
+
+    def _take(self, rows: list[TelemetryRow], waits: bool) -> CommitTicket:
+        held = sum(map(held_bytes, rows))
+        if len(rows[0].topic) * 4 > LONGEST_TOPIC and len(rows[0].topic.encode()) > LONGEST_TOPIC:
+            return self._drop(len(rows), f"a topic has more than {LONGEST_TOPIC} bytes")
+        if waits:
+            self._hand_over()
+            self.waiting_bytes += held
+            return self._parts.writer.submit(Write(self._kind, next(self._numbers), rows, held))
+        if self.waiting_bytes + held > self.limits.max_waiting_bytes:
+            return self._drop(
+                len(rows), "retainer.telemetry.max_waiting_bytes is reached: the database is slower than the publishers"
+            )
+        self.waiting_bytes += held
+        self._gathered += rows
+        self._gathered_bytes += held
+        if len(self._gathered) >= MOST_GATHERED or self._gathered_bytes >= GATHERED_BYTES:
+            self._hand_over()
+        elif self._leaving is None:
+            self._leaving = self._clock.callLater(GATHERING_SECONDS, self._time_is_up)
+        return COMMITTED
+
+    def _time_is_up(self) -> None:
+        self._leaving = None
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the gathered messages to the writer. They count nothing there: no publisher is paused for them."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        if self._gathered:
+            rows, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            self._parts.writer.add(Write(self._kind, next(self._numbers), rows, 0))
+
+    def _drop(self, messages: int, why: str) -> CommitTicket:
+        self.dropped += messages
+        self._log_throttle.log("dropped", f"messages without RETAIN are not recorded, {self.dropped} by now: {why}")
+        return COMMITTED
+
+    def _were_stored(self, messages: int, held: int) -> None:
+        self.stored += messages
+        self.waiting_bytes -= held
+
+    def _were_lost(self, messages: int, held: int, failure: StorageFailure) -> None:
+        self.waiting_bytes -= held
+        self._drop(messages, failure.detail)
+
+    def flushed(self) -> Deferred[None]:
+        """Fire when all messages accepted until now are stored or lost."""
+        self._hand_over()
+        return settled(self._parts.writer.flushed())
+
+    def read_state(self) -> Deferred[TelemetryState]:
+        """Read the state of the table."""
+        return self._read(read_telemetry_state)
+
+    @as_deferred
+    async def messages(
+        self,
+        topic_filter: str,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+        until: int | None = None,
+        newest_first: bool = False,
+    ) -> TelemetryPage:
+        """Return the next messages that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
+
+        ``since`` and ``until`` are the first and the last time of their receipt, in milliseconds since the epoch;
+        ``cursor`` comes from the page before.
+        """
+        if not cursor:
+            await self.flushed()
+
+        def work(reading: Cursor) -> TelemetryPage:
+            low, high = 0, read_telemetry_state(reading).last_seq
+            if until is not None:
+                high = last_position(reading, low, high, until, TELEMETRY)
+            if since is not None:
+                low = last_position(reading, low, high, since - 1, TELEMETRY)
+            if cursor and newest_first:
+                high = min(high, cursor - 1)
+            elif cursor:
+                low = max(low, cursor)
+            chosen, passed, done = choose(
+                reading, topic_filter, low, high, _ENTRIES, limit, _BYTES, newest_first, TELEMETRY
+            )
+            return TelemetryPage(_fetch(reading, chosen), passed, done)
+
+        page: TelemetryPage = await self._read(work)
+        return page
+
+    @as_deferred
+    async def prune(self) -> None:
+        """Delete the messages beyond the limits, in a series of short transactions. Fails with StorageFailure."""
+        while self.running and await self._read(self._has_too_many):
+            if not await self._parts.writer.run(self._prune_part):
+                return
+            await deferLater(self._clock, 0)
+
+    def _has_too_many(self, cursor: Cursor) -> bool:
+        """Look without the lock of the table: most rounds find nothing."""
+        state = read_telemetry_state(cursor)
+        cursor.execute(_OLDEST, (1,))
+        return any(
+            _is_over(self.limits, self._now(), state.last_seq - seq + 1, state.size, received_at)
+            for seq, received_at, _ in cursor.fetchall()
+        )
+
+    def _prune_part(self, connection: Connection) -> bool:
+        return prune_telemetry(connection.cursor(), self._now(), self.limits)
+
+    def _opened(self, parts: OpenStore) -> None:
+        self._parts = parts
+
+
+def _fetch(cursor: Cursor, positions: Sequence[int]) -> list[TelemetryMessage]:
+    """Return the messages at these positions, in their order, without pruned ones."""
+    found: dict[int, TelemetryMessage] = {}
+    for part in split(positions, _MOST_PLACES):
+        cursor.execute(_MESSAGES.format(places=", ".join("?" * len(part))), list(part))
+        found.update((row[0], _message_of(TelemetryRow(*row))) for row in cursor.fetchall())
+    return [found[seq] for seq in positions if seq in found]
+
+
+def _message_of(row: TelemetryRow) -> TelemetryMessage:
+    properties = NO_PROPERTIES if row.properties5 == b"\0" else decode_properties(row.properties5)
+    return TelemetryMessage(
+        row.seq, row.topic, row.payload, row.qos, properties, row.client_id, row.username, row.received_at,
+        row.expires_at,
+    )  # fmt: skip
