@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.broker.sessions import compose_sessions
+from holdfast.changes.telemetry import Telemetry
 from holdfast.identity.addresses import Peer
 from holdfast.identity.bans import IBans
 from holdfast.identity.failed_logins import IFailures
@@ -181,6 +182,7 @@ class MemoryBroker:
             sys_msg_interval=sys_msg_interval,
             accounts=accounts,
             most_memory=most_memory,
+            telemetry=self.make_telemetry(),
             measure_memory=lambda: self.memory,
             storage=self.storage,
         )
@@ -209,6 +211,10 @@ class MemoryBroker:
 
     def make_leases(self) -> LeaseRows | None:
         """Return where leases are stored."""
+        return None
+
+    def make_telemetry(self) -> Telemetry | None:
+        """Return what records messages without RETAIN."""
         return None
 
     def make_states(self) -> ISessionStates:

@@ -10,9 +10,7 @@ down_revision = "0022"
 branch_labels = None
 depends_on = None
 
-_COLUMNS = (
-    "seq, topic, payload, qos, client_id, username, received_at, expires_at, size, properties_json"
-)
+_COLUMNS = "seq, topic, payload, qos, client_id, username, received_at, expires_at, size, properties_json"
 
 
 def upgrade() -> None:
@@ -42,4 +40,4 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger, nullable=False),
     )
     op.execute("INSERT INTO telemetry_state VALUES (1, 0, 0, 0)")
-    op.execute(f"CREATE VIEW telemetry_messages AS SELECT {_COLUMNS} FROM telemetry")
+    op.execute(f"CREATE VIEW telemetry_messages AS SELECT {_COLUMNS} FROM telemetry")  # noqa: S608 - constants

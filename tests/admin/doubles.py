@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -15,6 +15,7 @@ from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import RoutingTable
 from holdfast.broker.retainer import compose_api
 from holdfast.changes.moments import HistoryUnavailable
+from holdfast.changes.telemetry import Telemetry, TelemetryPage
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.importing import Merger
@@ -37,6 +38,13 @@ class NoHistory:
 
     def check_kept(self) -> None:
         raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")
+
+
+class NoTelemetry:
+    """The telemetry of a broker that records nothing."""
+
+    def messages(self, *_asked: object) -> Deferred[TelemetryPage]:
+        return succeed(TelemetryPage((), 0, True))
 
 
 def _no_history() -> Any:
@@ -67,6 +75,7 @@ class Desk:
             retained=self.broker.retained,
             replays=self.broker.replays,
             history=self.history,
+            telemetry=cast("Telemetry", getattr(self.broker, "telemetry", NoTelemetry())),
             publisher=self.publisher,
             can_change=True,
             location="memory",

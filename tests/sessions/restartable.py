@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from holdfast.changes.telemetry import Telemetry
 from holdfast.retained.leases import DurableLeaseRows, LeaseRows
 from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -61,6 +62,11 @@ class RestartableBroker(MemoryBroker):
         """Keep leases in the same file."""
         return DurableLeaseRows(self.durable)
 
+    def make_telemetry(self) -> Telemetry:
+        """Record messages without RETAIN in the same file."""
+        self.telemetry = Telemetry(self.durable, clock=self.clock, now=self.now)
+        return self.telemetry
+
     def make_states(self) -> ISessionStates:
         """Keep Session State in the same file."""
         return DurableSessionStates(self.durable, self.clock)
@@ -103,6 +109,7 @@ class RestartableBroker(MemoryBroker):
         self.registry.shut_down()
         self.commit()
         self.retained.stopService()
+        self.telemetry.stopService()
         closed = self.durable.close()
         self.commit()
         assert closed.called

@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.broker.figures import Heartbeat, Surroundings
+from holdfast.changes.telemetry import Telemetry
 from holdfast.config.sections.watching import AlarmsConfig
 from holdfast.core.units import second_of
 from holdfast.replay.registry import ReplayRegistry
@@ -62,6 +63,7 @@ class WatchedParts:
     audit: Audit
     heartbeat: Heartbeat
     guard: MemoryGuard | None
+    telemetry: Telemetry
     surroundings: Callable[[], Surroundings]
     certificate_ends: Callable[[], Mapping[str, float]]
     now: Callable[[], float]
@@ -112,6 +114,14 @@ def _storage(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition]
         remedy="Look for the cause in the log; publishers with QoS 1 or 2 were told",
         measure=Growth(of_store(lambda parts: parts.writer.counters.failed), _MINUTE),
         begins=1, ends=0, tell=lambda count: f"{count:.0f} changes could not be stored in the last minute",
+    )  # fmt: skip
+    yield Condition(
+        name="telemetry_dropped", severity=_WARNING,
+        meaning='Messages of policies with record = "all" were not recorded in the last minute.',
+        remedy="Look at the disk or the database's server, and for the cause in the log; then at"
+        " retainer.telemetry.max_waiting_bytes",
+        measure=Growth(lambda: watched.telemetry.dropped, _MINUTE), begins=1, ends=0,
+        tell=lambda count: f"{count:,.0f} messages without RETAIN were not recorded in the last minute",
     )  # fmt: skip
     spent = Growth(of_store(lambda parts: parts.writer.counters.durations.total), _MINUTE)
     made = Growth(of_store(lambda parts: parts.writer.counters.durations.count), _MINUTE)

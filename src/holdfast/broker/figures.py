@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from holdfast.broker.client_metrics import Walked
 from holdfast.changes.history import RetainedHistory
 from holdfast.changes.periods import read_state
+from holdfast.changes.telemetry import Telemetry
 from holdfast.core.tickets import StorageFailure
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.service import RetainedMessages
@@ -107,6 +108,7 @@ class Surroundings:
     history_events: int | None = None
     history_bytes: int | None = None
     history_prunings: int = 0
+    telemetry_bytes: int | None = None
 
 
 class SurroundingsWatch(Service):
@@ -123,6 +125,7 @@ class SurroundingsWatch(Service):
         durable: DurableStore,
         retained: RetainedMessages,
         history: RetainedHistory,
+        telemetry: Telemetry,
         clock: IReactorTime,
         run: Run,
         disk_usage: Callable[[Path], Any] = shutil.disk_usage,
@@ -133,6 +136,7 @@ class SurroundingsWatch(Service):
         self._durable = durable
         self._retained = retained
         self._history = history
+        self._telemetry = telemetry
         self._run = run
         self._clock = clock
         self._disk_usage = disk_usage
@@ -173,6 +177,7 @@ class SurroundingsWatch(Service):
         if self._history.limits.enable:
             state = await self._history.read(read_state)
             self.latest = evolve(self.latest, history_events=state.last_seq, history_bytes=state.size)
+        self.latest = evolve(self.latest, telemetry_bytes=(await self._telemetry.read_state()).size)
 
     def _files(self) -> dict[str, int | None]:
         """Measure the disk and the files; in a thread."""

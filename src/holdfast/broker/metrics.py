@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TypeVar
 
 from holdfast.broker.figures import Surroundings
+from holdfast.changes.telemetry import Telemetry
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.limits import Limit
 from holdfast.retained.service import RetainedMessages
@@ -60,7 +61,7 @@ def process_metrics(
     ]  # fmt: skip
 
 
-# Metrics of retained messages, their replays and their history.
+# Metrics of retained messages, their replays and their history, and of the telemetry.
 
 
 #: what is done with messages that a limit refuses, by the names of the counters
@@ -69,7 +70,11 @@ _STATES = ("running", "throttled", "waiting")
 
 
 def retained_metrics(
-    counters: Counters, retained: RetainedMessages, replays: ReplayRegistry, surroundings: Callable[[], Surroundings]
+    counters: Counters,
+    retained: RetainedMessages,
+    replays: ReplayRegistry,
+    telemetry: Telemetry,
+    surroundings: Callable[[], Surroundings],
 ) -> list[Metric]:
     """Return the metrics. ``surroundings`` returns what was measured last."""
     sources = retained.sources
@@ -157,6 +162,23 @@ def retained_metrics(
         counter(
             "holdfast_history_prunings_total", "Rounds of pruning the history that have ended without an error.",
             lambda: surroundings().history_prunings,
+        ),
+        counter(
+            "holdfast_telemetry_messages_total", "Messages without RETAIN that were recorded.",
+            lambda: telemetry.stored, "holdfast/telemetry/stored",
+        ),
+        counter(
+            "holdfast_telemetry_dropped_total",
+            "Messages without RETAIN that were not recorded: too many waited, or the database has failed.",
+            lambda: telemetry.dropped, "holdfast/telemetry/dropped",
+        ),
+        gauge(
+            "holdfast_telemetry_waiting_bytes", "Memory of the messages that wait until they are recorded.",
+            lambda: telemetry.waiting_bytes,
+        ),
+        gauge(
+            "holdfast_telemetry_bytes", "Bytes of all recorded messages without RETAIN.",
+            lambda: surroundings().telemetry_bytes,
         ),
     ]  # fmt: skip
 

@@ -22,12 +22,12 @@ from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts
 from holdfast.changes.entries import FOREVER, GENERAL, NOT_RECORDED, Depth, Rule, Rules
 from holdfast.changes.history import HistoryLimits, RetainedHistory
-from holdfast.changes.telemetry import Telemetry, TelemetryLimits
 from holdfast.changes.nodes import Epochs
 from holdfast.changes.past import PastMessages
 from holdfast.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.changes.restoring import Restorer
 from holdfast.changes.since import ChangesSince
+from holdfast.changes.telemetry import Telemetry, TelemetryLimits
 from holdfast.changes.watch import ChangeLog, ChangeWatch
 from holdfast.config import Config
 from holdfast.config.sections.authorization import STRICT
@@ -148,7 +148,7 @@ def compose_retainer(
         store=store, feed=retained.feed, flow=FlowControl(clock, flow_of(config)), now=now, sources=sources,
         since=since, past=PastMessages(history, store),
     )  # fmt: skip
-    telemetry = Telemetry(durable, clock=clock, now=now, read=history.read, limits=telemetry_limits_of(config))
+    telemetry = Telemetry(durable, clock=clock, now=now, limits=telemetry_limits_of(config))
     return RetainerParts(store=store, retained=retained, replays=replays, history=history, telemetry=telemetry)
 
 

@@ -30,6 +30,7 @@ from holdfast.broker.metrics import process_metrics, retained_metrics, security_
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts
 from holdfast.changes.history import RetainedHistory
+from holdfast.changes.telemetry import Telemetry
 from holdfast.config import Config
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.tickets import StorageFailure
@@ -83,9 +84,9 @@ def build(
     """Build the monitoring of the running broker."""
     monitoring = compose_monitoring(
         config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
-        replays=retainer.replays, history=retainer.history, sessions=sessions, pressure=base.pressure,
-        process=base.process, listeners=listening.listeners, tls=listening.tls, bans=identity.bans, audit=base.audit,
-        is_stopping=is_stopping, clock=base.clock,
+        replays=retainer.replays, history=retainer.history, telemetry=retainer.telemetry, sessions=sessions,
+        pressure=base.pressure, process=base.process, listeners=listening.listeners, tls=listening.tls,
+        bans=identity.bans, audit=base.audit, is_stopping=is_stopping, clock=base.clock,
     )  # fmt: skip
     if retainer.changes is not None:
         monitoring.services.addService(retainer.changes)
@@ -101,6 +102,7 @@ def compose_monitoring(
     retained: RetainedMessages,
     replays: ReplayRegistry,
     history: RetainedHistory,
+    telemetry: Telemetry,
     sessions: SessionParts,
     pressure: Pressure,
     process: ProcessConnections,
@@ -124,13 +126,13 @@ def compose_monitoring(
     url = config.storage.url
     surroundings = SurroundingsWatch(
         config.data_dir, Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:") else None,
-        durable=durable, retained=retained, history=history, clock=reactor, run=run,
+        durable=durable, retained=retained, history=history, telemetry=telemetry, clock=reactor, run=run,
     )  # fmt: skip
     alarms = Alarms(now)
     watched = WatchedParts(
         counters=counters, durable=durable, retained=retained, replays=replays, audit=audit, heartbeat=heartbeat,
         guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends,
-        now=lambda: now() / 1000, wall=wall,
+        telemetry=telemetry, now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip
     watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
     _report(alarms, audit, sessions, config.node.id)
@@ -148,7 +150,7 @@ def compose_monitoring(
         ),
         *traffic_metrics(counters, pressure, lambda: walk.latest),
         *client_metrics(counters, registry, process, listeners.open_connections),
-        *retained_metrics(counters, retained, replays, lambda: surroundings.latest),
+        *retained_metrics(counters, retained, replays, telemetry, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends

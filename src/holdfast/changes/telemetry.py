@@ -16,8 +16,8 @@ A message for which nobody waits is dropped, counted and told when ``max_waiting
 database is slower than the publishers, or away. It pauses no publisher. The others count among the pending bytes of the
 writer, which pauses publishers as for retained messages.
 
-The invariants: ``seq`` is the order of commits, also with several nodes, and has no gaps: a writer first updates the row
-of ``telemetry_state``, and pruning deletes the first messages only. ``received_at`` never decreases. A commit whose
+The invariants: ``seq`` is the order of commits, also with several nodes, and has no gaps: a writer first updates the
+row of ``telemetry_state``, and pruning deletes the first messages only. ``received_at`` never decreases. A commit whose
 outcome is unknown is repeated; the kind then looks whether the rows of the last attempt are there.
 
 Nothing else reads the table: neither replays nor moments, restores, tokens, quotas or the change feed.
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from attrs import frozen
 from twisted.application.service import Service
@@ -42,6 +42,7 @@ from holdfast.changes.moments import NumberedTable, choose, last_position
 from holdfast.core.messages import HELD_ENTRY, STORED_ENTRY, ApplicationMessage
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.retained.store.rows import json_of
+from holdfast.retained.store.sql import statements_for
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred, settled
 from holdfast.storage import layouts
@@ -225,14 +226,14 @@ def _is_there(cursor: Cursor, row: TelemetryRow) -> bool:
 # Pruning: deletes the first messages, some hundred in a transaction.
 
 
-def prune_telemetry(cursor: Cursor, now: int, limits: TelemetryLimits, rows: int = _PRUNED_ROWS) -> bool:
-    """Delete the oldest messages beyond a limit, so many at most; tell whether there may be more of them.
+def prune_telemetry(cursor: Cursor, now: int, limits: TelemetryLimits) -> bool:
+    """Delete the oldest messages beyond a limit, in one slice; tell whether there may be more of them.
 
     ``now`` is in milliseconds since the epoch.
     """
     cursor.execute(_TURN)
     last_seq, last_at, size = cursor.fetchall()[0]
-    cursor.execute(_OLDEST, (rows,))
+    cursor.execute(_OLDEST, (_PRUNED_ROWS,))
     upto = gone = 0
     for seq, received_at, weight in cursor.fetchall():
         if not _is_over(limits, now, last_seq - seq + 1, size - gone, received_at) or gone > _PRUNED_BYTES:
@@ -257,13 +258,6 @@ def _is_over(limits: TelemetryLimits, now: int, messages: int, size: int, receiv
 # The service.
 
 
-class Reading(Protocol):
-    """Reads of the database, as the history makes them."""
-
-    def __call__(self, work: Callable[[Cursor], T], /) -> Deferred[T]:
-        """Run the work with a reader's cursor."""
-
-
 class Telemetry(Service):
     """Records messages, prunes them while it runs, and answers questions about them.
 
@@ -278,8 +272,7 @@ class Telemetry(Service):
         *,
         clock: IReactorTime,
         now: Callable[[], int],
-        read: Reading,
-        limits: TelemetryLimits = TelemetryLimits(),  # noqa: B008 - it never changes
+        limits: TelemetryLimits = TelemetryLimits(),
     ) -> None:
         self.limits = limits
         #: messages that this process has stored, and that it has dropped
@@ -288,7 +281,7 @@ class Telemetry(Service):
         self.waiting_bytes = 0
         self._clock = clock
         self._now = now
-        self._read = read
+        self._statements = statements_for(store.dialect)
         self._kind = TelemetryKind(store.bulk, self._were_stored, self._were_lost)
         self._numbers = count()
         self._gathered: list[TelemetryRow] = []
@@ -447,6 +440,15 @@ class Telemetry(Service):
 
     def _prune_part(self, connection: Connection) -> bool:
         return prune_telemetry(connection.cursor(), self._now(), self.limits)
+
+    def _read(self, work: Callable[[Cursor], T]) -> Deferred[T]:
+        """Run the work with a reader's cursor. Fails with :class:`StorageFailure`."""
+
+        def attempt(connection: Connection) -> T:
+            self._statements.begin_search(connection)
+            return work(connection.cursor())
+
+        return self._parts.readers.read(attempt)
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts

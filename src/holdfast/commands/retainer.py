@@ -23,6 +23,7 @@ from holdfast.commands.root import LazyGroup
         "restore": "holdfast.commands.retainer_history:restore",
         "set": "holdfast.commands.retainer_messages:set_message",
         "settings": "holdfast.commands.retainer_replays:settings",
+        "telemetry": "holdfast.commands.retainer_history:telemetry",
         "topics": "holdfast.commands.retainer_messages:topics",
         "tree": "holdfast.commands.retainer_messages:tree",
     },

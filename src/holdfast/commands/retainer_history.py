@@ -1,4 +1,4 @@
-"""``holdfast retainer history`` and ``restore``: list changes of retained messages, and undo them."""
+"""``holdfast retainer history``, ``telemetry`` and ``restore``: list what is recorded, and undo changes."""
 
 from __future__ import annotations
 
@@ -57,18 +57,40 @@ def history(
     A line shows the time (UTC), the kind and the origin of the change, the client and its user, the topic, QoS, bytes,
     and the beginning of the payload. The broker keeps the history if retainer.history.enable is true.
     """
-    arguments = {"first": "oldest" if oldest_first else "newest"}
-    if topic_filter is not None:
-        arguments["topic"] = topic_filter
-    if since is not None:
-        arguments["since"] = str(since)
-    if until is not None:
-        arguments["until"] = str(until)
-    for event in _events(access, arguments, limit):
+    for event in _records(access, "/history", topic_filter, since, until, limit, oldest_first):
         if as_json:
             show_json(event)
         else:
             show(_line(event))
+
+
+@click.command()
+@click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="List messages received from this time on: 2026-11-21T10:00:00Z, or an age such as 90m.",
+)
+@click.option("--until", metavar="TIME", callback=moment, help="List messages received up to this time.")
+@click.option("--limit", type=click.IntRange(1), help="List at most this many messages; all by default.")
+@click.option("--oldest-first", is_flag=True, help="Begin with the oldest message instead of the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, with the payload in base64 (up to 1 MB).")
+@with_access
+def telemetry(
+    access: Access, topic_filter: str | None, since: int | None, until: int | None, limit: int | None,
+    oldest_first: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """List recorded messages without RETAIN, the newest first. With FILTER, list only those of matching topics.
+
+    A line shows the time (UTC), the client and its user, the topic, QoS, bytes, and the beginning of the payload. The
+    broker records the messages of policies with record = "all".
+    """
+    for message in _records(access, "/telemetry", topic_filter, since, until, limit, oldest_first):
+        if as_json:
+            show_json(message)
+        else:
+            show(f"{message['received_at']}  {_publisher(message)}  {message['topic']}  {_content(message)}")
 
 
 @click.command()
@@ -165,10 +187,26 @@ def _described(counts: _Counts, column: int) -> str:
     return ", ".join(f"{count} {words}" for index, (count, words) in enumerate(described) if count or not index)
 
 
-def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Iterator[dict[str, Any]]:
+def _records(
+    access: Access,
+    path: str,
+    topic_filter: str | None,
+    since: int | None,
+    until: int | None,
+    limit: int | None,
+    oldest_first: bool,
+) -> Iterator[dict[str, Any]]:
+    """Yield what a list of the API has, page by page."""
+    arguments = {"first": "oldest" if oldest_first else "newest"}
+    if topic_filter is not None:
+        arguments["topic"] = topic_filter
+    if since is not None:
+        arguments["since"] = str(since)
+    if until is not None:
+        arguments["until"] = str(until)
     left = limit
     while left is None or left:
-        page = access.call("GET", "/history", {**arguments, "limit": str(min(_PAGE, left or _PAGE))})
+        page = access.call("GET", path, {**arguments, "limit": str(min(_PAGE, left or _PAGE))})
         yield from page["data"]
         if not page["meta"]["hasnext"]:
             return
@@ -177,16 +215,20 @@ def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Ite
 
 
 def _line(event: dict[str, Any]) -> str:
-    who = event["from_clientid"] or "-"
+    line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {_publisher(event)}  {event['topic']}"
+    return line if event["op"] != "set" else f"{line}  {_content(event)}"
+
+
+def _publisher(record: dict[str, Any]) -> str:
+    who, operator = record["from_clientid"] or "-", record.get("operator")
     # An operator's clear has the operator as its user, too.
-    if event["from_username"] and (event["from_clientid"] or not event["operator"]):
-        who += f" ({event['from_username']})"
-    if event["operator"]:
-        who += f" (operator {event['operator']})"
-    line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {event['topic']}"
-    if event["op"] != "set":
-        return line
-    return f"{line}  qos {event['qos']}, {event['size']} bytes: {_preview(event.get('payload'))}"
+    if record["from_username"] and (record["from_clientid"] or not operator):
+        who += f" ({record['from_username']})"
+    return f"{who} (operator {operator})" if operator else who
+
+
+def _content(record: dict[str, Any]) -> str:
+    return f"qos {record['qos']}, {record['size']} bytes: {_preview(record.get('payload'))}"
 
 
 def _preview(payload: str | None) -> str:

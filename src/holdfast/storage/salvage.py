@@ -3,7 +3,7 @@
 Retained messages are copied one by one, if they are sound. Session State is copied as a whole or not at all. A Session
 without some of its messages would break its promises; a Client without a Session subscribes again. Users are copied
 as a whole or not at all, and so are rules: a broker that uses the rules of its database does not start without them.
-The history must not have gaps, so it is not copied.
+Neither the history nor the telemetry may have gaps, so they are not copied.
 
 How it works
 ============

@@ -57,7 +57,10 @@ sqlite3.register_adapter(type(None), _NOTHING.get)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: Tables that can be long. A start reads only their ends, so the time of a start does not grow with them.
-_LONG = (layouts.retained, layouts.retained_usage, layouts.retained_history, layouts.retained_changes, layouts.users)
+_LONG = (
+    layouts.retained, layouts.retained_usage, layouts.retained_history, layouts.telemetry, layouts.retained_changes,
+    layouts.users,
+)  # fmt: skip
 _REMEDY = (
     'restore a backup, or set storage.on_corruption = "quarantine": the broker then moves the file aside and '
     "starts with the data that can still be read"

@@ -314,9 +314,9 @@ telemetry = Table(
 )
 Index("telemetry_topics", telemetry.c.topic, telemetry.c.seq)
 
-#: One row, which a transaction that writes to ``telemetry`` updates first and so locks. ``last_seq`` and ``last_at`` are
-#: the position and the time of the last message, pruned or not. ``bytes`` is the size of all messages, compared with
-#: ``retainer.telemetry.max_bytes``.
+#: One row, which a transaction that writes to ``telemetry`` updates first and so locks. ``last_seq`` and ``last_at``
+#: are the position and the time of the last message, pruned or not. ``bytes`` is the size of all messages, compared
+#: with ``retainer.telemetry.max_bytes``.
 telemetry_state = Table(
     "telemetry_state",
     metadata,

@@ -239,7 +239,8 @@ class Run:
         found: list[tuple[str, bytes]] = []
         for first, size, count, topic, topic_end, payload in self._stripes:
             name = data[first + topic + 2 : first + topic_end].decode()
-            found += [(name, data[start + payload : start + size]) for start in range(first, first + size * count, size)]
+            starts = range(first, first + size * count, size)
+            found += [(name, data[start + payload : start + size]) for start in starts]
         return found
 
     def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:

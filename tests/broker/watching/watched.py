@@ -52,8 +52,9 @@ class WatchedBroker(RestartableBroker):
         self.process = ProcessConnections()
         self.monitoring = compose_monitoring(
             config, reactor=self.clock, now=self.now, durable=self.durable, retained=self.retained,
-            replays=self.replays, history=self.history, sessions=self.session_parts, pressure=self.pressure,
-            process=self.process, listeners=cast("Any", self.around), tls=cast("Any", self.around),
+            replays=self.replays, history=self.history, telemetry=self.telemetry, sessions=self.session_parts,
+            pressure=self.pressure, process=self.process, listeners=cast("Any", self.around),
+            tls=cast("Any", self.around),
             bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
             is_stopping=lambda: self.around.stopping, run=maybeDeferred,
             wall=lambda: self.now() / 1000 - self.around.behind,

@@ -26,7 +26,14 @@ _GENERAL = ("msg_expiry_interval", "msg_expiry_interval_override", "max_payload_
 _HISTORY = {"history": "enable", "history_keep": "keep"}
 
 #: the others
-_POLICIES_ONLY = ("max_retained_messages", "max_retained_bytes", "force_retain", "write_interval", "record", "record_acknowledge")
+_POLICIES_ONLY = (
+    "max_retained_messages",
+    "max_retained_bytes",
+    "force_retain",
+    "write_interval",
+    "record",
+    "record_acknowledge",
+)
 
 _OPTION = record({"key": STRING, "value": ANYTHING, "by_policy": BOOLEAN})
 _EXPLAINED = record(

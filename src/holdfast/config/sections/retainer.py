@@ -386,8 +386,8 @@ class TelemetryConfig(Section):
     max_bytes: int | None = option(
         Size("1MB", "1024GB", infinity=True),
         "1GB",
-        help="Most bytes of these messages. Beyond it, the oldest are deleted. Payloads, topics, properties and 200 bytes"
-        " for each message count.",
+        help="Most bytes of these messages. Beyond it, the oldest are deleted. Payloads, topics, properties and 200"
+        " bytes for each message count.",
         effect="Higher: more messages are kept. On the disk, they take up to half more, with their index.",
         example="20GB",
     )
@@ -395,8 +395,8 @@ class TelemetryConfig(Section):
         Size("64KB", "1GB"),
         "16MB",
         help="Most memory for messages that wait until they are recorded and that no acknowledgement waits for.",
-        effect="Higher: fewer messages are dropped from the record while the database is slow. Each has 600 bytes beside"
-        " its topic, properties and payload.",
+        effect="Higher: fewer messages are dropped from the record while the database is slow. Each has 600 bytes"
+        " beside its topic, properties and payload.",
         example="64MB",
     )
 
@@ -591,9 +591,7 @@ class RetainerConfig(RetainModes):
     )
     telemetry: TelemetryConfig = field(
         factory=TelemetryConfig,
-        metadata=table(
-            TelemetryConfig, 'The telemetry: messages without RETAIN, of policies with record = "all".'
-        ),
+        metadata=table(TelemetryConfig, 'The telemetry: messages without RETAIN, of policies with record = "all".'),
     )
     changes: ChangesConfig = field(
         factory=ChangesConfig,

@@ -79,6 +79,9 @@ _FEW = 64
 #: The most rows of one statement: it is built in memory.
 MOST_ROWS = 2000
 
+#: The present time limits of statements, by connection. The history and the telemetry read with the same connections.
+_TIMEOUTS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
 
 class PostgresStatements(Statements):
     """Executes statements in Postgres."""
@@ -127,7 +130,6 @@ class PostgresStatements(Statements):
         #: the revision that a row of this node had before it was raised to win against another node, by topic
         self._raised: dict[str, int] = {}
         self._largest_packet = 0
-        self._timeouts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the present ones, by connection
 
     def bound_list(self, values: Sequence[str]) -> Texts:
         """Return an array."""
@@ -161,9 +163,9 @@ class PostgresStatements(Statements):
         self._set_timeout(connection, 0)
 
     def _set_timeout(self, connection: Any, milliseconds: int) -> None:
-        if self._timeouts.get(connection) != milliseconds:
+        if _TIMEOUTS.get(connection) != milliseconds:
             connection.execute(f"SET statement_timeout = {milliseconds}")
-            self._timeouts[connection] = milliseconds
+            _TIMEOUTS[connection] = milliseconds
 
     def was_interrupted(self, error: Exception) -> bool:
         """Look at the driver's class."""
