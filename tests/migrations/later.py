@@ -141,6 +141,11 @@ ROWS: Contents = {
     "retained_history_periods": [(0, THEN, None, "raw/large", 1, *_RULES)],
     "retained_history_state": [(1, 5, THEN + 2, 700, 2, "00ff00ff00ff00ff")],
     "retained_history_absent": [(2,)],
+    "telemetry": [
+        (4, "haus/k\u00fcche", 1, 2, THEN, FAR, "gateway-1", "anna", UNIT, '{"content_type":"text/plain"}', b"2\0"),
+        (5, "raw", 0, 0, THEN + 1, None, None, None, b"\0", None, b""),
+    ],
+    "telemetry_state": [(1, 5, THEN + 1, 500)],
     "pipeline_jobs": [("nacht \u65e5", "merging", "newer", "haus/k\u00fcche", '{"imported":3}', THEN, THEN + 1)],
     "users": [("anna \u65e5", "$argon2id$...", '["b\u00fcro"]', THEN, THEN + 1)],
     "authorization_rules": [(7, 1, '{"action":"all","topics":["#"],"allow":true}', THEN)],

@@ -58,6 +58,7 @@ def test_a_new_database_has_its_first_rows(make: str, tmp_path: Path) -> None:
                 "nodes": [(0, 0, 0, 0, 0, None)],
                 "retained_history_state": [(1, 0, 0, 0, None, None)],
                 "access_state": [(1, 0, 0, 0)],
+                "telemetry_state": [(1, 0, 0, 0)],
             }
 
 
@@ -104,6 +105,29 @@ def test_an_upgrade_keeps_every_row(make: str, tmp_path: Path) -> None:
         with database.engine().begin() as connection:
             assert contents(connection) == in_order(expected())
             assert list(connection.execute(text("SELECT * FROM retained_history_events")).keys())[-1] == "kind"
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_database_of_the_first_release_becomes_a_new_one(make: str, tmp_path: Path) -> None:
+    """With the same tables, columns, keys, checks, indexes and views as one of this program, and with all its rows."""
+    with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "other.db") as (_, other):
+        left_by_this_program(other)
+        left_by_this_program(database)
+        with database.engine().begin() as connection:
+            connection.exec_driver_sql("DROP VIEW telemetry_messages")
+            for table in ("telemetry", "telemetry_state"):
+                connection.exec_driver_sql(f"DROP TABLE {table}")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0022'")
+        with pytest.raises(StoreUnusable, match="has the older schema 0022"):
+            schema.prepare(database)
+        upgrade_schema(database, lambda _: None)
+        schema.prepare(database)
+        with database.engine().begin() as connection, other.engine().begin() as new:
+            assert described(connection) == described(new)
+            ours = contents(connection)
+            assert ours.pop("telemetry") == []
+            assert ours.pop("telemetry_state") == [(1, 0, 0, 0)]
+            assert ours == {table: rows for table, rows in contents(new).items() if table in ours}
 
 
 @pytest.mark.parametrize("make", MAKES)
