@@ -15,7 +15,8 @@ from holdfast.admin.jobs import Jobs
 from holdfast.admin.routing import RoutingTable
 from holdfast.broker.retainer import compose_api
 from holdfast.changes.moments import HistoryUnavailable
-from holdfast.changes.telemetry import Telemetry, TelemetryPage
+from holdfast.changes.telemetry import Telemetry
+from holdfast.changes.telemetry_table import TelemetryPage
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.importing import Merger

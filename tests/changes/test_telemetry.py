@@ -12,8 +12,8 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.changes import telemetry
-from holdfast.changes.telemetry import TelemetryLimits, TelemetryMessage
+from holdfast.changes import telemetry, telemetry_table
+from holdfast.changes.telemetry_table import TelemetryLimits, TelemetryMessage, TelemetryRow
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.feed import Change
 from holdfast.retained.limits import RetainerLimits
@@ -298,7 +298,7 @@ def test_a_commit_that_is_repeated_writes_nothing_twice(make: Make) -> None:
     write = next(iter(writer._queue[-1].writes.values())) if writer._queue else None
     broker.commit()
     if write is None:
-        row = telemetry.TelemetryRow(0, "t/b", 0, 1, broker.now(), None, "c", None, b"\0", None, b"2")
+        row = TelemetryRow(0, "t/b", 0, 1, broker.now(), None, "c", None, b"\0", None, b"2")
         write = Write(kind, 900, [row], 0)
         asking(broker, writer.run(lambda connection: kind.apply(connection.cursor(), [write])))
     before = rows(broker, "SELECT * FROM telemetry ORDER BY seq")
@@ -350,7 +350,7 @@ def _check_runs(broker: RestartableBroker, sent: list[tuple[str, bytes, int]], c
 
 def test_pages_have_every_message_of_a_filter_and_a_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """From either end, in small pages."""
-    monkeypatch.setattr(telemetry, "_ENTRIES", 3)
+    monkeypatch.setattr(telemetry_table, "_ENTRIES", 3)
     broker = make(ALL)
     client = broker.client("c", 5)
     for number in range(20):
@@ -379,7 +379,7 @@ def test_the_oldest_are_pruned_beyond_each_limit(
     make: Make, limits: TelemetryLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In slices, and the state agrees with the rows afterwards. New messages go on with the next number."""
-    monkeypatch.setattr(telemetry, "_PRUNED_ROWS", 3)
+    monkeypatch.setattr(telemetry_table, "_PRUNED_ROWS", 3)
     broker = make(ALL)
     client = broker.client("c", 5)
     for number in range(20):

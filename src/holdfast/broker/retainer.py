@@ -27,7 +27,8 @@ from holdfast.changes.past import PastMessages
 from holdfast.changes.recording import MOST_GATHERED, AppendingRecorder, GatheringRecorder, IChangesRecorder
 from holdfast.changes.restoring import Restorer
 from holdfast.changes.since import ChangesSince
-from holdfast.changes.telemetry import Telemetry, TelemetryLimits
+from holdfast.changes.telemetry import Telemetry
+from holdfast.changes.telemetry_table import TelemetryLimits
 from holdfast.changes.watch import ChangeLog, ChangeWatch
 from holdfast.config import Config
 from holdfast.config.sections.authorization import STRICT

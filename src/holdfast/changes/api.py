@@ -16,6 +16,7 @@ from holdfast.changes.moments import (
     present_moment,
 )
 from holdfast.changes.periods import Period, confirm, read_periods, read_state
+from holdfast.changes.telemetry_table import read_telemetry_state
 from holdfast.changes.tokens import TOKEN_LENGTHS, BadToken, Token, token_of
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "read_kept",
     "read_periods",
     "read_state",
+    "read_telemetry_state",
     "retained_sql",
     "rules_in",
     "stored_at_sql",

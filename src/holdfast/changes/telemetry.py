@@ -27,9 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -37,9 +36,19 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from holdfast.changes.entries import WEIGHT
-from holdfast.changes.moments import NumberedTable, choose, last_position
-from holdfast.core.messages import HELD_ENTRY, STORED_ENTRY, ApplicationMessage
+from holdfast.changes.telemetry_table import (
+    TelemetryLimits,
+    TelemetryPage,
+    TelemetryRow,
+    TelemetryState,
+    advance,
+    has_too_many,
+    page_of_messages,
+    prune_telemetry,
+    read_telemetry_state,
+    take_turn,
+)
+from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.sql import statements_for
@@ -47,16 +56,13 @@ from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred, settled
 from holdfast.storage import layouts
 from holdfast.storage.committer import IWriteKind, Write
-from holdfast.storage.driver import Bulk, Connection, Cursor, split
+from holdfast.storage.driver import Bulk, Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.watch.lazy_log import LogThrottle
-from holdfast.wire import NO_PROPERTIES, Properties, Run, Single
-from holdfast.wire.property_codec import decode_properties, encode_properties
+from holdfast.wire import NO_PROPERTIES, Run, Single
+from holdfast.wire.property_codec import encode_properties
 
 # Built from constants and counts alone: values are always bound.
-# ruff: noqa: S608
-
-TELEMETRY = NumberedTable("telemetry", "received_at")
 
 #: Gathered messages leave when there are so many, when they take so many bytes, or after so many seconds.
 MOST_GATHERED = 500
@@ -64,98 +70,12 @@ GATHERED_BYTES = 256 << 10
 GATHERING_SECONDS = 1.0
 #: the longest topic that is recorded, in bytes: a row of an index in Postgres has no room for more
 LONGEST_TOPIC = 2600
-#: seconds between two rounds of pruning; the messages of one of its transactions, and about their bytes
+#: seconds between two rounds of pruning
 _INTERVAL = 10.0
-_PRUNED_ROWS = 1000
-_PRUNED_BYTES = 4 << 20
-#: the messages that one read visits, and the payload bytes of a page
-_ENTRIES = 1000
-_BYTES = 1 << 20
-_MOST_PLACES = 200
 
-_TURN = "UPDATE telemetry_state SET last_seq = last_seq WHERE id = 1 RETURNING last_seq, last_at, bytes"
-_ADVANCE = "UPDATE telemetry_state SET last_seq = ?, last_at = ?, bytes = bytes + ? WHERE id = 1"
-_STATE = "SELECT last_seq, last_at, bytes FROM telemetry_state"
-_OLDEST = f"SELECT seq, received_at, {WEIGHT} FROM telemetry ORDER BY seq LIMIT ?"
 _IS_THERE = "SELECT 1 FROM telemetry WHERE seq = ? AND topic = ? AND received_at = ? AND size = ? AND payload = ?"
 
 T = TypeVar("T")
-
-
-@frozen
-class TelemetryLimits:
-    """The limits of the table, and of what waits for it in memory: ``keep`` in seconds. None is no limit."""
-
-    keep: float | None = 7 * 86_400
-    max_messages: int | None = 10_000_000
-    max_bytes: int | None = 1 << 30
-    max_waiting_bytes: int = 16 << 20
-
-
-class TelemetryRow(NamedTuple):
-    """One row of the table, in the order of its columns. Until it is written, ``seq`` is 0."""
-
-    seq: int
-    topic: str
-    qos: int
-    size: int
-    received_at: int
-    expires_at: int | None
-    client_id: str | None
-    username: str | None
-    properties5: bytes
-    properties_json: str | None
-    payload: bytes
-
-    @property
-    def weight(self) -> int:
-        """The bytes that ``retainer.telemetry.max_bytes`` counts."""
-        return self.size + len(self.topic) + len(self.properties5) + STORED_ENTRY
-
-
-_MESSAGES = f"SELECT {', '.join(TelemetryRow._fields)} FROM telemetry WHERE seq IN ({{places}})"
-
-
-@frozen
-class TelemetryMessage:
-    """A recorded message. ``received_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch."""
-
-    seq: int
-    topic: str
-    payload: bytes
-    qos: int
-    properties: Properties
-    client_id: str | None
-    username: str | None
-    received_at: int
-    expires_at: int | None
-
-
-@frozen
-class TelemetryPage:
-    """Messages in their order. The next page begins at ``cursor``; ``done`` says that this page is the last.
-
-    A page may be empty without being the last, because one read visits a bounded number of messages.
-    """
-
-    messages: Sequence[TelemetryMessage]
-    cursor: int
-    done: bool
-
-
-@frozen
-class TelemetryState:
-    """The position and the time of the last message, pruned or not, and the bytes of all messages."""
-
-    last_seq: int
-    last_at: int
-    size: int
-
-
-def read_telemetry_state(cursor: Cursor) -> TelemetryState:
-    """Return the state of the table."""
-    cursor.execute(_STATE)
-    return TelemetryState(*cursor.fetchall()[0])
 
 
 # Writing.
@@ -180,8 +100,8 @@ class TelemetryKind:
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> tuple[int, int]:
         """Append the rows of writes, in the writer's thread; return what :meth:`committed` tells."""
-        cursor.execute(_TURN)
-        last_seq, last_at, _ = cursor.fetchall()[0]
+        state = take_turn(cursor)
+        last_seq, last_at = state.last_seq, state.last_at
         attempted, self._attempted = self._attempted, {}
         placed: list[TelemetryRow] = []
         for write in writes:
@@ -197,7 +117,7 @@ class TelemetryKind:
             self._attempted[write.key] = placed[first]
         if placed:
             self._bulk.upsert(cursor, layouts.telemetry, placed)
-            cursor.execute(_ADVANCE, (last_seq, last_at, sum(row.weight for row in placed)))
+            advance(cursor, last_seq, last_at, sum(row.weight for row in placed))
         return _measure(writes)
 
     def committed(self, result: tuple[int, int]) -> None:
@@ -210,49 +130,12 @@ class TelemetryKind:
 
 
 def _measure(writes: Sequence[Write]) -> tuple[int, int]:
-    return sum(len(write.row) for write in writes), sum(held_bytes(row) for write in writes for row in write.row)
-
-
-def held_bytes(row: TelemetryRow) -> int:
-    """Return how many bytes a row occupies in memory while it waits for its commit."""
-    return HELD_ENTRY + len(row.topic) + len(row.properties5) + row.size
+    return sum(len(write.row) for write in writes), sum(row.held_bytes for write in writes for row in write.row)
 
 
 def _is_there(cursor: Cursor, row: TelemetryRow) -> bool:
     cursor.execute(_IS_THERE, (row.seq, row.topic, row.received_at, row.size, row.payload))
     return bool(cursor.fetchall())
-
-
-# Pruning: deletes the first messages, some hundred in a transaction.
-
-
-def prune_telemetry(cursor: Cursor, now: int, limits: TelemetryLimits) -> bool:
-    """Delete the oldest messages beyond a limit, in one slice; tell whether there may be more of them.
-
-    ``now`` is in milliseconds since the epoch.
-    """
-    cursor.execute(_TURN)
-    last_seq, last_at, size = cursor.fetchall()[0]
-    cursor.execute(_OLDEST, (_PRUNED_ROWS,))
-    upto = gone = 0
-    for seq, received_at, weight in cursor.fetchall():
-        if not _is_over(limits, now, last_seq - seq + 1, size - gone, received_at) or gone > _PRUNED_BYTES:
-            break
-        upto, gone = seq, gone + weight
-    if not upto:
-        return False
-    cursor.execute("DELETE FROM telemetry WHERE seq <= ?", (upto,))
-    cursor.execute(_ADVANCE, (last_seq, last_at, -gone))
-    return True
-
-
-def _is_over(limits: TelemetryLimits, now: int, messages: int, size: int, received_at: int) -> bool:
-    """Tell whether the oldest message, of so many with so many bytes, has to go."""
-    return (
-        (limits.keep is not None and received_at <= now - round(1000 * limits.keep))
-        or (limits.max_messages is not None and messages > limits.max_messages)
-        or (limits.max_bytes is not None and size > limits.max_bytes)
-    )
 
 
 # The service.
@@ -272,9 +155,9 @@ class Telemetry(Service):
         *,
         clock: IReactorTime,
         now: Callable[[], int],
-        limits: TelemetryLimits = TelemetryLimits(),
+        limits: TelemetryLimits | None = None,
     ) -> None:
-        self.limits = limits
+        self.limits = limits or TelemetryLimits()
         #: messages that this process has stored, and that it has dropped
         self.stored = self.dropped = 0
         #: bytes of all messages that wait in memory
@@ -330,7 +213,7 @@ class Telemetry(Service):
         return self._take(rows, waits and qos > 0)
 
     def _take(self, rows: list[TelemetryRow], waits: bool) -> CommitTicket:
-        held = sum(map(held_bytes, rows))
+        held = sum(row.held_bytes for row in rows)
         if len(rows[0].topic) * 4 > LONGEST_TOPIC and len(rows[0].topic.encode()) > LONGEST_TOPIC:
             return self._drop(len(rows), f"a topic has more than {LONGEST_TOPIC} bytes")
         if waits:
@@ -404,19 +287,7 @@ class Telemetry(Service):
             await self.flushed()
 
         def work(reading: Cursor) -> TelemetryPage:
-            low, high = 0, read_telemetry_state(reading).last_seq
-            if until is not None:
-                high = last_position(reading, low, high, until, TELEMETRY)
-            if since is not None:
-                low = last_position(reading, low, high, since - 1, TELEMETRY)
-            if cursor and newest_first:
-                high = min(high, cursor - 1)
-            elif cursor:
-                low = max(low, cursor)
-            chosen, passed, done = choose(
-                reading, topic_filter, low, high, _ENTRIES, limit, _BYTES, newest_first, TELEMETRY
-            )
-            return TelemetryPage(_fetch(reading, chosen), passed, done)
+            return page_of_messages(reading, topic_filter, since, until, limit, cursor, newest_first)
 
         page: TelemetryPage = await self._read(work)
         return page
@@ -430,13 +301,7 @@ class Telemetry(Service):
             await deferLater(self._clock, 0)
 
     def _has_too_many(self, cursor: Cursor) -> bool:
-        """Look without the lock of the table: most rounds find nothing."""
-        state = read_telemetry_state(cursor)
-        cursor.execute(_OLDEST, (1,))
-        return any(
-            _is_over(self.limits, self._now(), state.last_seq - seq + 1, state.size, received_at)
-            for seq, received_at, _ in cursor.fetchall()
-        )
+        return has_too_many(cursor, self._now(), self.limits)
 
     def _prune_part(self, connection: Connection) -> bool:
         return prune_telemetry(connection.cursor(), self._now(), self.limits)
@@ -452,20 +317,3 @@ class Telemetry(Service):
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts
-
-
-def _fetch(cursor: Cursor, positions: Sequence[int]) -> list[TelemetryMessage]:
-    """Return the messages at these positions, in their order, without pruned ones."""
-    found: dict[int, TelemetryMessage] = {}
-    for part in split(positions, _MOST_PLACES):
-        cursor.execute(_MESSAGES.format(places=", ".join("?" * len(part))), list(part))
-        found.update((row[0], _message_of(TelemetryRow(*row))) for row in cursor.fetchall())
-    return [found[seq] for seq in positions if seq in found]
-
-
-def _message_of(row: TelemetryRow) -> TelemetryMessage:
-    properties = NO_PROPERTIES if row.properties5 == b"\0" else decode_properties(row.properties5)
-    return TelemetryMessage(
-        row.seq, row.topic, row.payload, row.qos, properties, row.client_id, row.username, row.received_at,
-        row.expires_at,
-    )  # fmt: skip

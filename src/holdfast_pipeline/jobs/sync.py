@@ -1,4 +1,4 @@
-"""Keep two tables, of Delta or Iceberg, equal to the broker: ``changes``, with each change once, and ``current``.
+"""Keep tables, of Delta or Iceberg, equal to the broker: ``changes``, with each change once, ``current``, ``telemetry``.
 
 How it works. A step reads a batch of entries of the history, for example 1001 to 1500, and writes it in two commits:
 
@@ -19,6 +19,9 @@ in one commit where entries alone do not lead to the present: at the first run, 
 broker began a new period, whose baseline does not mention topics that were cleared while it did not record. During the
 baseline ``current`` stays as it was.
 
+Where a broker records messages without RETAIN, they go to the table ``telemetry``, each once: a step appends a batch of
+them and moves its mark in the same commit. They have no part in ``coverage.json``, and no database waits for them.
+
 Left out: a Spark stream with ``foreachBatch``. It needs a checkpoint beside the tables, and 15 seconds for each start.
 """
 
@@ -32,18 +35,24 @@ from attrs import evolve, frozen
 from holdfast.changes.api import Period, read_periods
 from holdfast.storage.api import shown
 from holdfast_pipeline.database.connection import ReadTransaction, Source, check
-from holdfast_pipeline.database.history_range import HistoryRange, MissingEntries, history_range, missing_entries
+from holdfast_pipeline.database.history_range import (
+    HistoryRange,
+    MissingEntries,
+    history_range,
+    missing_entries,
+    telemetry_range,
+)
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.lake.entries import KEPT, Entries, newest_entries, read_entries, time_of_entry
+from holdfast_pipeline.lake.entries import KEPT, TELEMETRY_TABLE, Entries, newest_entries, read_entries, time_of_entry
 from holdfast_pipeline.lake.following import follow
 from holdfast_pipeline.lake.growing_table import GrowingTable, Layout
 from holdfast_pipeline.lake.iceberg_table import IcebergTable
-from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
+from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT, TELEMETRY_LAYOUT
 from holdfast_pipeline.lake.upkeep import KeptTable, Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.progress.phases import phase, progressed
 from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
-from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ, TELEMETRY
 
 #: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
 CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"
@@ -58,7 +67,8 @@ class Synced:
     """``changes`` has every change up to ``last_seq``; before this run it had those up to ``before``.
 
     ``added`` changes are new, and ``lost`` ones were pruned before they were read. ``current`` has ``messages``, of the
-    position ``current_seq``; None while it waits for the baseline of the history.
+    position ``current_seq``; None while it waits for the baseline of the history. ``telemetry`` has every recorded
+    message up to ``telemetry_seq``; ``recorded`` ones are new, and ``lost_recorded`` were pruned before they were read.
     """
 
     before: int
@@ -67,6 +77,9 @@ class Synced:
     lost: int
     current_seq: int | None
     messages: int
+    telemetry_seq: int = 0
+    recorded: int = 0
+    lost_recorded: int = 0
 
 
 @frozen
@@ -100,8 +113,10 @@ class Sync:
         self._upkeep = upkeep or Upkeep()
         self._allow_gap = allow_gap
         store = shown(source.url)
+        self._store, self._table = store, table
         self.changes = table(Folder(out.below(CHANGES)), CHANGES_LAYOUT, store, self._upkeep.keep)
         self.current = table(Folder(out.below(CURRENT)), CURRENT_LAYOUT, store, self._upkeep.keep)
+        self._tables = {CHANGES: self.changes, CURRENT: self.current}
         before = self._position().changes or 0
         self._done = Synced(before, before, 0, 0, None, 0)
         #: None: the tables were made by an earlier version, or the file is lost.
@@ -116,12 +131,17 @@ class Sync:
 
         It ends early, between two commits, when ``stopped`` returns True. Raises :class:`PipelineError`.
         """
-        follow(self.step, (self.changes, self.current), self._upkeep, stopped, every)
+        follow(self.step_all, self._tables.values(), self._upkeep, stopped, every)
         if self._coverage is not None:
             last = evolve(self._coverage, versions=self._versions())
             if last != self._written:
                 self._write(last)
         return self.result()
+
+    def step_all(self) -> bool:
+        """Take the next batches of the history and of the telemetry; return whether there may be more."""
+        history = self.step()
+        return self.step_telemetry() or history
 
     def step(self) -> bool:
         """Take the next batch of the history; return whether there may be another one."""
@@ -172,6 +192,53 @@ class Sync:
         progressed(entries.upto - self._done.before, there.last - self._done.before)
         return entries.upto < there.last
 
+    def step_telemetry(self) -> bool:
+        """Take the next batch of the telemetry; return whether there may be another one."""
+        with self._source.transaction() as transaction:
+            there = telemetry_range(transaction)
+            table = self._telemetry_table(there.last)
+            if table is None:
+                return False
+            table.refresh()
+            mark, at = table.mark(SEQ), table.mark(CHANGED_AT) or 0
+            if mark is not None:
+                if mark > there.last:
+                    raise self._replaced(f"has messages up to {mark}, but the telemetry ends at {there.last}")
+                if (time_of_entry(transaction, mark, TELEMETRY_TABLE) or 0) > at:
+                    raise self._replaced(f"ends at message {mark}, but this message in the database is younger")
+            after = there.before if mark is None else mark
+            if after < there.before:
+                self._accept_lost(after, there.before)
+                after = there.before
+            found = read_entries(transaction, after, self._rows, self._size, there.last, TELEMETRY_TABLE)
+            at = max(at, time_of_entry(transaction, found.upto, TELEMETRY_TABLE) or 0)
+        if mark is None or found.upto > mark:
+            table.append(found.dated, {SEQ: found.upto, CHANGED_AT: at})
+        self._done = evolve(self._done, recorded=self._done.recorded + len(found.rows), telemetry_seq=found.upto)
+        return found.upto < there.last
+
+    def _telemetry_table(self, last: int) -> KeptTable | None:
+        """Return the table ``telemetry``; None if no message was ever recorded, nor copied."""
+        if TELEMETRY not in self._tables and (last or self._out.has(TELEMETRY)):
+            folder = Folder(self._out.below(TELEMETRY))
+            self._tables[TELEMETRY] = self._table(folder, TELEMETRY_LAYOUT, self._store, self._upkeep.keep)
+        return self._tables.get(TELEMETRY)
+
+    def _accept_lost(self, after: int, before: int) -> None:
+        """Count messages that were pruned before they were read. Raises :class:`PipelineError` if no gap is allowed."""
+        if not self._allow_gap:
+            raise PipelineError(
+                f"{self._out.uri}: the telemetry has lost {before - after} messages from seq {after + 1} on: they were "
+                "pruned before they were read. To go on without them, use --allow-gap. To prevent it, sync more often, "
+                "or keep more (retainer.telemetry)"
+            )
+        self._done = evolve(self._done, lost_recorded=self._done.lost_recorded + before - after)
+
+    def _replaced(self, how: str) -> PipelineError:
+        return PipelineError(
+            f"{self._out.uri}: {how}: the database has been replaced, perhaps by a backup; name another folder"
+        )
+
     def result(self) -> Synced:
         """Return what the tables have, and what this run has done."""
         place = self._position()
@@ -187,15 +254,9 @@ class Sync:
     def _require_same(self, transaction: ReadTransaction, place: _Position, last: int) -> None:
         reached = max(place.changes or 0, place.current or 0)
         if reached > last:
-            raise PipelineError(
-                f"{self._out.uri}: has entries up to {reached}, but the history ends at {last}: the database has been "
-                "replaced, perhaps by a backup; name another folder"
-            )
+            raise self._replaced(f"has entries up to {reached}, but the history ends at {last}")
         if place.changes and (time_of_entry(transaction, place.changes) or 0) > (self.changes.mark(CHANGED_AT) or 0):
-            raise PipelineError(
-                f"{self._out.uri}: ends at entry {place.changes}, but this entry in the database is younger: the "
-                "database has been replaced, perhaps by a backup; name another folder"
-            )
+            raise self._replaced(f"ends at entry {place.changes}, but this entry in the database is younger")
 
     def _covered(
         self, place: _Position, there: HistoryRange, periods: Sequence[Period], has_lost: bool
@@ -219,8 +280,7 @@ class Sync:
         return coverage
 
     def _versions(self) -> dict[str, str]:
-        tables = {CHANGES: self.changes, CURRENT: self.current}
-        return {name: table.metadata for name, table in tables.items() if isinstance(table, IcebergTable)}
+        return {name: table.metadata for name, table in self._tables.items() if isinstance(table, IcebergTable)}
 
     def _write(self, coverage: Coverage) -> None:
         write_coverage(self._out, coverage)

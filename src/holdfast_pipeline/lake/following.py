@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
 from holdfast_pipeline.lake.upkeep import KeptTable, Upkeep, join_files
 from holdfast_pipeline.progress.phases import phase
@@ -13,7 +13,7 @@ _VACUUM, _LOOK = 3600.0, 0.2
 
 
 def follow(
-    step: Callable[[], bool], tables: Sequence[KeptTable], upkeep: Upkeep, stopped: Callable[[], bool],
+    step: Callable[[], bool], tables: Collection[KeptTable], upkeep: Upkeep, stopped: Callable[[], bool],
     every: float | None,
 ) -> None:  # fmt: skip
     """Call ``step`` until it returns False; with ``every``, again after so many seconds.

@@ -1,6 +1,7 @@
-"""The columns of the tables ``changes`` and ``current``.
+"""The columns of the tables ``changes``, ``current`` and ``telemetry``.
 
-Both follow the formats ``retained_history`` and ``retained``: a column that a later release adds there is added here.
+They follow the formats ``retained_history``, ``retained`` and ``telemetry``: a column that a later
+release adds there is added here.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast_pipeline.lake.growing_table import Layout
-from holdfast_pipeline.sources.columns import HISTORY, RETAINED, STORED_AT_OF_ENTRY, Column
+from holdfast_pipeline.sources.columns import HISTORY, RETAINED, STORED_AT_OF_ENTRY, TELEMETRY, Column
 from holdfast_pipeline.sources.lake import PARTITION
 
 #: What a sync reads of each entry: the columns of both tables.
@@ -26,3 +27,4 @@ def _layout(columns: tuple[Column, ...], *more: pa.Field, divided_by: str | None
 
 CHANGES_LAYOUT = _layout(HISTORY, pa.field(PARTITION, pa.date32()), divided_by=PARTITION)
 CURRENT_LAYOUT = _layout(READ_CURRENT)
+TELEMETRY_LAYOUT = _layout(TELEMETRY, pa.field(PARTITION, pa.date32()), divided_by=PARTITION)

@@ -69,6 +69,12 @@ HISTORY: tuple[Column, ...] = (
     _integer("size"), _integer("revision"), _PROPERTIES,
 )  # fmt: skip
 
+#: The telemetry, as in the view ``telemetry_messages``.
+TELEMETRY: tuple[Column, ...] = (
+    _integer("seq"), _text("topic", False), _PAYLOAD, _QOS, _text("client_id"), _text("username"),
+    _time("received_at", False), _time("expires_at", True), _integer("size"), _PROPERTIES,
+)  # fmt: skip
+
 #: ``stored_at`` of the message that an entry of the history sets: the history has no such column.
 STORED_AT_OF_ENTRY = Column(
     "stored_at", f"({stored_at_sql(f'(revision >> {TIME_SHIFT})')}) * 1000", TimestampType(), TIME, False

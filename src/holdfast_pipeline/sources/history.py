@@ -1,4 +1,4 @@
-"""``format("retained_history")``: the history of retained messages, as a table and as a stream.
+"""``format("retained_history")``: the history of retained messages, as a table and as a stream; and the telemetry.
 
 Options of both, with defaults in parentheses: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics);
 ``columns``, names separated by commas (all columns); ``partitions`` (1). Options of a table: ``from_seq`` and
@@ -6,6 +6,9 @@ Options of both, with defaults in parentheses: ``storage`` or ``config``; ``filt
 topic; and :attr:`holdfast_pipeline.Snapshot.options`. Options of a stream: ``starting_seq``: "earliest" (the default),
 "latest", or the first entry; ``max_rows_per_trigger`` (200000); ``fail_on_data_loss`` (true): the stream stops if
 entries were pruned before it read them.
+
+``format("telemetry")``: the recorded messages without RETAIN, as a table. Options: those of a table of the history,
+without ``newest``.
 
 How it works. Each entry has a number, ``seq``, in the order of commits. A reader that sees entry 8 sees all entries
 before it. So a range of numbers always holds the same entries, except that pruning deletes some, and a batch of the
@@ -25,10 +28,10 @@ from pyspark.sql.types import StructType
 
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast_pipeline.database.connection import ReadTransaction, Source, check
-from holdfast_pipeline.database.history_range import HistoryRange, history_range, missing_entries
+from holdfast_pipeline.database.history_range import HistoryRange, history_range, missing_entries, telemetry_range
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.arrow_batches import MatchingRows, batches_of
-from holdfast_pipeline.sources.columns import HISTORY, Column, chosen, struct_of
+from holdfast_pipeline.sources.columns import HISTORY, TELEMETRY, Column, chosen, struct_of
 from holdfast_pipeline.sources.one_message import OneMessage
 from holdfast_pipeline.sources.options import Options
 from holdfast_pipeline.sources.ranges import Condition
@@ -38,6 +41,7 @@ from holdfast_pipeline.sources.ranges import Condition
 
 _OPTIONS = ("filter", "columns", "partitions")
 TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "newest", "copy", "exported")
+TELEMETRY_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "copy", "exported")
 STREAM_OPTIONS = (*_OPTIONS, "starting_seq", "max_rows_per_trigger", "fail_on_data_loss")
 _EVER = 2**63 - 1
 _ROWS_PER_TRIGGER = 200_000
@@ -92,6 +96,8 @@ class EntryReader(OneMessage):
     Only entries that meet the condition ``only`` become rows.
     """
 
+    table = "retained_history"
+
     def __init__(self, options: Options, columns: tuple[Column, ...], only: Condition | None = None) -> None:
         self._columns = columns
         self._only = only
@@ -111,8 +117,7 @@ class EntryReader(OneMessage):
         if self._only is not None:
             where, values = f"{where} AND {self._only.sql}", [*values, *self._only.values]
         statement = (
-            f"SELECT {columns}{', topic' if checked else ''} FROM retained_history AS entries "
-            f"WHERE {where} ORDER BY seq"
+            f"SELECT {columns}{', topic' if checked else ''} FROM {self.table} AS entries WHERE {where} ORDER BY seq"
         )
         with self._source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
             rows = MatchingRows(cursor, self._filter, knows or _any) if checked else cursor
@@ -157,6 +162,45 @@ class HistoryReader(EntryReader, DataSourceReader):
         last = min(self._to, there.last)
         parts = self._divided(max(self._from - 1, there.before), last, newest_upto=last if self._newest else None)
         return parts or [EntryRange(there.last, there.last)]  # Spark needs at least one partition
+
+
+class TelemetrySource(OneMessage, DataSource):
+    """The recorded messages without RETAIN."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "telemetry"
+
+    def schema(self) -> StructType:
+        """Return the columns of the option ``columns``."""
+        return struct_of(self._options().columns(TELEMETRY))
+
+    def reader(self, schema: StructType) -> TelemetryReader:
+        """Return a reader of the columns of a schema."""
+        return TelemetryReader(self._options(), chosen(TELEMETRY, schema))
+
+    def _options(self) -> Options:
+        return Options(self.name(), self.options, TELEMETRY_OPTIONS)
+
+
+class TelemetryReader(EntryReader, DataSourceReader):
+    """Reads the telemetry as a table."""
+
+    table = "telemetry"
+
+    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+        super().__init__(options, columns)
+        self._from = options.number("from_seq", 1, 1, _EVER)
+        self._to = options.number("to_seq", _EVER, 0, _EVER)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Divide the range. Its end is fixed here, for all partitions."""
+        check(self._source.url)
+        with self._source.transaction() as transaction:
+            there = telemetry_range(transaction)
+        parts = self._divided(max(self._from - 1, there.before), min(self._to, there.last))
+        return parts or [EntryRange(there.last, there.last)]
 
 
 class HistoryStreamReader(EntryReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

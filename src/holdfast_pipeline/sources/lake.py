@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-#: The tables of a lake: each change of the history, and the retained messages.
-CHANGES, CURRENT = "changes", "current"
+#: The tables of a lake: each change of the history, the retained messages, and the recorded messages without RETAIN.
+CHANGES, CURRENT, TELEMETRY = "changes", "current", "telemetry"
 #: The mark of the last change that a table has, or counts.
 SEQ = "holdfast.seq"
-#: The column that divides ``changes`` into folders: the day of a change in UTC.
+#: The column that divides ``changes`` and ``telemetry`` into folders: the day in UTC.
 PARTITION = "date"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _S3 = re.compile(r"^s3://")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast_pipeline.sink.retained_format import RetainedFormat
 from holdfast_pipeline.sources.file_check import FileCheckSource
 from holdfast_pipeline.sources.files import FilesSource
-from holdfast_pipeline.sources.history import HistorySource
+from holdfast_pipeline.sources.history import HistorySource, TelemetrySource
 from holdfast_pipeline.sources.registration import register_once
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def register(spark: SparkSession) -> None:
     workers use the Python of this process, if no setting names another one (:mod:`..sources.registration`).
     """
     spark.conf.set(_PUSHDOWN, "true")
-    for source in (RetainedFormat, HistorySource, FilesSource, FileCheckSource):
+    for source in (RetainedFormat, HistorySource, TelemetrySource, FilesSource, FileCheckSource):
         register_once(spark, source)
 
 

@@ -45,7 +45,8 @@ from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.changes.entries import HistoryEvent
 from holdfast.changes.history import RetainedHistory
 from holdfast.changes.restoring import Restored, Restorer
-from holdfast.changes.telemetry import Telemetry, TelemetryMessage
+from holdfast.changes.telemetry import Telemetry
+from holdfast.changes.telemetry_table import TelemetryMessage
 from holdfast.core.terminal import counted
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.core.units import date_of

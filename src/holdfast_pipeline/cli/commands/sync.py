@@ -47,7 +47,8 @@ def sync(
 ) -> None:
     """Bring tables in a folder up to date with the broker, exactly once for each change.
 
-    TO/changes has every change of the history by date, TO/current has the retained messages. It needs no Spark.
+    TO/changes has every change of the history by date, TO/current has the retained messages. If the broker records
+    messages without RETAIN, TO/telemetry has each of them by date. It needs no Spark.
     """
     from functools import partial
 
@@ -87,6 +88,13 @@ def sync(
         if done.last_seq
         else f"{out} has no changes yet; the broker records them if retainer.history.enable is true"
     )
+    if done.telemetry_seq:
+        sentence += (
+            f"; it has every recorded message without RETAIN up to {number(done.telemetry_seq)} "
+            f"({number(done.recorded)} are new)"
+        )
+    if done.lost_recorded:
+        sentence += f"; {number(done.lost_recorded)} of these were pruned before they were read"
     if done.lost:
         sentence += f"; {number(done.lost)} changes were pruned before they were read"
     print_result(asdict(done), as_json, sentence)
