@@ -86,6 +86,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/api/v5/mqtt/retainer/policy"): READ,
     ("GET", "/api/v5/mqtt/retainer/replays"): READ,
     ("POST", "/api/v5/mqtt/retainer/restore"): RETAINED_WRITE,
+    ("GET", "/api/v5/mqtt/retainer/telemetry"): READ,
     ("GET", "/api/v5/mqtt/retainer/tree"): READ,
     ("GET", "/api/v5/nodes"): READ,
     ("GET", "/api/v5/nodes/{node}"): READ,

@@ -13,7 +13,8 @@ from twisted.internet.task import Clock
 from holdfast.changes.history import HistoryLimits, RetainedHistory
 from holdfast.changes.nodes import Epochs
 from holdfast.changes.recording import AppendingRecorder, GatheringRecorder, HistoryRecorder
-from holdfast.core.messages import RetainedChange, RetainedMessage
+from holdfast.changes.telemetry import Telemetry
+from holdfast.core.messages import ApplicationMessage, RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import NO_RECORDER, Recorder
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
@@ -69,6 +70,26 @@ class Filled:
         yield store
         if epochs is not None:
             result_of(store.ask_writer(epochs.end))
+        durable.close()
+
+    def record(self, *messages: RetainedMessage, at: int = NOW) -> None:
+        """Record messages without RETAIN at a time."""
+        clock = Clock()
+        durable = DurableStore(
+            self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=clock,
+            now=lambda: at, executor=SynchronousExecutor(), reading_executor=SynchronousExecutor,
+        )  # fmt: skip
+        telemetry = Telemetry(durable, clock=clock, now=lambda: at)
+        durable.open()
+        for each in messages:
+            telemetry.record(
+                ApplicationMessage(
+                    each.topic, each.payload, each.qos, False, each.client_id, each.username, each.properties,
+                    each.expires_at,
+                ),
+                False,
+            )  # fmt: skip
+        result_of(telemetry.flushed())
         durable.close()
 
     def put(self, *messages: RetainedMessage, at: int = NOW) -> None:

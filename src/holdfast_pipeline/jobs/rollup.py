@@ -1,4 +1,4 @@
-"""Decode the changes of a lake to typed values, and keep their figures for each minute, hour and day.
+"""Decode the changes of a lake, or its telemetry, to typed values; keep their figures for each minute, hour and day.
 
 How it works. A step takes the next changes of the table ``changes``, for example those up to ``seq`` 1500:
 
@@ -8,6 +8,9 @@ How it works. A step takes the next changes of the table ``changes``, for exampl
 Each of the five commits moves the mark of its table to 1500. After a kill the marks differ: the next job reads from
 the lowest one again, appends only what is missing, and computes the windows once more from all values, with the same
 result.
+
+A message of the table ``telemetry`` counts as a change that sets its topic, at the time when it was received. Its
+revision is made of this time and its ``seq``.
 
 A catalogue with a higher version begins again from the first change: the tables are emptied, each in one commit. So
 do tables of an earlier release, whose times were those of the revisions.
@@ -21,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import evolve, field, frozen
 
-from holdfast.core.messages import ChangeKind
+from holdfast.core.messages import ChangeKind, ChangeOrigin
+from holdfast.storage.api import TIME_SHIFT
 from holdfast_pipeline.decoding.catalog import Catalog
 from holdfast_pipeline.decoding.decoder import alike
 from holdfast_pipeline.errors import PipelineError
@@ -34,7 +38,7 @@ from holdfast_pipeline.progress.phases import progressed
 from holdfast_pipeline.rollup.changed_values import REPEATED, BadValue, Decoding, FirstTimes, Value
 from holdfast_pipeline.rollup.tables import BAD, VALUES, StoredTables, bad_rows, layouts, value_rows, window_rows
 from holdfast_pipeline.rollup.windows import DAY, HOUR, LENGTHS, MINUTE, changed_windows
-from holdfast_pipeline.sources.lake import CHANGES, SEQ
+from holdfast_pipeline.sources.lake import CHANGES, SEQ, TELEMETRY
 
 #: The marks of the catalogue with which a table was made.
 VERSION, FINGERPRINT = "holdfast.catalog_version", "holdfast.catalog_fingerprint"
@@ -42,8 +46,12 @@ VERSION, FINGERPRINT = "holdfast.catalog_version", "holdfast.catalog_fingerprint
 TIMES = "holdfast.rollup_times"
 #: Most changes of a step, and most bytes of their payloads: one change may have more.
 ROWS, BYTES = 50_000, 16 << 20
-_COLUMNS = ("op", "topic", "payload", "seq", "revision", "origin", "changed_at")
+_COLUMNS = {
+    CHANGES: ("op", "topic", "payload", "seq", "revision", "origin", "changed_at"),
+    TELEMETRY: ("topic", "payload", "seq", "received_at"),
+}
 _MOST_REASONS, _HELD_REASONS = 10, 10_000
+_MASK = (1 << TIME_SHIFT) - 1
 
 
 @frozen
@@ -67,7 +75,7 @@ class RolledUp:
 
 
 class Rollup:
-    """The tables below ``out``, made from the table ``changes`` below ``lake``.
+    """The tables below ``out``, made from a table below ``lake``: ``changes`` or ``telemetry``.
 
     Raises :class:`PipelineError` if they cannot be used, if the catalogue has no value, or if it was changed without a
     new version.
@@ -75,7 +83,7 @@ class Rollup:
 
     def __init__(
         self, lake: Folder, out: Folder, catalog: Catalog, rows: int = ROWS, upkeep: Upkeep | None = None,
-        size: int = BYTES,
+        size: int = BYTES, table: str = CHANGES,
     ) -> None:  # fmt: skip
         if not catalog.valued:
             raise PipelineError(
@@ -86,11 +94,13 @@ class Rollup:
         self._decoding = Decoding(catalog)
         self._rows, self._bytes = rows, size
         self._upkeep = upkeep or Upkeep()
-        self._changes = TableReader(Folder(lake.below(CHANGES)))
+        self._columns = _COLUMNS[table]
+        self._changes = TableReader(Folder(lake.below(table)))
+        store = self._changes.store if table == CHANGES else f"{self._changes.store}, {table}"
         self._layouts = layouts(catalog.levels)
         self._entries = {entry.name: entry for entry in catalog.valued}
         self._tables = {
-            name: GrowingTable(Folder(out.below(name)), layout, self._changes.store, self._upkeep.keep)
+            name: GrowingTable(Folder(out.below(name)), layout, store, self._upkeep.keep)
             for name, layout in self._layouts.items()
         }
         self._stored = StoredTables(self._tables)
@@ -123,8 +133,8 @@ class Rollup:
             return False
         upto = self._upto(start, end)
         where = (pc.field("seq") > start) & (pc.field("seq") <= upto)
-        changes = self._changes.read(_COLUMNS, where).sort_by("seq")
-        changes = changes.set_column(changes.schema.get_field_index("changed_at"), "changed_at", _microseconds(changes))
+        changes = self._changes.read(self._columns, where).sort_by("seq")
+        changes = _in_microseconds(changes) if "op" in self._columns else _as_changes(changes)
         first_times = self._first_times(changes, upto)
         values: list[Value] = []
         bad: list[BadValue] = []
@@ -252,6 +262,22 @@ class Rollup:
         return why
 
 
-def _microseconds(changes: pa.Table) -> pa.ChunkedArray:
-    """Return the times of changes in microseconds since the epoch."""
-    return changes["changed_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+def _microseconds(rows: pa.Table, name: str = "changed_at") -> pa.ChunkedArray:
+    """Return the times of rows in microseconds since the epoch."""
+    return rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+
+
+def _in_microseconds(changes: pa.Table) -> pa.Table:
+    return changes.set_column(changes.schema.get_field_index("changed_at"), "changed_at", _microseconds(changes))
+
+
+def _as_changes(messages: pa.Table) -> pa.Table:
+    """Return rows of ``telemetry`` as those of ``changes``. No two messages have the same revision."""
+    at = _microseconds(messages, "received_at")
+    times = pc.shift_left(pc.divide(at, 1000), TIME_SHIFT)
+    fixed = {"op": ChangeKind.SET.value, "origin": ChangeOrigin.PUBLISH.value}
+    columns = {name: pa.repeat(value, len(messages)) for name, value in fixed.items()}
+    columns |= {"changed_at": at, "revision": pc.bit_wise_or(times, pc.bit_wise_and(messages["seq"], _MASK))}
+    for name, values in columns.items():
+        messages = messages.append_column(name, values)
+    return messages

@@ -22,7 +22,11 @@ _RETAINED = (
     "SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, revision, properties_json "
     "FROM retained_messages ORDER BY topic"
 )
-_TIMES = ("changed_at", "expires_at", "stored_at")
+_TELEMETRY = (
+    "SELECT seq, topic, payload, qos, client_id, username, received_at, expires_at, size, properties_json "
+    "FROM telemetry_messages ORDER BY seq"
+)
+_TIMES = ("changed_at", "expires_at", "stored_at", "received_at")
 
 
 def expected(filled: Filled) -> tuple[Rows, Rows]:
@@ -44,6 +48,19 @@ def in_iceberg(out: Path | str, catalog: str | None = None, namespace: str = "ho
     changes, current = (known.load_table(f"{namespace}.{name}").scan().to_arrow() for name in ("changes", "current"))
     assert changes["date"].to_pylist() == [at.date() for at in changes["changed_at"].to_pylist()]
     return plain(changes.drop(["date"]), "seq"), plain(current.drop(["seq"]), "topic")
+
+
+def recorded_in(filled: Filled) -> Rows:
+    """Return the telemetry, as the broker's own view tells it."""
+    with Source(filled.url).transaction() as transaction:
+        return _rows(transaction, _TELEMETRY)
+
+
+def telemetry_in(out: Path | str) -> Rows:
+    """Return the rows of ``telemetry`` by ``seq``, read by Delta's own package."""
+    table = DeltaTable(f"{out}/telemetry").to_pyarrow_table()
+    assert table["date"].to_pylist() == [at.date() for at in table["received_at"].to_pylist()]
+    return plain(table.drop(["date"]), "seq")
 
 
 def plain(table: pa.Table, order: str) -> Rows:

@@ -427,3 +427,31 @@ def test_a_step_takes_a_bounded_number_of_bytes(lake: tuple[Filled, Path]) -> No
             count += 1
         assert count == steps
         assert job.run().values == 6
+
+
+def test_the_telemetry_has_figures_of_its_own(lake: tuple[Filled, Path], tmp_path: Path) -> None:
+    """Equal to a plain computation of all messages, also those of one millisecond; it needs a folder of its own."""
+    filled, folder = lake
+    catalog = 'version = 1\n[values.flow]\npattern = "t/{pump}"\nformat = "number"\n'
+    events: dict[str, list[tuple[int, float | None]]] = {}
+    for step in range(12):
+        at = EVENING + 31_000 * (step // 3)
+        filled.record(*[message(f"t/{name}", b"%d" % (step * step)) for name in "ab"], at=at)
+        for name in "ab":
+            events.setdefault(f"t/{name}", []).append((1000 * at, float(step * step)))
+    filled.record(message("t/a", b"no number"), at=EVENING + 31_000 * 4)
+    filled.put(message("t/a", b"1000"), at=EVENING)
+    Sync(Source(filled.url), Folder(str(folder))).run()
+    out = tmp_path / "flows"
+    status, _, told = command(folder, catalog, "--telemetry")
+    assert (status, "--telemetry needs --to" in told) == (1, True)
+    status, told, _ = command(
+        folder, catalog, "--telemetry", "--to", str(out), "--rows", "5", "--max-bad", "1", "--json"
+    )
+    assert status == 0
+    assert {key: json.loads(told)[key] for key in ("values", "bad", "last_seq")} == {
+        "values": 24, "bad": 1, "last_seq": 25,
+    }  # fmt: skip
+    require_figures(out, events)
+    status, _, told = command(folder, catalog, "--to", str(out))
+    assert (status, "name another folder" in told) == (1, True)

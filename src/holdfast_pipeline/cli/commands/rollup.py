@@ -13,6 +13,9 @@ from holdfast_pipeline.formatting import counted, number
 @options.console
 @click.option("--lake", required=True, help="The folder of the tables that sync keeps, or s3://bucket/folder.")
 @click.option("--catalog", required=True, help="The TOML file that says how the payloads of topics are read.")
+@click.option(
+    "--telemetry", is_flag=True, help="Take the recorded messages without RETAIN, LAKE/telemetry; needs --to."
+)
 @click.option("--to", "out", help="The folder of the new tables.  [default: LAKE]")
 @click.option(
     "--max-bad", type=click.IntRange(0), default=0, show_default=True,
@@ -23,6 +26,7 @@ def rollup(
     as_json: bool,
     lake: str,
     catalog: str,
+    telemetry: bool,
     out: str | None,
     max_bad: int,
     once: bool,
@@ -42,9 +46,11 @@ def rollup(
 
     from holdfast.core.terminal import ExitStatus
     from holdfast_pipeline.decoding.catalog import read_catalog
+    from holdfast_pipeline.errors import PipelineError
     from holdfast_pipeline.jobs.rollup import Rollup
     from holdfast_pipeline.lake.upkeep import Upkeep
     from holdfast_pipeline.output.folder import Folder
+    from holdfast_pipeline.sources.lake import CHANGES, TELEMETRY
 
     signals = end_signals()
     if every is not None:
@@ -54,11 +60,15 @@ def rollup(
         pause = options.interval(once, every)
         kinds = read_catalog(Path(catalog))
         source = Folder(lake)
-        job = Rollup(source, source if out is None else Folder(out), kinds, rows, upkeep)
+        if telemetry and out is None:
+            raise PipelineError("--telemetry needs --to: a folder of its own, since LAKE has the tables of the changes")
+        table = TELEMETRY if telemetry else CHANGES
+        job = Rollup(source, source if out is None else Folder(out), kinds, rows, upkeep, table=table)
         done = job.run(lambda: signals.received, pause)
+    taken = "message" if telemetry else "change"
     sentence = (
-        f"{out or lake} has the values of every change up to {number(done.last_seq)}: {number(done.values)} values are "
-        f"new, in {number(done.minutes)} minutes, {number(done.hours)} hours and {number(done.days)} days"
+        f"{out or lake} has the values of every {taken} up to {number(done.last_seq)}: {number(done.values)} values "
+        f"are new, in {number(done.minutes)} minutes, {number(done.hours)} hours and {number(done.days)} days"
     )
     if done.anew:
         sentence = f"the tables were made anew, because {done.anew}: {sentence}"
