@@ -1,4 +1,4 @@
-"""The messages to decode: the retained messages, or those in the history; and the schema of their rows."""
+"""The messages to decode, retained, of the history or of the telemetry; and the schema of their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast_pipeline.decoding.decoder import Decoder
 from holdfast_pipeline.decoding.typed_rows import parsed
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import read_history, read_retained
+from holdfast_pipeline.sources.tables import last_of_telemetry, read_history, read_retained, read_telemetry
 from holdfast_pipeline.sources.topic_patterns import TopicPattern, pattern
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 _LONGEST_SAMPLED = 64 << 10
 _RETAINED = ("topic", "payload", "stored_at", "revision")
 _HISTORY = ("topic", "payload", "op", "changed_at", "seq")
+_TELEMETRY = ("topic", "payload", "received_at", "seq")
 
 
 @frozen
 class Messages:
     """A source of messages by Topic Filter. ``about`` are its columns after topic and payload.
 
-    It has the messages at ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
+    It has the messages at ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history or
+    of the telemetry.
     """
 
     of_filter: Callable[[str], DataFrame]
@@ -89,6 +91,16 @@ def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
         return _set(read_history(spark, snapshot.source, *bounds, topic_filter, _HISTORY, partitions))
 
     return Messages(of_filter, _HISTORY[3:], snapshot.taken_at, snapshot.last_seq)
+
+
+def telemetry(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
+    """Return all recorded messages without RETAIN."""
+    last = last_of_telemetry(snapshot.source)
+
+    def of_filter(topic_filter: str) -> DataFrame:
+        return read_telemetry(spark, snapshot.source, last, topic_filter, _TELEMETRY, partitions)
+
+    return Messages(of_filter, _TELEMETRY[2:], snapshot.taken_at, last)
 
 
 def _set(entries: DataFrame) -> DataFrame:

@@ -48,7 +48,7 @@ class Lake:
     """
 
     def __init__(self, path: str) -> None:
-        folder = Folder(path)
+        folder = self._folder = Folder(path)
         coverage = read_coverage(folder)
         if coverage is None:
             raise PipelineError(
@@ -58,13 +58,9 @@ class Lake:
         #: The path or the URI of the folder.
         self.name = folder.uri
         self.coverage = coverage
-        self._tables = {
-            name: _IcebergFiles(coverage.versions[name])
-            if name in coverage.versions
-            else _DeltaFiles(folder.below(name))
-            for name in (CHANGES, CURRENT)
-        }
-        if self._tables[CURRENT].mark(SEQ) is None:
+        self._tables: dict[str, _DeltaFiles | _IcebergFiles] = {}
+        self._table(CHANGES)
+        if self._table(CURRENT).mark(SEQ) is None:
             raise PipelineError(
                 f"{path}: has no retained messages yet; run holdfast-pipeline sync again once the broker has "
                 "written the baseline of its history"
@@ -73,17 +69,27 @@ class Lake:
     @property
     def current_seq(self) -> int:
         """The last change that the table of retained messages has."""
-        return self._tables[CURRENT].mark(SEQ) or 0
+        return self.last_of(CURRENT)
+
+    def last_of(self, table: str) -> int:
+        """Return the last position that a table has. Raises :class:`PipelineError` if the lake has no such table."""
+        return self._table(table).mark(SEQ) or 0
+
+    def _table(self, name: str) -> _DeltaFiles | _IcebergFiles:
+        if name not in self._tables:  # not every lake has the telemetry
+            version = self.coverage.versions.get(name)
+            self._tables[name] = _DeltaFiles(self._folder.below(name)) if version is None else _IcebergFiles(version)
+        return self._tables[name]
 
     def rows(self, table: str) -> int:
         """Return the number of rows of a table."""
-        return self._tables[table].count()
+        return self._table(table).count()
 
     def read(
         self, spark: SparkSession, table: str, columns: Sequence[str], topic_filter: str, where: SparkColumn
     ) -> DataFrame:  # fmt: skip
         """Return the rows of a table whose topics match a Topic Filter ("" for all topics), under a condition."""
-        frame = self._tables[table].frame(spark).where(where)
+        frame = self._table(table).frame(spark).where(where)
         if topic_filter:
             # The database's search by Topic Filter does not exist for files: Java matches a regular expression instead.
             frame = frame.where(F.col("topic").rlike(rf"\A(?:{pattern(topic_filter)})\z"))

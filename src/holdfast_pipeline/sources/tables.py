@@ -11,10 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database.history_range import telemetry_range
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TIME, Column, named, struct_of
-from holdfast_pipeline.sources.history import HistorySource
+from holdfast_pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TELEMETRY, TIME, Column, named, struct_of
+from holdfast_pipeline.sources.history import HistorySource, TelemetrySource
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
+from holdfast_pipeline.sources.lake import TELEMETRY as TELEMETRY_TABLE
 from holdfast_pipeline.sources.registration import register_once
 from holdfast_pipeline.sources.retained import RetainedSource
 from holdfast_pipeline.sources.small_reads import MOST_ROWS, read_small
@@ -121,6 +123,30 @@ def read_history(
     return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions).frame
 
 
+def read_telemetry(
+    spark: SparkSession,
+    source: Source | Lake,
+    to_seq: int,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return the recorded messages without RETAIN up to ``to_seq``; the other arguments are as for read_retained."""
+    known = _named(TELEMETRY, columns)
+    if isinstance(source, Lake):
+        return _read_lake(spark, source, TELEMETRY_TABLE, known, topic_filter, F.col("seq") <= to_seq).frame
+    options = {**source.options, "filter": topic_filter, "to_seq": str(to_seq)}
+    return _read(spark, TelemetrySource, options, known, partitions).frame
+
+
+def last_of_telemetry(source: Source | Lake) -> int:
+    """Return the position of the last recorded message. Raises :class:`PipelineError` for a lake without any."""
+    if isinstance(source, Lake):
+        return source.last_of(TELEMETRY_TABLE)
+    with source.transaction() as transaction:
+        return telemetry_range(transaction).last
+
+
 def history_table(
     spark: SparkSession, snapshot: Snapshot, topic_filter: str, columns: Sequence[str], from_seq: int = 1
 ) -> ReadTable:
@@ -154,7 +180,7 @@ def parallelism(spark: SparkSession) -> int:
 
 def _read(
     spark: SparkSession,
-    source: type[RetainedSource | HistorySource],
+    source: type[RetainedSource | HistorySource | TelemetrySource],
     options: dict[str, str],
     columns: Sequence[Column],
     partitions: int | None = None,

@@ -103,6 +103,39 @@ JSON = {
 }
 
 
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_the_telemetry_is_decoded_from_the_database_and_from_the_lake(
+    spark: SparkSession, recorded: Filled, tmp_path: Path
+) -> None:
+    """Each message is a row, with its time and position; retained messages are not among them."""
+    recorded.record(*[message(f"site/{number % 2}/temp", b"%d" % number) for number in range(4)])
+    recorded.put(message("site/0/temp", b"99"))
+    Sync(Source(recorded.url), Folder(str(tmp_path / "lake"))).run()
+    out = tmp_path / "out"
+    common = (
+        "--telemetry",
+        "--format",
+        "number",
+        "--pattern",
+        "site/{site}/temp",
+        "--out",
+        out,
+        "--json",
+        "--overwrite",
+    )
+    for place in (("--storage", recorded.url), ("--lake", tmp_path / "lake")):
+        done = told(run(*place, *common), 0)
+        assert (done["messages"], done["rows"], done["last_seq"]) == (4, 4, 4)
+        assert decoded(spark, out, "seq", "site", "value") == [
+            (1, "0", 0.0),
+            (2, "1", 1.0),
+            (3, "0", 2.0),
+            (4, "1", 3.0),
+        ]
+    refused = run("--storage", recorded.url, "--history", *common)
+    assert (refused.exit_code, "--history and --telemetry are two sources" in refused.stderr) == (1, True)
+
+
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     """Numbers are widened, objects and arrays keep their shape, and values without a common type become text."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @options.lake
 @options.console
 @click.option("--history", is_flag=True, help="Decode all messages in the history, instead of the retained ones.")
+@click.option("--telemetry", is_flag=True, help="Decode the recorded messages without RETAIN instead.")
 @click.option(
     "--catalog",
     "catalog_file",
@@ -56,6 +57,7 @@ def decode(
     lake: str | None,
     as_json: bool,
     history: bool,
+    telemetry: bool,
     catalog_file: str | None,
     name: str | None,
     patterns: tuple[str, ...],
@@ -85,6 +87,8 @@ def decode(
     from holdfast_pipeline.spark import refuse_snapshot, shared_folder, shared_snapshot
 
     with running("decode") as start:
+        if history and telemetry:
+            raise WrongUsage("--history and --telemetry are two sources; give one of them")
         if catalog_file is not None:
             if name is not None or patterns or schema is not None:
                 raise WrongUsage("--catalog says how payloads are read: leave out --format, --pattern and --schema")
@@ -102,12 +106,13 @@ def decode(
         spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
         folder = shared_folder(spark, out)
         with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
-            read = (messages.recorded if history else messages.retained)(spark, snapshot, partitions)
+            read = messages.recorded if history else messages.telemetry if telemetry else messages.retained
+            found = read(spark, snapshot, partitions)
             done: Decoded | DecodedTables
             if catalog_file is not None:
-                done = decode_all(spark, read, catalog, folder, sample, overwrite, form)
+                done = decode_all(spark, found, catalog, folder, sample, overwrite, form)
             else:
-                done = decode_entry(spark, read, entry, folder, sample, overwrite, form)
+                done = decode_entry(spark, found, entry, folder, sample, overwrite, form)
     if not as_json:
         for place, reason, count in _reasons(done):
             say(f"{place}{number(count)} bad: {reason}")
