@@ -150,6 +150,8 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text += 'endpoint = "haproxy:tcp:1883"\nallow_anonymous = true\n'
     if key == "authentication":
         text += '[authentication.passwords]\ntype = "scram"\npath = "users.scram"\n'
+    if key == "record_acknowledge":
+        text += 'record = "all"\n'
     if key in ("path", "origins"):
         text += 'transport = "websocket"\n'
     if ".tls" in table and key != "certificate":

@@ -175,7 +175,7 @@ def compose_sessions(
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, retained=retained, replays=replays, counters=counters,
-        connections=connections or ProcessConnections(), storage=storage,
+        connections=connections or ProcessConnections(), storage=storage, telemetry=telemetry,
     )  # fmt: skip
     memory = None
     if most_memory is not None:

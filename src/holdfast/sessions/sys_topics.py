@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.changes.telemetry import Telemetry
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.topics import SYS_PREFIX, has_wildcard, matches
@@ -203,7 +204,9 @@ class Figures:
         counters: Counters,
         connections: ProcessConnections,
         storage: Callable[[], Mapping[str, object]] = dict,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._version = version
         self._clock = clock
         self._registry = registry
@@ -306,6 +309,8 @@ class Figures:
             figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
         for kind, count in self._retained.changes.items():
             figures[f"holdfast/retained/{kind.value}"] = count
+        for name in ("stored", "dropped"):
+            figures[f"holdfast/telemetry/{name}"] = getattr(self._telemetry, name, 0)
         return figures
 
     def _replays(self) -> dict[str, object]:

@@ -108,8 +108,8 @@ def test_the_telemetry_is_decoded_from_the_database_and_from_the_lake(
     spark: SparkSession, recorded: Filled, tmp_path: Path
 ) -> None:
     """Each message is a row, with its time and position; retained messages are not among them."""
-    recorded.record(*[message(f"site/{number % 2}/temp", b"%d" % number) for number in range(4)])
-    recorded.put(message("site/0/temp", b"99"))
+    recorded.record(*[message(f"{number % 2}/temp", b"%d" % number) for number in range(4)])
+    recorded.put(message("0/temp", b"99"))
     Sync(Source(recorded.url), Folder(str(tmp_path / "lake"))).run()
     out = tmp_path / "out"
     common = (

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -106,12 +107,14 @@ class Killed(BaseException):
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.integers(0, 7), max_size=4), st.lists(st.booleans(), max_size=6), st.integers(1, 4))
-def test_wherever_it_is_killed_each_message_is_there_once(
-    batches: list[int], points: list[bool], rows: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_wherever_it_is_killed_each_message_is_there_once(batches: list[int], points: list[bool], rows: int) -> None:
     """Before or after any commit."""
-    folder = tmp_path_factory.mktemp("killed")
-    with database("sqlite", folder, recorded=True) as filled, pytest.MonkeyPatch.context() as patch:
+    with (
+        TemporaryDirectory() as made,
+        database("sqlite", Path(made), recorded=True) as filled,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        folder = Path(made)
         out, append, left = folder / "lake", GrowingTable.append, list(points)
 
         def killing(self: GrowingTable, *arguments: Any) -> None:

@@ -400,3 +400,15 @@ def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> N
         assert len(topics_read(nodes[0], selection("#"))) == 49
     with opened(empty=False) as store:
         assert store.statistics() == statistics_of(49, 49, 10 * 2 + 39 * 3)
+
+
+def test_the_time_limit_of_a_replay_ends_for_all_readers_of_its_connection() -> None:
+    """The history and the telemetry read by statements of their own, with the connections of the replays."""
+    replays, history = PostgresStatements(), PostgresStatements()
+    with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
+        for _ in range(2):
+            history.begin_search(connection)
+            with replays.interruptible(connection, lambda: False, 0.002):
+                assert connection.execute("SHOW statement_timeout").fetchall() == [("100ms",)]
+            history.begin_search(connection)
+            assert connection.execute("SHOW statement_timeout").fetchall() == [("0",)]

@@ -307,7 +307,7 @@ class PolicyConfig(Section):
         "received",
         help="When a message with QoS 1 or 2 and without RETAIN is acknowledged: received = at once; it is recorded"
         " within about a second, and dropped from the record while the database is too slow; stored = when it is"
-        " recorded, like a retained message.",
+        ' recorded, like a retained message, which needs record = "all".',
         effect="stored: a crash loses no acknowledged message, and publishers wait for the disk. Messages with QoS 0"
         " are always recorded later.",
         example="stored",
