@@ -23,7 +23,7 @@ from holdfast_pipeline.report.shape_details import ExampleMessage, KindTotals
 from holdfast_pipeline.shapes.patterns import Patterns
 from holdfast_pipeline.shapes.shapes import NO_SHAPE, Shapes
 from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
-from holdfast_pipeline.sources.small_reads import MOST_ROWS
+from holdfast_pipeline.sources.driver_reads import MOST_ROWS
 from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:

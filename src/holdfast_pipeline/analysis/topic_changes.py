@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.changes.api import Period, retained_sql
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.analysis.kept_table import KeptTable, kept_frame, kept_table
+from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import NOW, history_table
+from holdfast_pipeline.sources.tables import history_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType
 
 from holdfast_pipeline.analysis.kept_table import KeptTable, given, kept_frame
 from holdfast_pipeline.shapes.shapes import Shapes
-from holdfast_pipeline.sources.small_reads import MOST_ROWS
+from holdfast_pipeline.sources.driver_reads import MOST_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

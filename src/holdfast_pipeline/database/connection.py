@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import RLock, Timer
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from holdfast.storage.api import (
     Database,
@@ -27,6 +29,10 @@ from holdfast_pipeline.errors import PipelineError
 _ALLOW_SCANS = "SELECT " + ", ".join(
     f"set_config('{name}', 'on', false)" for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort")
 )
+#: Seconds after which a held transaction goes on in a copy: meanwhile the broker's log only grows.
+_HELD = 30.0
+#: The copy of an SQLite database proceeds by so many pages; Python handles signals between them.
+_PAGES = 4096
 
 
 class Cursor(Protocol):
@@ -41,12 +47,13 @@ class Source:
     """A database to read.
 
     ``copy`` is the path of a copy of an SQLite database that nothing writes to. ``exported`` is the name of a snapshot
-    that a Postgres transaction has exported.
+    that a Postgres transaction has exported. ``held`` is a transaction of this process, in which everything is read.
     """
 
     url: str
     copy: str | None = None
     exported: str | None = None
+    held: HeldTransaction | None = None
 
     @property
     def is_sqlite(self) -> bool:
@@ -56,7 +63,8 @@ class Source:
     @property
     def options(self) -> dict[str, str]:
         """The options of a Spark reader that make it read this source."""
-        options = {"storage": self.url, "copy": self.copy, "exported": self.exported}
+        copy = self.copy if self.held is None else self.held.copy()  # tasks cannot use another process's transaction
+        options = {"storage": self.url, "copy": copy, "exported": self.exported}
         return {name: value for name, value in options.items() if value is not None}
 
     @contextmanager
@@ -64,6 +72,10 @@ class Source:
         """Open a transaction that only reads. Raises :class:`PipelineError`."""
         try:
             database = database_at(self.url, Durability.FULL, 0, 5.0)
+            if self.held is not None:
+                with database.explaining_errors(), self.held.used() as connection:
+                    yield ReadTransaction(connection, database.dialect)
+                return
             with database.explaining_errors(), closing(self._connection(database)) as connection:
                 yield ReadTransaction(connection, database.dialect)
         except StoreUnusable as error:
@@ -73,7 +85,7 @@ class Source:
         if self.copy is not None:
             if not Path(self.copy).is_file():
                 raise PipelineError(f"{self.copy}: this copy of the database does not exist any more; read it again")
-            return sqlite3.connect(f"file:{quote(self.copy)}?mode=ro&immutable=1", uri=True, isolation_level=None)
+            return _copy_at(self.copy)
         if database.dialect == "sqlite":
             onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
             onlooker.execute("BEGIN")
@@ -84,6 +96,107 @@ class Source:
         if self.exported is not None:
             connection.execute(f"SET TRANSACTION SNAPSHOT '{self.exported}'")
         return connection
+
+    @contextmanager
+    def holding(self, folder: Path) -> Iterator[HeldTransaction]:
+        """Hold a transaction of an SQLite database while the block runs; ``folder`` is for what is read in it."""
+        try:
+            database = database_at(self.url, Durability.FULL, 0, 5.0)
+            with database.explaining_errors():
+                connection = self._connection(database)
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # the moment that it sees is now
+        except StoreUnusable as error:
+            raise PipelineError(str(error)) from error
+        held = HeldTransaction(self.url, folder, connection)
+        try:
+            yield held
+        finally:
+            held.close()
+
+
+@define(eq=False)
+class HeldTransaction:
+    """A transaction of an SQLite database that only reads. Threads use it in turn.
+
+    While it is open, the broker's log (the file -wal) cannot begin anew, and grows. So it goes on in a copy after 30
+    seconds: what is read then is the same.
+    """
+
+    url: str
+    folder: Path
+    _connection: Any
+    _lock: RLock = field(factory=RLock, init=False)
+    _copy: Path | None = field(default=None, init=False)
+    _failure: PipelineError | None = field(default=None, init=False)
+    _timer: Timer = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = Timer(_HELD, self._go_on)
+        self._timer.daemon = True
+        self._timer.start()
+
+    @property
+    def target(self) -> Path:
+        """The path of the copy, also before it is made."""
+        return self.folder / "retained.db"
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        """Give the connection to this thread. Raises :class:`PipelineError` if a copy was needed and failed."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            yield self._connection
+
+    def copy(self) -> str:
+        """Return the path of a copy of what the transaction sees; from then on, it is that of the copy.
+
+        Raises :class:`PipelineError`.
+        """
+        with self._lock:
+            if self._copy is None:
+                with self.used() as connection:
+                    _copied(connection, self.target, self.url)
+                    connection.close()
+                self._copy = self.target
+                self._connection = _copy_at(str(self.target))
+        return str(self._copy)
+
+    def close(self) -> None:
+        """End the transaction."""
+        self._timer.cancel()
+        with self._lock:
+            self._failure = PipelineError(f"{self.url}: this snapshot has ended; take a new one")
+            self._connection.close()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            if self._copy is None and self._failure is None:
+                try:
+                    self.copy()
+                except PipelineError as error:
+                    self._connection.close()  # the log must not grow further
+                    self._failure = error
+
+
+def _copied(connection: Any, target: Path, url: str) -> None:
+    """Copy what the transaction of a connection sees to a new file."""
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            copy.execute("PRAGMA synchronous=OFF")  # the file does not outlive this process
+            connection.backup(copy, pages=_PAGES, progress=lambda *_: None)
+    except (OSError, sqlite3.Error) as error:
+        raise PipelineError(
+            f"{target}: the copy of {url} failed ({error}); it needs as much space as the database: "
+            "name a folder with enough space (--snapshot-dir)"
+        ) from error
+
+
+def _copy_at(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(path)}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+    )
 
 
 @frozen

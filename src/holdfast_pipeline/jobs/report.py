@@ -16,7 +16,7 @@ from holdfast.retained.api import FlowSettings
 from holdfast_pipeline.analysis.history_figures import history_of
 from holdfast_pipeline.analysis.kept_table import KeptTable
 from holdfast_pipeline.analysis.messages import kept_messages
-from holdfast_pipeline.analysis.prefixes import branches
+from holdfast_pipeline.analysis.prefixes import branches, totals_of
 from holdfast_pipeline.analysis.shape_details import details_of
 from holdfast_pipeline.analysis.shaped import shapes_of
 from holdfast_pipeline.analysis.topic_changes import TopicChanges, topic_changes
@@ -40,8 +40,9 @@ from holdfast_pipeline.report.figures import (
     ReportTotals,
 )
 from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import NOW, age
+from holdfast_pipeline.sources.tables import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +113,7 @@ def _without_shapes(messages: KeptTable, depth: int, stale_after: int) -> dict[s
     bands = Background(lambda: _bands(kept))
     number, clients = _clients(kept)
     totals, largest, oldest = _whole(kept, stale_after, number)
-    drawn, stale = _prefixes(branches(messages.frame, depth), totals, stale_after)
+    drawn, stale = _prefixes(messages, depth, totals, stale_after)
     sizes, ages, expiry = bands.result()
     return {
         "totals": totals,
@@ -159,20 +160,22 @@ def _whole(
 
 
 def _prefixes(
-    tree: DataFrame, totals: ReportTotals, stale_after: int
+    messages: KeptTable, depth: int, totals: ReportTotals, stale_after: int
 ) -> tuple[tuple[PrefixTotals, ...], tuple[PrefixTotals, ...]]:
     """Return the prefixes that are drawn, and the stale ones."""
     large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
     one = F.struct(*(each.name for each in fields(PrefixTotals)))
     order = F.when(F.col("newest_age") > stale_after, F.struct(-F.col("messages"), "depth", "prefix"))
+    tree = branches(messages.frame, depth, with_medians=messages.rows is not None)
     row = tree.agg(
         F.collect_list(F.when(large, one)).alias("drawn"), F.min_by(one, order, _CANDIDATES).alias("stale")
     ).collect()[0]
-    drawn, found = (tuple(PrefixTotals(**each.asDict()) for each in rows or ()) for rows in row)
-    named = {each.prefix for each in found}
+    named = {each.prefix for each in row.stale or ()}
     # If a prefix is stale, all prefixes below it are stale, too: the list has only the highest one.
-    highest = [each for each in found if each.depth == 1 or each.prefix.rpartition("/")[0] not in named]
-    return tuple(sorted(drawn, key=lambda each: (each.depth, each.prefix))), tuple(highest[:_LISTED])
+    highest = [each for each in row.stale or () if each.depth == 1 or each.prefix.rpartition("/")[0] not in named]
+    drawn = sorted(row.drawn, key=lambda each: (each.depth, each.prefix))
+    found = totals_of(messages.frame, [*drawn, *highest[:_LISTED]])
+    return found[: len(drawn)], found[len(drawn) :]
 
 
 def _bands(kept: DataFrame) -> tuple[tuple[BandTotals, ...], tuple[BandTotals, ...], Expiry]:

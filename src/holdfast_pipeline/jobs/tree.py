@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import fields, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast_pipeline.analysis.kept_table import kept_frame
-from holdfast_pipeline.analysis.prefixes import NEEDED, branches
+from holdfast_pipeline.analysis.prefixes import NEEDED, branches, totals_of
 from holdfast_pipeline.choices import TREE_ORDERS
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.figures import PrefixTotals
@@ -37,15 +36,16 @@ def tree(spark: SparkSession, snapshot: Snapshot, depth: int = 3, top: int = 30,
     ``order`` is one of ``TREE_ORDERS``. Raises :class:`PipelineError`.
     """
     read = retained_table(spark, snapshot, columns=NEEDED)
-    with kept_frame(branches(read.frame, depth), read.is_small) as found:
-        # A message has exactly one prefix of one level.
-        first = F.col("depth") == 1
-        with phase("counting", snapshot.messages):
-            totals = found.agg(
-                F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
-            ).collect()[0]
-        leading = found.orderBy(F.desc(TREE_ORDERS[order]), "depth", "prefix").limit(top).collect()
-        return Tree(
-            snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
-            tuple(PrefixTotals(**row.asDict()) for row in leading),
-        )  # fmt: skip
+    found = branches(read.frame, depth, with_medians=read.is_small or order == "age")
+    # A message has exactly one prefix of one level.
+    first = F.col("depth") == 1
+    one = F.struct(*(each.name for each in fields(PrefixTotals)))
+    with phase("counting", snapshot.messages):
+        (row,) = found.agg(
+            F.count("*").alias("prefixes"),
+            F.sum(F.when(first, F.col("messages"))).alias("messages"),
+            F.sum(F.when(first, F.col("bytes"))).alias("bytes"),
+            F.min_by(one, F.struct(-F.col(TREE_ORDERS[order]), "depth", "prefix"), top).alias("leading"),
+        ).collect()
+        leading = totals_of(read.frame, row.leading or ())
+    return Tree(snapshot.taken_at, depth, row.messages or 0, row.bytes or 0, row.prefixes, leading)

@@ -48,8 +48,9 @@ from holdfast_pipeline.judging.past_values import find_in_values
 from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.report.shape_details import WHOLE
 from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import NOW, age
+from holdfast_pipeline.sources.tables import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,7 +21,6 @@ from holdfast_pipeline.decoding.values import JsonPath
 from holdfast_pipeline.judging.cases import SHOWN, beginning, level, payload_text, text_at, value_at
 from holdfast_pipeline.judging.schema_columns import allows, is_one_of, number_of
 from holdfast_pipeline.sources.tables import age
-from holdfast_pipeline.sources.tables import age
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -63,7 +63,7 @@ class ChangesReader(OneMessage, DataSourceReader):
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
-        self._source = Source(options.url(), options.text("copy"), options.text("exported"))
+        self.source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         options.partitions()  # one task reads them: they are few
         now = time.time_ns() // 1_000_000
@@ -73,15 +73,15 @@ class ChangesReader(OneMessage, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find the turn. Raises :class:`PipelineError` if not every change after it is stored."""
-        check(self._source.url)
-        with self._source.transaction() as transaction:
+        check(self.source.url)
+        with self.source.transaction() as transaction:
             turn = self._turn(transaction)
             return [ChangesAfter(turn, time_of(transaction.connection.cursor(), turn))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the changes."""
         assert isinstance(partition, ChangesAfter)
-        with self._source.transaction() as transaction:
+        with self.source.transaction() as transaction:
             columns = ", ".join(self._sql(column, transaction.dialect) for column in self._columns)
             checked = self._filter != EVERY_TOPIC
             statement = (

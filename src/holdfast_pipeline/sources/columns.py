@@ -23,6 +23,8 @@ from holdfast_pipeline.errors import PipelineError
 
 #: A time, for Spark and Arrow.
 TIME = pa.timestamp("us", "UTC")
+#: A column with the same time in all rows: that of the snapshot.
+NOW = "now"
 
 
 @frozen

@@ -101,7 +101,7 @@ class EntryReader(OneMessage):
     def __init__(self, options: Options, columns: tuple[Column, ...], only: Condition | None = None) -> None:
         self._columns = columns
         self._only = only
-        self._source = Source(options.url(), options.text("copy"), options.text("exported"))
+        self.source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         self._parts = options.partitions()
 
@@ -119,7 +119,7 @@ class EntryReader(OneMessage):
         statement = (
             f"SELECT {columns}{', topic' if checked else ''} FROM {self.table} AS entries WHERE {where} ORDER BY seq"
         )
-        with self._source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
+        with self.source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
             rows = MatchingRows(cursor, self._filter, knows or _any) if checked else cursor
             yield from batches_of(rows, self._columns)
             self._verify(transaction, partition)
@@ -156,8 +156,8 @@ class HistoryReader(EntryReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the range. Its end is fixed here, for all partitions."""
-        check(self._source.url)
-        with self._source.transaction() as transaction:
+        check(self.source.url)
+        with self.source.transaction() as transaction:
             there = history_range(transaction)
         last = min(self._to, there.last)
         parts = self._divided(max(self._from - 1, there.before), last, newest_upto=last if self._newest else None)
@@ -221,7 +221,7 @@ class HistoryStreamReader(EntryReader, DataSourceStreamReader, SupportsTriggerAv
 
     def initialOffset(self) -> Offset:
         """Return the offset at which a new stream begins."""
-        check(self._source.url)
+        check(self.source.url)
         there = self._history_range()
         if self._start == "latest":
             return {"seq": there.last, "pruned": there.last}
@@ -257,12 +257,12 @@ class HistoryStreamReader(EntryReader, DataSourceStreamReader, SupportsTriggerAv
             return []
         if not self._fails:
             return self._divided(after, upto)
-        with self._source.transaction() as transaction:  # before a task reads: this finds the first missing entry
+        with self.source.transaction() as transaction:  # before a task reads: this finds the first missing entry
             _require_complete(transaction, max(after, start["pruned"]), upto)
         return self._divided(after, upto, start["pruned"])
 
     def _history_range(self) -> HistoryRange:
-        with self._source.transaction() as transaction:
+        with self.source.transaction() as transaction:
             return history_range(transaction)
 
 

@@ -48,8 +48,8 @@ class PastReader(EntryReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find the moment, and divide its entries. Raises :class:`PipelineError` if the history cannot answer."""
-        check(self._source.url)
-        with self._source.transaction() as transaction:
+        check(self.source.url)
+        with self.source.transaction() as transaction:
             try:
                 cursor = transaction.connection.cursor()
                 moment = find_moment(cursor, self._at, time.time_ns() // 1_000_000)

@@ -87,14 +87,14 @@ class RetainedReader(OneMessage, DataSourceReader):
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
-        self._source = Source(options.url(), options.text("copy"), options.text("exported"))
+        self.source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         self._parts = options.partitions()
         now = time.time_ns() // 1_000_000
         expired_at = options.moment("expired_at", now)
         self._expired_at = now if expired_at is None else expired_at
         self._conditions: tuple[Condition, ...] = ()
-        if self._parts > 1 and self._source.copy is None and self._source.exported is None:
+        if self._parts > 1 and self.source.copy is None and self.source.exported is None:
             raise PipelineError(
                 "format retained: several partitions need a snapshot, which keeps them consistent: "
                 "use holdfast_pipeline.snapshot_of, or read with one partition"
@@ -102,8 +102,8 @@ class RetainedReader(OneMessage, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the topics."""
-        check(self._source.url)
-        with self._source.transaction() as transaction:
+        check(self.source.url)
+        with self.source.transaction() as transaction:
             topics = self._selection(transaction)
             conditions = (*topics.conditions, *self._conditions)
             parts = divided(topics.ranges, bounds(transaction, topics.ranges, self._parts))
@@ -114,7 +114,7 @@ class RetainedReader(OneMessage, DataSourceReader):
         assert isinstance(partition, TopicRanges)
         where, values = self._where(partition)
         columns = ", ".join(column.sql for column in self._columns)
-        with self._source.transaction() as transaction:
+        with self.source.transaction() as transaction:
             if partition.checked:
                 statement = f"SELECT {columns}, topic FROM retained WHERE {where}"
                 with transaction.streamed(statement, values) as cursor:

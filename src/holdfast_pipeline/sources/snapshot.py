@@ -1,13 +1,13 @@
 """Snapshots: a database at one moment, or a lake, for any number of tasks and for as long as they read.
 
-SQLite cannot share a transaction among processes, so its snapshot is a copy. Postgres can: a transaction that is kept
-open exports its snapshot, and other transactions import it by name.
+SQLite cannot share a transaction among processes. So this process reads an SQLite database itself, in one transaction,
+and hands rows over to Spark's tasks as Parquet files (:mod:`.driver_reads`). A database that takes long to read is
+copied first, and so is one whose snapshot is kept for longer than half a minute. Postgres shares: a transaction that is
+kept open exports its snapshot, and other transactions import it by name.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,8 +26,9 @@ from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.progress.texts import BYTES
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 
-#: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
-_STEPS = 100_000
+#: About 60 MB of a database with small rows are read in a second: a larger one is copied first.
+_MOST_HELD = 30 * 60 << 20
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 _AMOUNTS = (
     "SELECT last_seq, (SELECT CAST(coalesce(sum(retained_count), 0) AS bigint) FROM nodes) FROM retained_history_state"
 )
@@ -72,8 +73,8 @@ def snapshot_of(
 
     With ``lake``, a folder of tables that ``sync`` keeps, it is their state when ``sync`` read the database last.
 
-    The copy of an SQLite database is in a temporary folder of ``folder`` (by default of the system's temporary folder).
-    Executors on other hosts must be able to read it. The broker goes on writing meanwhile. Raises
+    What is read from an SQLite database is in a temporary folder of ``folder`` (by default of the system's temporary
+    folder). Executors on other hosts must be able to read it. The broker goes on writing meanwhile. Raises
     :class:`PipelineError`.
     """
     if lake is not None:
@@ -82,7 +83,7 @@ def snapshot_of(
     url = url_of(storage, config)
     check(url)
     source = Source(url)
-    with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
+    with _held(source, folder) if source.is_sqlite else _exported(source) as kept:
         with kept.transaction() as transaction:
             last_seq, messages = transaction.rows(_AMOUNTS)[0]
             known = last_token(transaction.connection.cursor(), turns_of(transaction.dialect))
@@ -101,30 +102,21 @@ def _of_lake(lake: Lake) -> Snapshot:
 
 
 @contextmanager
-def _copied(source: Source, parent: str | None) -> Iterator[Source]:
+def _held(source: Source, parent: str | None) -> Iterator[Source]:
     with ExitStack() as kept:
         try:
             folder = kept.enter_context(temporary_folder(parent))
-            target = folder / "retained.db"
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError as error:
             raise PipelineError(
-                f"{parent or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
+                f"{parent or tempfile.gettempdir()}: no folder can be made there ({error.strerror or error})"
             ) from error
-        with source.transaction() as transaction:
-            transaction.connection.execute("COMMIT")  # VACUUM begins a transaction itself
-            # Python handles signals only while Python code runs. An exception in this function interrupts the copy.
-            transaction.connection.set_progress_handler(lambda: 0, _STEPS)
-            (size,) = transaction.rows("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0]
-            try:
-                with phase("copying the database", size, BYTES, lambda: (target.stat().st_size, size)):
-                    transaction.connection.execute("VACUUM INTO ?", (str(target),))
-            except sqlite3.OperationalError as error:
-                raise PipelineError(
-                    f"{target}: the copy of {source.url} failed ({error}); it needs as much space as the database: "
-                    "name a folder with enough space (--snapshot-dir)"
-                ) from error
-        yield Source(source.url, copy=str(target))
+        held = kept.enter_context(source.holding(folder))
+        with held.used() as connection:
+            ((size,),) = connection.execute(_SIZE).fetchall()
+        if size > _MOST_HELD:
+            with phase("copying the database", size, BYTES, lambda: (held.target.stat().st_size, size)):
+                held.copy()
+        yield Source(source.url, held=held)
 
 
 @contextmanager

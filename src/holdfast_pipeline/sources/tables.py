@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import frozen
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.database.history_range import telemetry_range
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.columns import CHANGED, HISTORY, RETAINED, TELEMETRY, TIME, Column, named, struct_of
+from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.sources.columns import CHANGED, HISTORY, NOW, RETAINED, TELEMETRY, Column, named, struct_of
+from holdfast_pipeline.sources.driver_reads import MOST_ROWS, read_here
 from holdfast_pipeline.sources.history import HistorySource, TelemetrySource
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 from holdfast_pipeline.sources.lake import TELEMETRY as TELEMETRY_TABLE
 from holdfast_pipeline.sources.registration import register_once
 from holdfast_pipeline.sources.retained import RetainedSource
-from holdfast_pipeline.sources.small_reads import MOST_ROWS, read_small
 from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-
-#: A column with the same time in all rows.
-NOW = "now"
 
 
 def age() -> SparkColumn:
@@ -54,7 +53,8 @@ def read_retained(
     """Return the retained messages in a snapshot whose topics match a Topic Filter ("" for all topics).
 
     Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks: by default as many as
-    the session runs at once, or none, since the driver reads small results itself (:mod:`.small_reads`). With
+    the session runs at once, or none, since the driver reads small results itself, and so it reads all of an SQLite
+    database (:mod:`.driver_reads`). With
     ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first column is ``op``,
     "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
     """
@@ -90,11 +90,13 @@ def _read_retained(
         at = F.timestamp_millis(F.lit(snapshot.taken_at))
         alive = F.col("expires_at").isNull() | (F.col("expires_at") > at)
         return _read_lake(spark, snapshot.source, CURRENT, known, topic_filter, alive, now)
-    options = {**snapshot.options, "expired_at": str(snapshot.taken_at), "filter": topic_filter}
+    options = {"expired_at": str(snapshot.taken_at), "filter": topic_filter}
     if since is not None:
         options["since"] = since
     options["pushdown"] = str(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
-    return _read(spark, RetainedSource, options, known, partitions, now)
+    total = snapshot.messages if since is None and not topic_filter else None
+    with phase("reading", total) as reading:
+        return _read(spark, RetainedSource, snapshot.source, options, known, partitions, now, reading.add)
 
 
 def read_history(
@@ -117,10 +119,10 @@ def read_history(
         inside = F.col("seq").between(from_seq, last)
         frame = _read_lake(spark, source, CHANGES, _named(HISTORY, columns), topic_filter, inside).frame
         return newest_of(frame) if newest else frame
-    options = {**source.options, "from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
+    options = {"from_seq": str(from_seq), "filter": topic_filter, "newest": str(newest).lower()}
     if to_seq is not None:
         options["to_seq"] = str(to_seq)
-    return _read(spark, HistorySource, options, _named(HISTORY, columns), partitions).frame
+    return _read(spark, HistorySource, source, options, _named(HISTORY, columns), partitions).frame
 
 
 def read_telemetry(
@@ -135,8 +137,8 @@ def read_telemetry(
     known = _named(TELEMETRY, columns)
     if isinstance(source, Lake):
         return _read_lake(spark, source, TELEMETRY_TABLE, known, topic_filter, F.col("seq") <= to_seq).frame
-    options = {**source.options, "filter": topic_filter, "to_seq": str(to_seq)}
-    return _read(spark, TelemetrySource, options, known, partitions).frame
+    options = {"filter": topic_filter, "to_seq": str(to_seq)}
+    return _read(spark, TelemetrySource, source, options, known, partitions).frame
 
 
 def last_of_telemetry(source: Source | Lake) -> int:
@@ -155,9 +157,8 @@ def history_table(
         inside = F.col("seq").between(from_seq, snapshot.last_seq)
         known = _named(HISTORY, columns)
         return _read_lake(spark, snapshot.source, CHANGES, known, topic_filter, inside, snapshot.taken_at)
-    places = {"from_seq": str(from_seq), "to_seq": str(snapshot.last_seq)}
-    options = {**snapshot.source.options, **places, "filter": topic_filter}
-    return _read(spark, HistorySource, options, _named(HISTORY, columns), now=snapshot.taken_at)
+    options = {"from_seq": str(from_seq), "to_seq": str(snapshot.last_seq), "filter": topic_filter}
+    return _read(spark, HistorySource, snapshot.source, options, _named(HISTORY, columns), now=snapshot.taken_at)
 
 
 def newest_of(entries: DataFrame) -> DataFrame:
@@ -180,29 +181,37 @@ def parallelism(spark: SparkSession) -> int:
 
 def _read(
     spark: SparkSession,
-    source: type[RetainedSource | HistorySource | TelemetrySource],
+    format_: type[RetainedSource | HistorySource | TelemetrySource],
+    source: Source,
     options: dict[str, str],
     columns: Sequence[Column],
     partitions: int | None = None,
     now: int | None = None,
+    added: Callable[[int], None] = lambda _: None,
 ) -> ReadTable:
-    """Read a table. ``now`` is in milliseconds since the epoch.
+    """Read a table. ``now`` is in milliseconds since the epoch; ``added`` is told how many rows the driver has read.
 
-    It is a column, because Java compiles the code of a query anew if a literal in it is another one.
+    The time is a column, because Java compiles the code of a query anew if a literal in it is another one.
     """
-    schema = struct_of(columns)
-    if partitions is None:
-        small = read_small(source(options).reader(schema), columns)
-        if small is not None:
-            if now is not None:
-                times = pa.repeat(pa.scalar(now * 1000, pa.int64()), small.num_rows).cast(TIME)
-                small = small.append_column(NOW, times)
+    schema, held = struct_of(columns), source.held
+    if partitions is None or held is not None:
+        here = source if held is None else Source(source.url)
+        reader: Any = format_({**options, **here.options}).reader(schema)
+        reader.source = source
+        found = read_here(reader, columns, now, None if held is None else held.folder, added=added)
+        if isinstance(found, pa.Table):
             # One partition: Spark exchanges nothing to group its rows.
-            return ReadTable(spark.createDataFrame(small).coalesce(1), True)
+            frame = spark.createDataFrame(found).coalesce(1)
+            return ReadTable(frame if partitions is None else frame.repartition(partitions), True)
+        if found is not None:
+            if now is not None:
+                schema = StructType([*schema.fields, StructField(NOW, TimestampType(), True)])
+            frame = spark.read.schema(schema).parquet(found.as_uri())
+            return ReadTable(frame if partitions is None else frame.repartition(partitions), False)
         partitions = parallelism(spark)
-    register_once(spark, source)
-    reader = spark.read.format(source.name()).schema(schema).options(**options)
-    frame = reader.option("partitions", partitions).load()
+    register_once(spark, format_)
+    options = {**options, **source.options, "partitions": str(partitions)}
+    frame = spark.read.format(format_.name()).schema(schema).options(**options).load()
     return ReadTable(frame if now is None else frame.withColumn(NOW, F.timestamp_millis(F.lit(now))), False)
 
 

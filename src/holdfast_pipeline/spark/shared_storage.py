@@ -84,15 +84,20 @@ def shared_folder(spark: SparkSession, path: str) -> Folder:
 def shared_snapshot(
     spark: SparkSession, storage: str | None, config: str | None, folder: str | None, lake: str | None = None
 ) -> Iterator[Snapshot]:
-    """Take a snapshot that the tasks can read, of a ``lake`` or as ``snapshot_of`` takes it."""
+    """Take a snapshot that the tasks can read, of a ``lake`` or as ``snapshot_of`` takes it.
+
+    What is read from an SQLite database is in files, so ``folder`` is required if tasks run on other hosts.
+    """
     if lake is not None:
         require_lake(spark, lake)
         with snapshot_of(lake=lake) as taken:
             yield taken
         return
+    if folder is not None:
+        require_folder(spark, folder)
+    elif has_remote_tasks(spark):
+        refuse_snapshot(storage, config, folder, lake)
     with snapshot_of(storage, config, folder) as taken:
-        if isinstance(taken.source, Source) and taken.source.copy is not None:
-            require_file(spark, taken.source.copy)
         yield taken
 
 
@@ -105,11 +110,11 @@ def require_lake(spark: SparkSession, path: str) -> None:
 def refuse_snapshot(storage: str | None, config: str | None, folder: str | None, lake: str | None) -> None:
     """Raise :class:`PipelineError` if tasks on other hosts cannot read a snapshot.
 
-    That of an SQLite database is a file, so it needs a ``folder`` that they share.
+    What is read from an SQLite database is in files, so it needs a ``folder`` that they share.
     """
     if lake is None and folder is None and Source(url := url_of(storage, config)).is_sqlite:
         raise PipelineError(
-            f"{url}: the executors may be on other hosts, which cannot read a copy in this host's temporary "
+            f"{url}: the executors may be on other hosts, which cannot read this host's temporary "
             f"folder; name a folder that all of them share (--snapshot-dir), {_LOCAL}"
         )
 
