@@ -57,6 +57,12 @@ class Shapes:
         self.shapes = [_of_pattern(number, each) for number, each in enumerate(patterns.patterns)]
         self._root = self._node(root, ())
 
+    @property
+    def names_with_numbers(self) -> frozenset[str]:
+        """The names of levels that are not those of their families: a topic with one is told apart by its numbers."""
+        names = {level.name for shape in self.shapes for level in shape.levels if not level.is_variable}
+        return frozenset(name for name in names if family_of(name) != name)
+
     def number_of(self, topic: str) -> int:
         """Return the number of the topic's shape, :data:`NO_SHAPE` for none."""
         found = self._patterns.number_of(topic)
