@@ -208,7 +208,7 @@ class StaleRule(RuleOptions):
 class StuckRule(RuleOptions):
     """Values that change: a greatest time for which a value is the same while the values of siblings change."""
 
-    path: json_path.Path = option(ValuePath(), "", **_AT_PATH)
+    path: JsonPath = option(ValuePath(), "", **_AT_PATH)
     at_most: float | None = option(
         OrNothing(Duration("1s", "3650d")),
         "",

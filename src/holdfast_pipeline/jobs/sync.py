@@ -1,4 +1,4 @@
-"""Keep tables, of Delta or Iceberg, equal to the broker: ``changes``, with each change once, ``current``, ``telemetry``.
+"""Keep tables, of Delta or Iceberg, equal to the broker: ``changes`` with each change once, ``current``, ``telemetry``.
 
 How it works. A step reads a batch of entries of the history, for example 1001 to 1500, and writes it in two commits:
 

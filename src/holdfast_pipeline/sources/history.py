@@ -196,8 +196,8 @@ class TelemetryReader(EntryReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the range. Its end is fixed here, for all partitions."""
-        check(self._source.url)
-        with self._source.transaction() as transaction:
+        check(self.source.url)
+        with self.source.transaction() as transaction:
             there = telemetry_range(transaction)
         parts = self._divided(max(self._from - 1, there.before), min(self._to, there.last))
         return parts or [EntryRange(there.last, there.last)]

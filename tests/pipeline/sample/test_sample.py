@@ -17,7 +17,7 @@ from holdfast.storage.api import time_of
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.checks.finding import Finding
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.decoding.sparkplug_payload import read
+from holdfast_pipeline.decoding.sparkplug import read
 from holdfast_pipeline.jobs.check import check
 from holdfast_pipeline.sample.home import home
 from holdfast_pipeline.sample.plant import plant

@@ -14,7 +14,7 @@ from holdfast_pipeline.sources import driver_reads
 from holdfast_pipeline.sources.columns import RETAINED
 from holdfast_pipeline.sources.driver_reads import read_here
 from holdfast_pipeline.sources.retained import RetainedSource
-from tests.pipeline.stores import NOW, database, message
+from tests.pipeline.stores import NOW, database, fill, message
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +84,7 @@ def test_a_writer_during_the_read_changes_nothing(spark: SparkSession, tmp_path:
                 fill(store, [message(f"t/{number:03}", b"after" * 50) for number in range(60)])
                 sizes.append(log.stat().st_size)
 
-            file = read_here(reader, RETAINED, folder=held.folder, added=write)  # type: ignore[arg-type]
+            file = read_here(reader, RETAINED, folder=held.folder, added=write)
             assert {bytes(row.payload) for row in spark.read.parquet(str(file)).collect()} == {b"before"}
             assert sizes == sorted(sizes)
             assert sizes[-1] > sizes[0]

@@ -46,7 +46,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared() -> None:
     """The folder must be named; other hosts cannot read its history at all. Postgres and a lake need no folder."""
     url, postgres = "sqlite:////there/holdfast.db", "postgresql://there/holdfast"
-    with pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"):
+    with pytest.raises(PipelineError, match=r"other hosts, which cannot read this host.*--snapshot-dir"):
         refuse_snapshot(url, None, None, None)
     with pytest.raises(PipelineError, match=r"history is read from the file itself, .*--lake"):
         refuse_history(Source(url))
