@@ -54,6 +54,8 @@ from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
 
 _MOST_ENTRIES = 10_000
+#: Bytes of a catalogue: enough for the most entries.
+_LARGEST_FILE = 16 << 20
 _SHOWN_PROBLEMS = 5
 #: Formats whose schemas are in files.
 _WITH_FILES = (AVRO, PROTOBUF)
@@ -319,7 +321,7 @@ def _decoder(options: EntryOptions, registry: SchemaRegistry) -> tuple[Decoder, 
 def read_catalog(path: Path) -> Catalog:
     """Read a catalogue. Raises :class:`PipelineError`, which names the file, the lines and the keys."""
     try:
-        content, origin = toml_file.read(path)
+        content, origin = toml_file.read(path, _LARGEST_FILE)
     except ConfigError as error:
         raise _refused(error.problems) from error
     reader = Reader(_CatalogFile)

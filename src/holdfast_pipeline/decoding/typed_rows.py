@@ -143,8 +143,10 @@ def _array(convert: Convert) -> Convert:
 
 
 def _text(value: Any) -> str:
-    """Return text unchanged, and any other value as JSON; times and UUIDs as their usual text, bytes in base64."""
+    """Return text unchanged, times and UUIDs as their usual text, and other values as JSON, with bytes in base64."""
     try:
+        if isinstance(value, bytes):
+            _refuse(value, "is not text")
         if isinstance(value, _WRITTEN):
             value = _written(value)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_written)

@@ -7,9 +7,10 @@ import math
 import pickle
 import tracemalloc
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import assume, given
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -33,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast_pipeline.decoding import BadPayload, Decoder
+from holdfast_pipeline.decoding.avro import AvroMessages, avro_schema
 from holdfast_pipeline.decoding.decoder import alike
 from holdfast_pipeline.decoding.plain_formats import JsonDocuments, NumberDecoder, inferred, objects
 from holdfast_pipeline.decoding.protobuf import Value, WireType, fields
@@ -265,6 +268,35 @@ def test_values_are_converted_to_the_type_of_the_schema(kind: DataType, value: A
 def test_a_value_that_does_not_fit_is_bad_with_field_and_reason(kind: DataType, value: Any, reason: str) -> None:
     with pytest.raises(BadPayload, match=reason):
         row_of(schema_of(x=kind), False)({"x": value})
+
+
+def test_values_of_other_formats_than_json_become_text() -> None:
+    """Times, UUIDs and decimals as usual, also inside of JSON; there, bytes are in base64."""
+    number = UUID(int=7)
+    row = row_of(schema_of(x=StringType()), False)
+    for value, text in (
+        (datetime(2026, 1, 31, 13, tzinfo=UTC), "2026-01-31T13:00:00+00:00"), (time(13, 5), "13:05:00"),
+        (number, str(number)), ({"at": date(2026, 1, 31), "raw": b"x", "n": Decimal("1.5")},
+         '{"at": "2026-01-31", "raw": "eA==", "n": "1.5"}'),
+    ):  # fmt: skip
+        assert row({"x": value}) == (text,)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "int"]}, {"name": "b", "type": '
+         '{"type": "array", "items": {"type": "enum", "name": "E", "symbols": ["on"]}}}, {"name": "c", "type": "E"}]}',
+         schema_of(a=IntegerType(), b=ArrayType(StringType()), c=StringType())),
+        ('{"type": "long", "logicalType": "timestamp-micros"}', schema_of(value=TimestampType())),
+        ('{"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}', schema_of(value=DecimalType(5, 2))),
+        ('{"type": "map", "values": "int"}', schema_of(value=StringType())),
+        ('["null", "int", "string"]', schema_of(value=StringType())),
+        ('{"type": "fixed", "name": "F", "size": 2}', schema_of(value=BinaryType())),
+    ],
+)  # fmt: skip
+def test_the_columns_of_avro_have_the_types_of_its_schema(schema: str, kind: StructType) -> None:
+    assert AvroMessages(avro_schema(schema.encode())).schema == kind
 
 
 def test_an_unsupported_type_in_the_schema_is_refused() -> None:
