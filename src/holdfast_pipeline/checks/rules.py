@@ -36,12 +36,11 @@ from holdfast_pipeline.checks.rule_types import (
     StuckRule,
     UniqueRule,
 )
-from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.errors import PipelineError, text_of
 from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
 
 #: The most rules in a file: each costs every message a comparison of its topic.
 MOST_RULES = 500
-_SHOWN_PROBLEMS = 5
 
 
 @frozen
@@ -91,7 +90,7 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     try:
         content, origin = toml_file.read(path)
     except ConfigError as error:
-        raise _refused(error.problems) from error
+        raise PipelineError(text_of(error.problems)) from error
     reader = Reader(RulesFile)
     found = reader.section(RulesFile, content, ()).rules.by_name
     problems = [origin.problem(each.path, each.message) for each in reader.problems]
@@ -101,7 +100,7 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
         )
     rules = [] if problems else [_rule(name, each, path.parent, origin, problems) for name, each in found.items()]
     if problems:
-        raise _refused(ConfigError(problems).problems)
+        raise PipelineError(text_of(problems))
     return tuple(rules)
 
 
@@ -116,10 +115,3 @@ def _rule(name: str, options: RuleOptions, folder: Path, origin: ConfigOrigin, p
             problems.append(origin.problem(("rules", name, "schema_file"), f"{options.schema_file}: {error}"))
     kind = next(each for each, section in TYPES.items() if isinstance(options, section))
     return Rule(name, kind, topic_pattern(options.filter or options.shape), options)
-
-
-def _refused(problems: tuple[ConfigProblem, ...]) -> PipelineError:
-    told = [str(each) for each in problems[:_SHOWN_PROBLEMS]]
-    if len(problems) > len(told):
-        told.append(f"and {len(problems) - len(told)} more problems")
-    return PipelineError("; ".join(told))

@@ -24,14 +24,13 @@ from attrs import frozen
 
 from holdfast.config import toml as toml_file
 from holdfast.config.toml import ConfigError, ConfigOrigin, ConfigProblem
-from holdfast_pipeline.errors import WrongUsage
+from holdfast_pipeline.errors import WrongUsage, text_of
 
 #: Keys of a job that are no options of its command.
 _OWN = ("command", "on_failure")
 _ON_FAILURE = ("stop", "continue")
 #: Commands that are no jobs: the file has one Spark process and is not run by itself, and a sample is written once.
 _NO_JOBS = ("run", "sample", "server")
-_SHOWN_PROBLEMS = 5
 
 
 @frozen
@@ -49,11 +48,11 @@ def read_jobs(path: Path, commands: click.Group, context: click.Context) -> tupl
     try:
         content, origin = toml_file.read(path)
     except ConfigError as error:
-        raise _refused(error.problems) from error
+        raise WrongUsage(text_of(error.problems)) from error
     reader = _Reader(origin, commands, context)
     found = reader.jobs(content)
     if reader.problems:
-        raise _refused(reader.problems)
+        raise WrongUsage(text_of(reader.problems))
     return found
 
 
@@ -154,10 +153,3 @@ def _key(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Argument):
         return str(parameter.name)
     return parameter.opts[-1].lstrip("-").replace("-", "_")
-
-
-def _refused(problems: Sequence[ConfigProblem]) -> WrongUsage:
-    told = [str(each) for each in problems[:_SHOWN_PROBLEMS]]
-    if len(problems) > len(told):
-        told.append(f"and {len(problems) - len(told)} more problems")
-    return WrongUsage("; ".join(told))

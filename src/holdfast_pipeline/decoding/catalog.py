@@ -13,7 +13,7 @@ broker's configuration reads the file, so every mistake is told with its line.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from holdfast.config.options import (
     option,
 )
 from holdfast.config.reader import Reader
-from holdfast.config.toml import ConfigError, ConfigProblem
+from holdfast.config.toml import ConfigError
 from holdfast_pipeline.decoding.decoder import Decoder
 from holdfast_pipeline.decoding.formats import (
     AVRO,
@@ -50,13 +50,12 @@ from holdfast_pipeline.decoding.formats import (
 from holdfast_pipeline.decoding.sparkplug import VALUE
 from holdfast_pipeline.decoding.typed_rows import DecodeFunction, parsed
 from holdfast_pipeline.decoding.values import TIME_UNITS, JsonPath, ValuePlace, ValueRows, json_path
-from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.errors import PipelineError, text_of
 from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
 
 _MOST_ENTRIES = 10_000
 #: Bytes of a catalogue: enough for the most entries.
 _LARGEST_FILE = 16 << 20
-_SHOWN_PROBLEMS = 5
 #: Formats whose schemas are in files.
 _WITH_FILES = (AVRO, PROTOBUF)
 #: Names of levels that are columns of roll-ups.
@@ -323,7 +322,7 @@ def read_catalog(path: Path) -> Catalog:
     try:
         content, origin = toml_file.read(path, _LARGEST_FILE)
     except ConfigError as error:
-        raise _refused(error.problems) from error
+        raise PipelineError(text_of(error.problems)) from error
     reader = Reader(_CatalogFile)
     found = reader.section(_CatalogFile, content, ())
     problems = [origin.problem(each.path, each.message) for each in reader.problems]
@@ -350,17 +349,9 @@ def read_catalog(path: Path) -> Catalog:
         wrong += _wrong_levels(entries)
         problems = [origin.problem(each.path, str(each)) for each in wrong]
     if problems:
-        raise _refused(problems)
+        raise PipelineError(text_of(problems))
     made = Catalog(str(path), found.version, 0, tuple(entries))
     return evolve(made, fingerprint=_fingerprint(content, made.valued, registry))
-
-
-def _refused(problems: Sequence[ConfigProblem]) -> PipelineError:
-    listed = ConfigError(problems).problems
-    told = [str(each) for each in listed[:_SHOWN_PROBLEMS]]
-    if len(listed) > len(told):
-        told.append(f"and {len(listed) - len(told)} more problems")
-    return PipelineError("; ".join(told))
 
 
 def _wrong_levels(entries: Collection[Entry]) -> Iterable[WrongKey]:
