@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.messages import STALE_AFTER
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.choices import PAGES, REPORT_PARTS, TREE_ORDERS
 from holdfast_pipeline.cli import options
@@ -39,12 +38,7 @@ _KINDS = (".html", ".htm")
     help="A shape that is given, such as hq/{floor}/{room}/#. May be repeated; the first that matches counts.",
 )
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
-@click.option(
-    "--stale",
-    default=f"{STALE_AFTER // 86_400}d",
-    show_default=True,
-    help="Messages that are older are stale.",
-)
+@click.option("--stale", help="Messages that are older are stale: 30d, unless you name another age.")
 @click.option(
     "--pages", type=click.IntRange(0, 1000), default=PAGES, show_default=True, help="Shapes with a page of their own."
 )
@@ -73,7 +67,7 @@ def report(
     delivery_rate: str | None,
     patterns: tuple[str, ...],
     depth: int,
-    stale: str,
+    stale: str | None,
     pages: int,
     previous: str | None,
     top: int,
@@ -144,9 +138,12 @@ def report(
         raise SystemExit(ExitStatus.FOUND)
 
 
-def _age(text: str) -> int:
+def _age(text: str | None) -> int:
+    from holdfast.core.messages import STALE_AFTER
     from holdfast.core.units import parse_duration
 
+    if text is None:
+        return STALE_AFTER
     try:
         seconds = int(parse_duration(text))
     except ValueError:
