@@ -1,7 +1,8 @@
 """A stand-in for the broker: opens the store in this process and answers the calls of the API at once.
 
 The parts are the broker's. Only the clock differs: a fake clock runs the calls that wait for the end of a reactor turn,
-and each change is committed before the call returns. No reactor runs.
+and each change is committed before the call returns. No reactor runs. In the same way, :func:`write_past` writes changes
+of the past.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ def _milliseconds() -> int:
 def write_past(url: str, changes: Iterable[RetainedChange], history_since: int) -> None:
     """Write changes into the database at a URL, each as a broker does at the time of the change.
 
-    The changes are in the order of their times, and get revisions of these times. The history begins at the time
+    The changes are in the order of their times, and their revisions follow these times. The history begins at the time
     ``history_since``, in milliseconds since the epoch: it has the messages that were retained then, and every change
     from then on. A missing SQLite database is created. Raises StoreUnusable.
     """
