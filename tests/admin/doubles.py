@@ -44,6 +44,9 @@ class NoHistory:
 class NoTelemetry:
     """The telemetry of a broker that records nothing."""
 
+    def hand_over(self) -> None:
+        """Nothing waits."""
+
     def messages(self, *_asked: object) -> Deferred[TelemetryPage]:
         return succeed(TelemetryPage((), 0, True))
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.changes import telemetry, telemetry_table
 from holdfast.changes.telemetry_table import TelemetryLimits, TelemetryMessage, TelemetryRow
+from holdfast.commands import examination
+from holdfast.config import default
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.feed import Change
 from holdfast.retained.limits import RetainerLimits
@@ -76,7 +78,7 @@ def rows(broker: RestartableBroker, statement: str) -> list[Any]:
     def work(connection: Any) -> list[Any]:
         cursor = connection.cursor()
         cursor.execute(statement)
-        return list(cursor.fetchall())
+        return list(cursor.fetchall()) if statement.startswith("SELECT") else []
 
     return list(asking(broker, broker.parts.writer.run(work)))
 
@@ -294,7 +296,7 @@ def test_a_commit_that_is_repeated_writes_nothing_twice(make: Make) -> None:
     kind, writer = broker.telemetry._kind, broker.parts.writer
     client = broker.client("c", 5)
     client.publish("t/a", b"1")
-    broker.telemetry._hand_over()
+    broker.telemetry.hand_over()
     write = next(iter(writer._queue[-1].writes.values())) if writer._queue else None
     broker.commit()
     if write is None:
@@ -399,6 +401,23 @@ def test_the_oldest_are_pruned_beyond_each_limit(
     broker.commit()
     assert recorded(broker) == []
     assert rows(broker, "SELECT last_seq, bytes FROM telemetry_state") == [(21, 0)]
+
+
+def test_doctor_finds_messages_that_are_missing_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --deep. Pruned messages are not missing."""
+    path = fresh_file(tmp_path)
+    broker = RestartableBroker(path, retainer=RetainerLimits(policies=Policies([STORED])))
+    client = broker.client("c", 5)
+    for number in range(6):
+        client.publish("t/a", b"%d" % number, 1)
+    config = default(tmp_path).override([], str(tmp_path), f"sqlite:///{path}", allow_anonymous=True, cwd=tmp_path)
+    rows(broker, "DELETE FROM telemetry WHERE seq < 3")
+    assert list(examination.telemetry_is_whole(config)) == []
+    rows(broker, "DELETE FROM telemetry WHERE seq = 4")
+    rows(broker, "UPDATE telemetry_state SET last_seq = 5")
+    (finding,) = examination.telemetry_is_whole(config)
+    assert "1 are missing among the others, and 1 are not known" in finding.message
+    broker.kill()
 
 
 def test_a_topic_that_is_too_long_for_an_index_is_dropped_and_told(make: Make) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -51,6 +53,14 @@ def test_a_real_client_is_recorded_and_read(broker_in: Callable[..., BrokerProce
         "meter  t/b  qos 2, 2 bytes: 0xff00",
         "meter  t/a  qos 1, 4 bytes: 21.5",
     ]
+    client.publish("t/c", b"just now", qos=0)
+    client.publish("t/c", b"behind", qos=1)
+    holdfast(broker, "db", "backup", str(broker.directory / "copy.db"))
+    with closing(sqlite3.connect(broker.directory / "copy.db")) as copy:
+        assert copy.execute("SELECT payload FROM telemetry_messages WHERE topic = 't/c' ORDER BY seq").fetchall() == [
+            (b"just now",),
+            (b"behind",),
+        ]
     client.close()
     assert broker.stop()[0] == 0
     stopped = holdfast(broker, "retainer", "telemetry", "t/a", "--json", "--oldest-first")

@@ -54,6 +54,7 @@ from holdfast.config.options import TakesEffect
 from holdfast.config.sections.admin import AdminConfig
 from holdfast.core.connection_limits import ConnectionLimits, Refusal
 from holdfast.core.strict_json import read_long_json
+from holdfast.core.tickets import CommitTicket
 from holdfast.identity.addresses import Peer, TrustedProxies
 from holdfast.identity.hashes import HashingThreads, HashParameters, new_hash, nobodys_hash
 from holdfast.identity.hashes import verify as verify_hash
@@ -265,9 +266,14 @@ def _overview_routes(
 ) -> tuple[Route, ...]:
     """Return the calls. ``config`` returns the present configuration."""
     overview = Overview(config, sessions, retainer.retained, listeners, base.reactor.seconds, base.reactor.seconds())
+
+    def flushed() -> CommitTicket:
+        retainer.telemetry.hand_over()
+        return retainer.store.flushed()
+
     backups = BackupCalls(
         Path(config().data_dir) / "backups", _copy_of(config().storage.url), base.jobs, base.in_thread, base.now,
-        retainer.store.flushed,
+        flushed,
     )  # fmt: skip
     return (*OverviewCalls(overview).routes, *backups.routes)
 

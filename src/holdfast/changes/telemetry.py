@@ -186,7 +186,7 @@ class Telemetry(Service):
         """Give all gathered messages to the writer, and prune no more."""
         Service.stopService(self)
         self._pruning.stop()
-        self._hand_over()
+        self.hand_over()
 
     def record(self, message: ApplicationMessage, waits: bool) -> CommitTicket:
         """Record a message. The ticket is for its acknowledgement: that of a commit if it ``waits`` for one.
@@ -217,7 +217,7 @@ class Telemetry(Service):
         if len(rows[0].topic) * 4 > LONGEST_TOPIC and len(rows[0].topic.encode()) > LONGEST_TOPIC:
             return self._drop(len(rows), f"a topic has more than {LONGEST_TOPIC} bytes")
         if waits:
-            self._hand_over()
+            self.hand_over()
             self.waiting_bytes += held
             return self._parts.writer.submit(Write(self._kind, next(self._numbers), rows, held))
         if self.waiting_bytes + held > self.limits.max_waiting_bytes:
@@ -228,17 +228,17 @@ class Telemetry(Service):
         self._gathered += rows
         self._gathered_bytes += held
         if len(self._gathered) >= MOST_GATHERED or self._gathered_bytes >= GATHERED_BYTES:
-            self._hand_over()
+            self.hand_over()
         elif self._leaving is None:
             self._leaving = self._clock.callLater(GATHERING_SECONDS, self._time_is_up)
         return COMMITTED
 
     def _time_is_up(self) -> None:
         self._leaving = None
-        self._hand_over()
+        self.hand_over()
 
-    def _hand_over(self) -> None:
-        """Give the gathered messages to the writer. They count nothing there: no publisher is paused for them."""
+    def hand_over(self) -> None:
+        """Give the gathered messages to the writer now. They count nothing there: no publisher is paused for them."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
@@ -261,7 +261,7 @@ class Telemetry(Service):
 
     def flushed(self) -> Deferred[None]:
         """Fire when all messages accepted until now are stored or lost."""
-        self._hand_over()
+        self.hand_over()
         return settled(self._parts.writer.flushed())
 
     def read_state(self) -> Deferred[TelemetryState]:

@@ -114,6 +114,14 @@ def read_telemetry_state(cursor: Cursor) -> TelemetryState:
     return TelemetryState(*cursor.fetchall()[0])
 
 
+def missing_messages(cursor: Cursor) -> tuple[int, int]:
+    """Return how many messages are missing between the first and the last one, and how many are behind the state."""
+    last = read_telemetry_state(cursor).last_seq
+    cursor.execute("SELECT count(*), coalesce(min(seq), 1), coalesce(max(seq), 0) FROM telemetry")
+    ((messages, first, highest),) = cursor.fetchall()
+    return highest - first + 1 - messages, max(0, highest - last)
+
+
 def take_turn(cursor: Cursor) -> TelemetryState:
     """Lock the table against other writers until the transaction ends; return its state."""
     cursor.execute(_TURN)

@@ -25,6 +25,7 @@ from attrs import evolve, frozen
 
 from holdfast.changes.comparison import compare
 from holdfast.changes.moments import HistoryUnavailable
+from holdfast.changes.telemetry_table import missing_messages
 from holdfast.config import Config, ConfigError
 from holdfast.config.document import file_states
 from holdfast.config.sections.endpoints import ServerEndpoint
@@ -283,6 +284,30 @@ def history_agrees(config: Config) -> Iterator[Finding]:
             f"{counted(wrong, 'topic')} of {sum(counts.values())} differ between the retained messages and the "
             f"history: {', '.join(examples)}",
             "the retained messages count; a time in the past may be answered wrongly. Report it, with a backup",
+        )
+
+
+def telemetry_is_whole(config: Config) -> Iterator[Finding]:
+    """Yield a finding if recorded messages without RETAIN are missing among the others: only the oldest ones may go."""
+    url = config.storage.url
+    if _does_not_exist(url):
+        return
+    found = database_at(url, Durability.FULL, 0, _PATIENCE)
+    try:
+        with found.explaining_errors(), closing(found.connect_reader()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(_READING[found.dialect])
+            missing, beyond = missing_messages(cursor)
+            connection.rollback()
+    except StoreUnusable as error:
+        yield problem(shown(url), str(error).removeprefix(f"{found.location}: "), "see docs/operator/faults.md")
+        return
+    if missing or beyond:
+        yield problem(
+            shown(url),
+            f"of the recorded messages without RETAIN, {missing} are missing among the others, and {beyond} are not "
+            "known to the table's state, as after a change by hand",
+            "the broker goes on; a lake may lack them. Report it, with a backup",
         )
 
 
@@ -684,7 +709,7 @@ CHECKS: Sequence[Check] = (
 )
 
 #: what takes as long as reading all retained messages
-DEEP_CHECKS: Sequence[Check] = (history_agrees,)
+DEEP_CHECKS: Sequence[Check] = (history_agrees, telemetry_is_whole)
 
 #: what a running broker has passed, and what it has taken
 OF_A_START: Sequence[Check] = (database, ports)

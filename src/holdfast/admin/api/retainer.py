@@ -25,6 +25,7 @@ from holdfast.changes.history import RetainedHistory
 from holdfast.changes.restoring import Restorer
 from holdfast.changes.telemetry import Telemetry
 from holdfast.changes.watch import ChangeWatch
+from holdfast.core.tickets import CommitTicket
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.administration import Administration
 from holdfast.retained.importing import Merger
@@ -75,9 +76,15 @@ class RetainerAPI:
         self._store = store
         self._health = health
         tokens = Tokens(changes)
+
+        def flushed() -> CommitTicket:
+            telemetry.hand_over()
+            ticket: CommitTicket = retained.store.flushed()
+            return ticket
+
         self.routes = (
             *ReplayCalls(retained.totals, replays, settings).routes,
-            *PolicyCalls(settings, retained.store.flushed).routes,
+            *PolicyCalls(settings, flushed).routes,
             *MessageCalls(administration, history, tokens, jobs).routes,
             *ExportCalls(administration, history).routes,
             *TreeCalls(administration, tokens).routes,
