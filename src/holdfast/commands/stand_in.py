@@ -1,7 +1,7 @@
 """A stand-in for the broker: opens the store in this process and answers the calls of the API at once.
 
 The parts are the broker's. Only the clock differs: a fake clock runs the calls that wait for the end of a reactor turn,
-and each change is committed before the call returns. No reactor runs. In the same way, :func:`write_past` writes changes
+and each change is committed before the call returns. No reactor runs. In the same way :func:`write_past` writes changes
 of the past.
 """
 

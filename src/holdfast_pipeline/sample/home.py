@@ -34,17 +34,17 @@ def home(seed: int, until: int) -> Recording:
 
 def _zigbee(recording: Recording) -> None:
     chance = recording.chance
-    silent, _ = recording.pick(_ROOMS, 2)
+    stale, _ = recording.pick(_ROOMS, 2)
     sensors = {f"{room}_climate": room for room in _ROOMS}
     for number, (name, room) in enumerate(sensors.items()):
         address = f"0x00158d00{number + 0x4A5100:08x}"
         for entity, unit in (("temperature", "°C"), ("humidity", "%"), ("battery", "%")):
             told = {"device_class": entity, "unit_of_measurement": unit, "state_topic": f"zigbee2mqtt/{name}"}
             _announce(recording, _BRIDGE, address, name, entity, **told)
-        until = recording.until - 9 * HOUR if room == silent else None
+        until = recording.until - 9 * HOUR if room == stale else None
         battery, link = chance.randrange(40, 101), chance.randrange(60, 180)
         recording.repeat(_BRIDGE, f"zigbee2mqtt/{name}", _climate(recording, battery, link), 35 * MINUTE, until)
-    recording.plant("silent device", f"zigbee2mqtt/{silent}_climate", "its battery has been empty for 9 hours")
+    recording.plant("stale device", f"zigbee2mqtt/{stale}_climate", "its battery has been empty for 9 hours")
 
     lamps = [f"{room}_lamp" for room in recording.pick(_ROOMS, _LAMPS)]
     (commanded,) = recording.pick(lamps, 1)

@@ -56,14 +56,14 @@ def _rooms(recording: Recording) -> None:
         for floor in range(1, _FLOORS + 1)
         for number in range(1, _ROOMS + 1)
     ]
-    silent, broken, binary, alone, lacking, misspelling, hot, flapping = recording.pick(rooms, 8)
+    stale, broken, binary, alone, lacking, misspelling, hot, flapping = recording.pick(rooms, 8)
     for room in rooms:
         for device, maker in (("climate", "Aerolux"), ("light", "Lumen & Sons"), ("meter", "Wattson")):
             serial = f"{maker[:2].upper()}-{chance.randrange(10**6):06}"
             info = encoded(maker=maker, serial=serial, firmware=f"1.{chance.randrange(5)}.0")
             recording.publish(room.gateway, f"{room.prefix}/device/{device}/info", info, recording.set_up)
         for name, value in _climate(recording, fahrenheit=room == hot).items():
-            until = recording.until - 9 * HOUR if room == silent else None
+            until = recording.until - 9 * HOUR if room == stale else None
             recording.repeat(room.gateway, f"{room.prefix}/climate/{name}", value, 50 * MINUTE, until)
         for lamp in (1, 2, 3):
             shown: Payload = _lamp(recording)
@@ -77,7 +77,7 @@ def _rooms(recording: Recording) -> None:
             recording.repeat(room.gateway, f"{room.prefix}/{name}/power", _power(recording), 2 * HOUR)
         recording.repeat(room.gateway, f"{room.prefix}/window/contact", recording.one_of("open", "closed"), 4 * HOUR)
         recording.repeat(room.gateway, f"{room.prefix}/presence", _presence(recording), 2 * HOUR)
-    recording.plant("silent device", silent.prefix, "its climate sensors have been silent for 9 hours")
+    recording.plant("stale device", stale.prefix, "its climate sensors have sent nothing for 9 hours")
     recording.plant("malformed payloads", f"{broken.prefix}/light/2/state", "its JSON is cut off")
     recording.plant("malformed payloads", f"{binary.prefix}/light/3/state", "its payload is not text")
     recording.plant("missing topics", lacking.prefix, "it has no meter")
