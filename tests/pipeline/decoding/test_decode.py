@@ -117,7 +117,7 @@ def test_the_telemetry_is_decoded_from_the_database_and_from_the_lake(
         "--format",
         "number",
         "--pattern",
-        "site/{site}/temp",
+        "{site}/temp",
         "--out",
         out,
         "--json",
