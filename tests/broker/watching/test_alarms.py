@@ -79,6 +79,10 @@ def _failed(broker: WatchedBroker) -> None:
     broker.parts.writer.counters.failed += 1
 
 
+def _unrecorded(broker: WatchedBroker) -> None:
+    broker.telemetry.dropped += 1
+
+
 def _pending(size: int) -> Act:
     def act(broker: WatchedBroker) -> None:
         broker.parts.writer.pending_bytes = size
@@ -139,6 +143,7 @@ CASES: dict[str, tuple[Act, Act]] = {
     "database_unavailable": (_attempts(1), _attempts(0)),
     "database_damaged": (_damage(StorageFailure(FailureKind.UNAVAILABLE, "x")), _damage(None)),
     "changes_not_stored": (_failed, _nothing),
+    "telemetry_dropped": (_unrecorded, _nothing),
     "commits_slow": (_commits(0.9), _nothing),
     "writer_queue_nearly_full": (_pending(60 << 20), _pending(0)),
     "memory_nearly_full": (_refuses(True), _refuses(False)),

@@ -133,7 +133,7 @@ def test_the_telemetry_is_decoded_from_the_database_and_from_the_lake(
             (4, "1", 3.0),
         ]
     refused = run("--storage", recorded.url, "--history", *common)
-    assert (refused.exit_code, "--history and --telemetry are two sources" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "--history and --telemetry are two sources" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

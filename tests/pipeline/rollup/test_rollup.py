@@ -444,7 +444,7 @@ def test_the_telemetry_has_figures_of_its_own(lake: tuple[Filled, Path], tmp_pat
     Sync(Source(filled.url), Folder(str(folder))).run()
     out = tmp_path / "flows"
     status, _, told = command(folder, catalog, "--telemetry")
-    assert (status, "--telemetry needs --to" in told) == (1, True)
+    assert (status, "--telemetry needs --to" in told) == (2, True)
     status, told, _ = command(
         folder, catalog, "--telemetry", "--to", str(out), "--rows", "5", "--max-bad", "1", "--json"
     )

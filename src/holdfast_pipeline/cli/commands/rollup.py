@@ -46,7 +46,7 @@ def rollup(
 
     from holdfast.core.terminal import ExitStatus
     from holdfast_pipeline.decoding.catalog import read_catalog
-    from holdfast_pipeline.errors import PipelineError
+    from holdfast_pipeline.errors import WrongUsage
     from holdfast_pipeline.jobs.rollup import Rollup
     from holdfast_pipeline.lake.upkeep import Upkeep
     from holdfast_pipeline.output.folder import Folder
@@ -61,7 +61,7 @@ def rollup(
         kinds = read_catalog(Path(catalog))
         source = Folder(lake)
         if telemetry and out is None:
-            raise PipelineError("--telemetry needs --to: a folder of its own, since LAKE has the tables of the changes")
+            raise WrongUsage("--telemetry needs --to: a folder of its own, since LAKE has the tables of the changes")
         table = TELEMETRY if telemetry else CHANGES
         job = Rollup(source, source if out is None else Folder(out), kinds, rows, upkeep, table=table)
         done = job.run(lambda: signals.received, pause)
