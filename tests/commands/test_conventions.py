@@ -59,6 +59,7 @@ REPORTS = {
     ("retainer", "clean", "x"): {"count", "dry_run"},
     ("retainer", "count"): {"count", "bytes"},
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
+    ("retainer", "telemetry"): set(),
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
     ("retainer", "info"): {"count", "bytes", "replays", "store"},
     ("retainer", "orphans"): set(),
