@@ -89,7 +89,8 @@ partitions = click.option(
     "--partitions", type=click.IntRange(1, 10_000), help="Number of tasks that read.  [default: as many as run at once]"
 )
 snapshot_dir = click.option(
-    "--snapshot-dir", help="The folder for the copy of an SQLite database.  [default: the system's temporary folder]"
+    "--snapshot-dir",
+    help="The folder for temporary files of an SQLite database.  [default: the system's temporary folder]",
 )
 
 

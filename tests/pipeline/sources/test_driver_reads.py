@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast_pipeline import PipelineError, read_history, read_retained, snapshot_of
+from holdfast_pipeline import read_history, read_retained, snapshot_of
 from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.sources import driver_reads
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources import arrow_batches, driver_reads
 from holdfast_pipeline.sources.columns import RETAINED
 from holdfast_pipeline.sources.driver_reads import read_here
 from holdfast_pipeline.sources.retained import RetainedSource
@@ -21,7 +23,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(name="nothing_small")
 def _nothing_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every result go to a file, in row groups of few rows."""
+    """Have every result go to a file, in batches and row groups of few rows."""
+    monkeypatch.setattr(arrow_batches.batches_of, "__defaults__", (7, arrow_batches.BYTES))
     monkeypatch.setattr(driver_reads.read_here, "__defaults__", (None, None, 0, 0, lambda _: None))
     monkeypatch.setattr(driver_reads, "_GROUP_ROWS", 2)
 
@@ -62,7 +65,7 @@ def test_rows_in_a_file_are_those_of_the_database(spark: SparkSession, tmp_path:
 def test_a_writer_during_the_read_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Messages and history are those of one moment, before and after the transaction goes on in a copy.
 
-    While it is open, the log grows by what is written, and no further once it has ended.
+    While it is open, the log grows by what is written.
     """
     with database("sqlite", tmp_path, recorded=True) as filled:
         filled.put(*(message(f"t/{number:03}", b"before") for number in range(50)), at=NOW)
@@ -76,8 +79,9 @@ def test_a_writer_during_the_read_changes_nothing(spark: SparkSession, tmp_path:
                 entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=["seq"]).count()
                 return set(payloads), len(payloads), entries
 
-            reader = RetainedSource({"storage": filled.url}).reader(RetainedSource({"storage": filled.url}).schema())
-            reader.source = snapshot.source  # type: ignore[attr-defined]
+            format_ = RetainedSource({"storage": filled.url})
+            reader: Any = format_.reader(format_.schema())
+            reader.source = snapshot.source
             sizes = []
 
             def write(_rows: int) -> None:  # between two row groups
@@ -86,6 +90,7 @@ def test_a_writer_during_the_read_changes_nothing(spark: SparkSession, tmp_path:
 
             file = read_here(reader, RETAINED, folder=held.folder, added=write)
             assert {bytes(row.payload) for row in spark.read.parquet(str(file)).collect()} == {b"before"}
+            assert len(sizes) == 8
             assert sizes == sorted(sizes)
             assert sizes[-1] > sizes[0]
             before = contents()
