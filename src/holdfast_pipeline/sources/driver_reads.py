@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
+from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.columns import NOW, TIME, Column, arrow_schema
 
 #: A result with more rows or more bytes is not small. So many are read before that is known.
@@ -85,19 +86,29 @@ def _with_time(batch: pa.RecordBatch, now: int) -> pa.RecordBatch:
 def _written(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, folder: Path, added: Callable[[int], None]
 ) -> Path:  # fmt: skip
-    number, path = mkstemp(prefix="rows-", suffix=".parquet", dir=folder)
-    with open(number, "wb") as file, ParquetWriter(file, schema) as writer:
-        group: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in batches:
-            group.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(group, schema))
-                added(rows)
-                group, rows, size = [], 0, 0
-        if group:
-            writer.write_table(pa.Table.from_batches(group, schema))
-            added(rows)
+    try:
+        number, path = mkstemp(prefix="rows-", suffix=".parquet", dir=folder)
+        with open(number, "wb") as file, ParquetWriter(file, schema) as writer:
+            for group in _groups(batches, schema):
+                writer.write_table(group)
+                added(group.num_rows)
+    except OSError as error:
+        raise PipelineError(
+            f"{folder}: the rows of the database cannot be written there ({error.strerror or error}); "
+            "name a folder with enough space (--snapshot-dir)"
+        ) from error
     return Path(path)
+
+
+def _groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(group, schema)
+            group, rows, size = [], 0, 0
+    if group:
+        yield pa.Table.from_batches(group, schema)

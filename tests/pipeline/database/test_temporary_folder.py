@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.database.connection import Source
 from holdfast_pipeline.database.temporary_folder import remove_abandoned, temporary_folder
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources.columns import RETAINED, named, struct_of
+from holdfast_pipeline.sources.driver_reads import read_here
+from holdfast_pipeline.sources.retained import RetainedSource
 from tests.pipeline.stores import database, message
 
 
@@ -57,24 +63,30 @@ def test_new_folders_and_symbolic_links_are_not_removed(tmp_path: Path) -> None:
     assert (tmp_path / "holdfast-snapshot-new").exists()
 
 
-def test_a_copy_without_enough_space_is_reported_and_removed(tmp_path: Path) -> None:
-    """The message names the folder and the option."""
+def test_files_without_enough_space_are_reported_and_removed(tmp_path: Path) -> None:
+    """The message names the folder and the option: for the rows of the database, and for a copy of it."""
     with database("sqlite", tmp_path) as filled:
-        filled.put(*(message(f"t/{number}", b"x" * 5000) for number in range(40)))
+        filled.put(*(message(f"t/{number}", os.urandom(5000)) for number in range(40)))
         (tmp_path / "copies").mkdir()
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
         try:
-            with (
-                pytest.raises(PipelineError, match=r"copies/.*: the copy .* failed .*--snapshot-dir"),
-                snapshot_of(filled.url, None, str(tmp_path / "copies")),
-            ):
-                raise AssertionError("there was room")
+            with snapshot_of(filled.url, None, str(tmp_path / "copies")) as snapshot:
+                source = snapshot.source
+                assert isinstance(source, Source)
+                assert source.held is not None
+                payloads = named(RETAINED, ["payload"])
+                reader: Any = RetainedSource({"storage": filled.url}).reader(struct_of(payloads))
+                reader.source = source
+                with pytest.raises(PipelineError, match=r"copies/.*: the rows .* cannot be written .*--snapshot-dir"):
+                    read_here(reader, payloads, None, source.held.folder, most_rows=0)
+                with pytest.raises(PipelineError, match=r"copies/.*: the copy .* failed .*--snapshot-dir"):
+                    snapshot.options  # noqa: B018 - makes the copy
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert list((tmp_path / "copies").iterdir()) == []
         with (
-            pytest.raises(PipelineError, match="nowhere: no copy can be made there"),
+            pytest.raises(PipelineError, match="nowhere: no folder can be made there"),
             snapshot_of(filled.url, None, str(tmp_path / "nowhere")),
         ):
             raise AssertionError("there was a folder")
