@@ -31,7 +31,7 @@ COMMANDS = {
     "run": ("run", "Run the jobs in a file, one after the other."),
     "sample": ("sample", "Write a database to try the pipeline with, and the faults in it."),
     "server": ("server", "Keep a Spark process running, which saves commands its start."),
-    "sync": ("sync", "Bring Delta tables in a folder up to date with the broker."),
+    "sync": ("sync", "Bring tables in a folder up to date with the broker."),
 }
 
 

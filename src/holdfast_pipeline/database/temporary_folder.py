@@ -60,6 +60,10 @@ def remove_abandoned(parent: Path) -> None:
 def _remove(folder: Path) -> None:
     with suppress(FileNotFoundError):
         for file in folder.iterdir():
-            if file.name != _LOCK:
+            if file.name == _LOCK:
+                continue
+            if file.is_dir() and not file.is_symlink():  # a program may have made one there
+                shutil.rmtree(file, ignore_errors=True)
+            else:
                 file.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

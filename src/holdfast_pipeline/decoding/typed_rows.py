@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
@@ -18,7 +19,6 @@ from itertools import islice
 from typing import Any, NoReturn
 from uuid import UUID
 
-from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -50,6 +50,18 @@ MOST_ROWS = 100_000
 _LONGEST_REASON = 300
 _EXACT = 1 << 53
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+#: The names of types in DDL, and the words of a schema.
+_NAMED: Mapping[str, type[DataType]] = {
+    "tinyint": ByteType, "byte": ByteType, "smallint": ShortType, "short": ShortType, "int": IntegerType,
+    "integer": IntegerType, "bigint": LongType, "long": LongType, "float": FloatType, "real": FloatType,
+    "double": DoubleType, "string": StringType, "binary": BinaryType, "boolean": BooleanType, "date": DateType,
+    "timestamp": TimestampType,
+}  # fmt: skip
+_DECIMALS = ("decimal", "dec", "numeric")
+_MOST_DIGITS = 38
+_TOKEN = re.compile(
+    r"""\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:])\s*""", re.ASCII | re.DOTALL
+)
 
 
 class _Unfit(Exception):
@@ -309,15 +321,114 @@ def relaxed(schema: StructType) -> StructType:
 
 
 def parsed(text: str) -> StructType:
-    """Return the schema that Spark's DDL describes. Raises :class:`PipelineError`."""
+    """Return the schema that a text of Spark's DDL describes, as in ``t double NOT NULL, at struct<lat: int>``.
+
+    Spark has no parser without a session, and a schema is read before one starts, or where none does. Raises
+    :class:`PipelineError`.
+    """
     try:
-        found = StructType.fromDDL(text)
-    except PySparkException as error:
-        said = str(error).strip().splitlines()
+        return _Ddl(text).schema()
+    except ValueError as error:
         raise PipelineError(
-            f"schema {text!r} is not understood ({said[0] if said else type(error).__name__}); "
+            f"schema {text!r} is not understood ({error}); "
             "write it as in: temperature double, unit string, tags array<string>"
         ) from error
-    if not isinstance(found, StructType):
-        raise PipelineError(f"schema {text!r} names no fields; write it as in: temperature double, unit string")
-    return found
+
+
+class _Ddl:
+    """Reads a text of DDL from left to right. Raises ValueError with the place that is not understood."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = []
+        place = 0
+        text = text.strip()
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise ValueError(f"at {text[place : place + 20].strip()!r}")
+            self._tokens.append(found[1])
+            place = found.end()
+        self._tokens.reverse()
+
+    def schema(self) -> StructType:
+        """Read all of it: fields, or one struct."""
+        if [token.lower() for token in self._tokens[:-3:-1]] == ["struct", "<"]:
+            found = self._type()
+            assert isinstance(found, StructType)
+        else:
+            found = self._fields()
+        if self._tokens:
+            raise ValueError(f"at {self._tokens[-1]!r}")
+        return found
+
+    def _fields(self) -> StructType:
+        fields = [self._field()]
+        while self._takes(","):
+            fields.append(self._field())
+        return StructType(fields)
+
+    def _field(self) -> StructField:
+        name = self._next("a name")
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        elif not name.isidentifier() and not name[0].isdigit():
+            raise ValueError(f"{name!r} is not a name")
+        self._takes(":")
+        kind = self._type()
+        nullable = not self._takes("not")
+        if not nullable:
+            self._require("null")
+        if self._takes("comment"):
+            self._next("a comment")
+        return StructField(name, kind, nullable)
+
+    def _type(self) -> DataType:
+        name = self._next("a type").lower()
+        if name == "array":
+            self._require("<")
+            kind: DataType = ArrayType(self._type())
+            self._require(">")
+        elif name == "struct":
+            self._require("<")
+            kind = self._fields()
+            self._require(">")
+        elif name in _DECIMALS:
+            kind = DecimalType(*self._digits())
+        elif name in _NAMED:
+            kind = _NAMED[name]()
+        else:
+            raise ValueError(f"{name!r} is not one of {', '.join(_NAMED)}, decimal, array and struct")
+        return kind
+
+    def _digits(self) -> tuple[int, int]:
+        """Read the precision and the scale of a decimal, 10 and 0 where they are left out."""
+        if not self._takes("("):
+            return 10, 0
+        precision, scale = self._number(), 0
+        if self._takes(","):
+            scale = self._number()
+        self._require(")")
+        if not 0 <= scale <= precision <= _MOST_DIGITS or not precision:
+            raise ValueError(f"decimal({precision},{scale}) has no digits, or more than {_MOST_DIGITS}")
+        return precision, scale
+
+    def _number(self) -> int:
+        digits = self._next("a number")
+        if not digits.isdecimal():
+            raise ValueError(f"{digits!r} is not a number")
+        return int(digits)
+
+    def _next(self, wanted: str) -> str:
+        if not self._tokens:
+            raise ValueError(f"{wanted} is missing at the end")
+        return self._tokens.pop()
+
+    def _takes(self, token: str) -> bool:
+        if not self._tokens or self._tokens[-1].lower() != token:
+            return False
+        self._tokens.pop()
+        return True
+
+    def _require(self, token: str) -> None:
+        if not self._takes(token):
+            raise ValueError(f"{token} is missing {f'before {self._tokens[-1]!r}' if self._tokens else 'at the end'}")

@@ -27,6 +27,8 @@ def left_behind(parent: Path) -> Path:
     for name, content in copy.items():
         (folder / name).write_bytes(content)
     (folder / "retained.db").write_bytes(b"a copy")
+    (folder / "spark").mkdir()
+    (folder / "spark" / "file").write_bytes(b"x")
     return folder
 
 

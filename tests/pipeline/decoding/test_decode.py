@@ -16,10 +16,13 @@ from fastavro import schemaless_writer
 from pyarrow.parquet import read_table
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from holdfast_pipeline import Source
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.decoding.avro import avro_schema
+from holdfast_pipeline.decoding.typed_rows import parsed, relaxed
+from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.decoding.tahu import metric, payload
@@ -185,6 +188,47 @@ def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: 
     )
     assert spark.read.parquet(str(out / "data")).columns[3:] == names
     assert bad(out) == {"odd/2": "the field '\\ud800' has a name that no column can have"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a tinyint, b SMALLINT, c int, d bigint, e float, f double, g decimal(9,2), h timestamp, i date, j boolean",
+        "t double NOT NULL, at struct<lat: int, `l.m`: array<string>> ",
+        "a: byte, b: decimal(  16 , 8   ), c dec, d numeric(5), e real, f long, g short, h binary, array int",
+        "struct<a:int,b:string>",
+        "a array<array<struct<`x``y`:int comment 'q'>>>, `select` string not null comment \"a, b\", 1a integer",
+    ],
+)
+def test_a_schema_is_read_as_spark_reads_it(spark: SparkSession, text: str) -> None:
+    """But without a session, which a roll-up has not, and a command only after its options are checked."""
+    found, known = parsed(text), StructType.fromDDL(text)
+    assert isinstance(known, StructType)
+    assert relaxed(found).simpleString() == relaxed(known).simpleString()
+    assert [field.nullable for field in found.fields] == [field.nullable for field in known.fields]
+    assert spark is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("t doble", "'doble' is not one of tinyint"),
+        ("t map<int,int>", "'map' is not one of tinyint"),
+        ("t", "a type is missing at the end"),
+        ("", "a name is missing at the end"),
+        ("a int,", "a name is missing at the end"),
+        ("a array<int", "> is missing at the end"),
+        ("a int)", r"at '\)'"),
+        ("a int b int", "at 'b'"),
+        ("a-b int", "at '-b int'"),
+        ("< int", "'<' is not a name"),
+        ("a decimal(x)", "'x' is not a number"),
+        ("a decimal(39,1)", "more than 38"),
+    ],
+)
+def test_a_wrong_schema_is_told_with_its_place(text: str, complaint: str) -> None:
+    with pytest.raises(PipelineError, match=complaint):
+        parsed(text)
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

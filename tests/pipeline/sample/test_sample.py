@@ -25,12 +25,11 @@ from holdfast_pipeline.sample.recording import DATABASE, FAULTS, Fault, Recordin
 from tests.pipeline.stores import NOW
 
 MAKERS: dict[str, Callable[[int, int], Recording]] = {"home": home, "plant": plant}
-#: Kinds that are planted for rules that `check` does not have yet. To switch one on, take it out of here.
-NOT_YET: tuple[str, ...] = ()
 #: The kinds that every sample has.
 _KINDS = {
     "retained command", "missing topics", "misspelled topic", "wrong clock", "malformed payloads", "stale device",
-    "unusual values", "chatty topic", "lost connection", "several publishers", "orphans", *NOT_YET,
+    "unusual values", "chatty topic", "lost connection", "several publishers", "orphans",
+    "stuck value", "flapping",
 }  # fmt: skip
 
 
@@ -69,31 +68,19 @@ def judged(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
 
 @pytest.mark.spark
 def test_check_finds_each_planted_fault_and_nothing_else(judged: Judged) -> None:
-    """Without rules, on several seeds. What is found about a fault of the kinds NOT_YET does not count as false."""
+    """Without rules, on several seeds."""
     missed = [
         fault
         for fault in judged.faults
-        if fault.kind not in NOT_YET
-        and not any(one.kind == fault.kind and is_about(one, fault) for one in judged.findings)
+        if not any(one.kind == fault.kind and is_about(one, fault) for one in judged.findings)
     ]
     assert missed == []
     false = [
         one
         for one in judged.findings
-        if not any(fault.kind in (one.kind, *NOT_YET) and is_about(one, fault) for fault in judged.faults)
+        if not any(fault.kind == one.kind and is_about(one, fault) for fault in judged.faults)
     ]
     assert false == []
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=pytest.mark.skip(reason="check does not find this kind yet")) for kind in NOT_YET],
-)
-def test_check_finds_the_faults_of_a_kind_that_is_not_found_yet(judged: Judged, kind: str) -> None:
-    """To be switched on, by taking the kind out of NOT_YET, once ``check`` has the rule."""
-    (fault,) = (one for one in judged.faults if one.kind == kind)
-    assert [one.kind for one in judged.findings if is_about(one, fault)] == [kind]
 
 
 @pytest.mark.parametrize("name", MAKERS)
