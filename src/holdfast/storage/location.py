@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from holdfast.core.units import database_url
-
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
@@ -35,6 +33,8 @@ def parsed(url: str) -> URL:
     """Parse a URL. Raises :class:`StoreUnusable`; the message does not show the URL, which may contain a password."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
+
+    from holdfast.core.units import database_url
 
     try:
         return make_url(database_url(url))
