@@ -7,33 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve
-
-from holdfast_pipeline.checks.discovered import Malformed, findings_in
+from holdfast_pipeline.checks.discovered import findings_in
 from holdfast_pipeline.checks.finding import Finding, worst_first
 from holdfast_pipeline.formatting import number, size, span
 from holdfast_pipeline.report.advice import advice
 from holdfast_pipeline.report.figures import Figures
-from holdfast_pipeline.shapes.totals import ShapeTotals
 
 
 def findings(found: Figures) -> list[Finding]:
     """Return the findings, the worst first; of one severity, those about most messages first."""
     # The sort is stable: advice stays in its own order.
-    return sorted([*_discovered(found), *_stale(found), *_settings(found)], key=worst_first)
-
-
-def _discovered(found: Figures) -> Iterator[Finding]:
-    """Give the findings of the discovery. The details of shapes have the newest malformed payloads."""
-    malformed = [
-        Malformed(one.shape, one.messages, one.unlike, one.kind, _unlike(found, one)) for one in found.shapes.shapes
-    ]
-    yield from findings_in(evolve(found.discovered, malformed=malformed))
-
-
-def _unlike(found: Figures, shape: ShapeTotals) -> tuple[str, ...]:
-    kinds = found.details[shape.shape].kinds if shape.shape in found.details else ()
-    return tuple(kind.newest.topic for kind in kinds if kind.kind != shape.kind)
+    return sorted([*findings_in(found.discovered), *_stale(found), *_settings(found)], key=worst_first)
 
 
 def _stale(found: Figures) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from attrs import evolve
 
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline.analysis.payload_kinds import KINDS
+from holdfast_pipeline.checks.discovered import NOTHING, Discovered, Malformed
 from holdfast_pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast_pipeline.filters.replay_cost import least_seconds, reads, slices
 from holdfast_pipeline.filters.requested_filters import InvalidFilter, Replayed
@@ -83,6 +84,11 @@ def shape(text: str, messages: int = 1000, unlike: int = 0) -> ShapeTotals:
         text, "+/#", (2, 3), messages, messages * 10, "object", unlike, f"OBJECT<{text}: DOUBLE>", NOW - 60_000,
         NOW - 5 * DAY, 1, 2, 500.0, text,
     )  # fmt: skip
+
+
+def malformed_in(*shapes: ShapeTotals) -> Discovered:
+    """Return what a discovery finds in shapes with payloads of another kind."""
+    return evolve(NOTHING, malformed=[Malformed(one.shape, one.messages, one.unlike, one.kind) for one in shapes])
 
 
 def details(names: tuple[str, ...]) -> ShapeDetails:

@@ -12,12 +12,13 @@ from holdfast_pipeline.report.findings import findings
 from holdfast_pipeline.report.page import page
 from holdfast_pipeline.report.summary import Summary, read_summary, summary_of
 from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
-from tests.pipeline.report.figures import HOSTILE, NOW, figures, shape
+from tests.pipeline.report.figures import HOSTILE, NOW, figures, malformed_in, shape
 
 
 def report_of(*shapes: ShapeTotals) -> Figures:
     messages = sum(one.messages for one in shapes)
-    return evolve(figures(), shapes=ShapesFound(NOW, messages, messages, 0, messages, shapes), stale=())
+    found = ShapesFound(NOW, messages, messages, 0, messages, shapes)
+    return evolve(figures(), shapes=found, discovered=malformed_in(*shapes), stale=())
 
 
 def summary(found: Figures) -> Summary:

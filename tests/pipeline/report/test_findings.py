@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from holdfast_pipeline.checks.discovered import NOTHING, Malformed
 from holdfast_pipeline.checks.finding import SEVERITIES
 from holdfast_pipeline.report.figures import Figures
 from holdfast_pipeline.report.findings import findings
 from holdfast_pipeline.report.page import page
 from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
-from tests.pipeline.report.figures import NOW, branch, details, empty, figures, shape
+from tests.pipeline.report.figures import NOW, branch, empty, figures, malformed_in, shape
 
 
 def with_shapes(*shapes: ShapeTotals) -> Figures:
     messages = sum(one.messages for one in shapes)
     totals = evolve(empty().totals, messages=messages)
-    return evolve(empty(), totals=totals, shapes=ShapesFound(NOW, messages, messages, 0, messages, shapes))
+    return evolve(
+        empty(),
+        totals=totals,
+        shapes=ShapesFound(NOW, messages, messages, 0, messages, shapes),
+        discovered=malformed_in(*shapes),
+    )
 
 
 def test_few_payloads_of_another_kind_are_malformed() -> None:
@@ -28,11 +34,13 @@ def test_few_payloads_of_another_kind_are_malformed() -> None:
     assert "3 of 1,000 payloads (0.3 %) are of another kind than object." in found[1].evidence
 
 
-def test_a_finding_names_topics_with_payloads_of_another_kind() -> None:
-    """One of each kind, where the shape has details."""
-    found = evolve(with_shapes(shape("a/{b}", 1000, 3)), details={"a/{b}": details(("a/1", "a/2", "a/3"))})
-    assert [one.topics for one in findings(found)] == [("a/2", "a/3")]
-    assert "a/2</bdi></li>" in page(evolve(figures(), shapes=found.shapes, details=found.details))
+def test_the_page_names_each_topic_with_a_payload_of_another_kind() -> None:
+    """As ``check`` does: each of them has to be mended."""
+    topics = tuple(f"a/{number}" for number in range(30))
+    given = evolve(figures(), discovered=evolve(NOTHING, malformed=[Malformed("a/{b}", 1000, 30, "object", topics)]))
+    (found,) = (one for one in findings(given) if one.kind == "malformed payloads")
+    assert found.topics == topics
+    assert all(f"{topic}</bdi></li>" in page(given) for topic in topics)
 
 
 def test_a_second_kind_of_payload_and_few_messages_are_no_mistakes() -> None:
