@@ -93,10 +93,11 @@ def shared_snapshot(
         with snapshot_of(lake=lake) as taken:
             yield taken
         return
-    if folder is not None:
+    if folder is None:
+        if has_remote_tasks(spark):
+            refuse_snapshot(storage, config, folder, lake)
+    elif Source(url_of(storage, config)).is_sqlite:
         require_folder(spark, folder)
-    elif has_remote_tasks(spark):
-        refuse_snapshot(storage, config, folder, lake)
     with snapshot_of(storage, config, folder) as taken:
         yield taken
 
