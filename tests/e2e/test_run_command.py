@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.paho import PahoClient
-from tests.processes import HOLDFAST_RUN, BrokerProcess
+from tests.processes import HOLDFAST_RUN, PATIENCE, BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -105,11 +105,12 @@ def test_its_help_lists_the_options_of_the_broker(option: str) -> None:
 
 
 def test_it_works_where_a_plain_editable_install_hides_the_plugin(
-    plain_editable: Path, run_in: Callable[..., BrokerProcess], tmp_path: Path
+    plain_editable: Path, run_in: Callable[..., BrokerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twistd does not find the plugin there; ``holdfast run`` needs none."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # the compiled package may be there, with the plugin
     command = [str(plain_editable), "-c", TWISTD_CODE, "-n", "holdfast"]
-    found = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    found = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
     assert "Unknown command: holdfast" in found.stdout + found.stderr
     broker = run_in(program=(str(plain_editable), "-m", "holdfast.commands", "run")).start()
     assert broker.stop() == (0, "")
