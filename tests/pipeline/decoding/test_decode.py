@@ -232,7 +232,7 @@ def test_a_wrong_schema_is_told_with_its_place(text: str, complaint: str) -> Non
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_the_table_may_be_one_of_delta_or_iceberg(filled: Filled, tmp_path: Path) -> None:
+def test_the_table_may_be_one_of_delta_or_iceberg(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     """With all types, names with dots, and without rows; its own package reads it, and other programs the files."""
     schema = "a tinyint, b smallint, c int, d bigint, e float, f double, g decimal(9,2), h timestamp, i date, j boolean"
     schema += ", k struct<x: double, y: array<string>>, `l.m` string"
