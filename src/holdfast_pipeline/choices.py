@@ -7,6 +7,8 @@ from __future__ import annotations
 
 #: The decoders that the pipeline brings.
 DECODERS = ("json", "number", "sparkplug", "avro", "protobuf")
+#: Those whose payloads need no schema from a file: options can name them. The others are for a catalogue.
+WITHOUT_SCHEMAS = DECODERS[:3]
 #: The number of messages from which a schema is inferred.
 SAMPLE = 1000
 #: The samples that ``sample`` writes.

@@ -68,7 +68,7 @@ def flow_control(command: Command) -> Command:
 
 
 def following(command: Command) -> Command:
-    """Add the options of a job that keeps Delta tables: how long it runs, and the upkeep of their files."""
+    """Add the options of a job that keeps tables: how long it runs, and the upkeep of their files."""
     for option in (
         click.option("--keep", default="7d", show_default=True, help="Delete files that no version of this time has."),
         click.option(

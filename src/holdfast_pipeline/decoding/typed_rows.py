@@ -328,6 +328,8 @@ def parsed(text: str) -> StructType:
     """
     try:
         return _Ddl(text).schema()
+    except RecursionError:
+        raise PipelineError("the schema has too many types inside each other") from None
     except ValueError as error:
         raise PipelineError(
             f"schema {text!r} is not understood ({error}); "

@@ -280,7 +280,9 @@ class Sync:
         return coverage
 
     def _versions(self) -> dict[str, str]:
-        return {name: table.metadata for name, table in self._tables.items() if isinstance(table, IcebergTable)}
+        known = {} if self._coverage is None else self._coverage.versions  # a table that is not open yet stays known
+        opened = {name: table.metadata for name, table in self._tables.items() if isinstance(table, IcebergTable)}
+        return {**known, **opened}
 
     def _write(self, coverage: Coverage) -> None:
         write_coverage(self._out, coverage)

@@ -169,4 +169,9 @@ def _read(spark: SparkSession, schema: StructType, files: Sequence[str], base: s
     reader = spark.read.schema(schema)
     if base is not None:
         reader = reader.option("basePath", _S3.sub("s3a://", base))
-    return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", _S3.sub("s3a://", file)) for file in files))
+    return reader.parquet(*(escaped(_S3.sub("s3a://", file)) for file in files))
+
+
+def escaped(path: str) -> str:
+    """Return a path as Spark takes it: as it is, except for the signs of patterns."""
+    return _PATTERN.sub(r"\\\g<0>", path)

@@ -18,7 +18,7 @@ from holdfast_pipeline.progress.phases import phase
 from holdfast_pipeline.sources.columns import CHANGED, HISTORY, NOW, RETAINED, TELEMETRY, Column, named, struct_of
 from holdfast_pipeline.sources.driver_reads import MOST_ROWS, read_here
 from holdfast_pipeline.sources.history import HistorySource, TelemetrySource
-from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake, escaped
 from holdfast_pipeline.sources.lake import TELEMETRY as TELEMETRY_TABLE
 from holdfast_pipeline.sources.registration import register_once
 from holdfast_pipeline.sources.retained import RetainedSource
@@ -206,7 +206,7 @@ def _read(
         if found is not None:
             if now is not None:
                 schema = StructType([*schema.fields, StructField(NOW, TimestampType(), True)])
-            frame = spark.read.schema(schema).parquet(found.as_uri())
+            frame = spark.read.schema(schema).parquet(f"file://{escaped(str(found))}")
             return ReadTable(frame if partitions is None else frame.repartition(partitions), False)
         partitions = parallelism(spark)
     register_once(spark, format_)

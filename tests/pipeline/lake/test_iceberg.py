@@ -28,7 +28,7 @@ from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
 from holdfast_pipeline.lake.table_reader import TableReader
 from holdfast_pipeline.lake.upkeep import Upkeep
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, TELEMETRY, Lake
 from tests.pipeline.lake.reading import expected, in_iceberg
 from tests.pipeline.stores import NOW, Filled, database, message
 
@@ -55,6 +55,18 @@ def grow(filled: Filled, rounds: int, day: int = 0) -> None:
     """Record changes of which some replace, and some clear."""
     for number in range(rounds):
         filled.put(message(f"t/{number % 7}", b"" if number % 5 == 4 else b"%d" % number), at=NOW + DAY * day)
+
+
+@SQLITE
+def test_the_telemetry_is_a_table_too_and_stays_known(recorded: Filled, tmp_path: Path) -> None:
+    """A run that ends before it comes to the telemetry leaves the version that readers find."""
+    out = tmp_path / "lake"
+    recorded.put(message("a"), at=NOW)
+    recorded.record(*(message("t", b"%d" % number) for number in range(3)))
+    assert synced(recorded, out).recorded == 3
+    recorded.put(message("b"), at=NOW)
+    job(recorded, out).step()
+    assert Lake(str(out)).rows(TELEMETRY) == 3
 
 
 def test_both_tables_are_equal_to_the_broker(recorded: Filled, tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def test_rows_in_a_file_are_those_of_the_database(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.usefixtures("nothing_small")
+def test_the_files_may_be_in_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes the characters of URIs and patterns as they are."""
+    folder = tmp_path / "grün # 50%20 [x]*{y}"
+    folder.mkdir()
+    with database("sqlite", tmp_path) as filled:
+        filled.put(*(message(f"t/{number}") for number in range(9)))
+        with snapshot_of(filled.url, folder=str(folder)) as snapshot:
+            assert read_retained(spark, snapshot).count() == 9
+
+
+@pytest.mark.usefixtures("nothing_small")
 def test_a_writer_during_the_read_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Messages and history are those of one moment, before and after the transaction goes on in a copy.
 

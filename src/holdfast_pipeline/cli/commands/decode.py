@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.choices import DECODERS, SAMPLE, TABLE_FORMS
+from holdfast_pipeline.choices import SAMPLE, TABLE_FORMS, WITHOUT_SCHEMAS
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import checking_options, print_result, running, say
 from holdfast_pipeline.errors import WrongUsage
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     "catalog_file",
     help="The TOML file that says how the payloads of topics are read: each entry becomes a table.",
 )
-@click.option("--format", "name", help=f"The payloads' format: {', '.join(DECODERS)}, or an installed decoder's name.")
+@click.option(
+    "--format", "name", help=f"The payloads' format: {', '.join(WITHOUT_SCHEMAS)}, or an installed decoder's name."
+)
 @click.option(
     "--pattern", "patterns", multiple=True,
     help="Topics, such as site/{site}/dev/{device}/temp: the names become columns; may be repeated.",
