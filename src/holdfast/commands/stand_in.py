@@ -267,6 +267,8 @@ def _put_at_their_times(url: str, changes: Iterable[RetainedChange], history_sin
         durable.close().addErrback(closed.append)
     if closed:
         raise StoreUnusable(closed[0].getErrorMessage())
+    if failures:  # of the last attempt, while it was closed
+        raise StoreUnusable(str(failures[0]))
 
 
 def _is_due(clock: Clock) -> bool:
