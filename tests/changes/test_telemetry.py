@@ -319,6 +319,44 @@ def test_a_commit_that_is_repeated_writes_nothing_twice(make: Make) -> None:
     assert len(rows(broker, "SELECT * FROM telemetry")) == len(before) + 1
 
 
+def test_no_part_of_a_repeated_commit_is_written_twice(make: Make) -> None:
+    """After an unknown outcome, a row that is refused has the others attempted in parts, with newer ones among them."""
+    broker = make(ALL)
+    kind, writer = broker.telemetry._kind, broker.parts.writer
+    written = [
+        Write(
+            kind,
+            900 + each,
+            [TelemetryRow(0, "t/b", 0, 1, broker.now(), None, "c", None, b"\0", None, b"%d" % each)],
+            0,
+        )
+        for each in range(4)
+    ]
+    for part in (written[:3], written[:1], written[1:]):
+        asking(broker, writer.run(lambda connection, part=part: kind.apply(connection.cursor(), part)))
+    assert [bytes(payload) for (payload,) in rows(broker, "SELECT payload FROM telemetry ORDER BY seq")] == [
+        b"0", b"1", b"2", b"3",
+    ]  # fmt: skip
+    kind.failed(written, StorageFailure(FailureKind.REFUSED, "no room"))
+    assert kind._attempted == {}
+
+
+def test_messages_that_are_waited_for_take_no_room_of_the_others(make: Make) -> None:
+    """The limit is for those that no acknowledgement waits for; and one of these always has room."""
+    broker = make(STORED, manual=True)
+    broker.telemetry.limits = TelemetryLimits(max_waiting_bytes=1000)
+    client = Client(broker, 5)
+    client.send(p.Connect("d", 5, True, 0))
+    broker.commit()
+    for number in range(10):
+        client.publish("t/a", b"%d" % number, 1)
+    client.publish("t/a", b"x" * 2000)
+    assert broker.telemetry.dropped == 0
+    client.publish("t/a", b"y")
+    assert broker.telemetry.dropped == 1
+    assert len(recorded(broker)) == 11
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.binary(max_size=3), st.integers(0, 1)), max_size=30),

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -89,25 +89,23 @@ class TelemetryKind:
     order = 100  # behind all others: these hold the lock of the table only at the end of their transaction
 
     def __init__(
-        self, bulk: Bulk, committed: Callable[[int, int], None], failed: Callable[[int, int, StorageFailure], None]
+        self, bulk: Bulk, committed: Callable[[_Settled], None], failed: Callable[[_Settled, StorageFailure], None]
     ) -> None:
-        """``committed`` and ``failed`` are told numbers of messages, and of the bytes that they held in memory."""
         self._bulk = bulk
         self._committed = committed
         self._failed = failed
-        #: the first row of each write of the last attempt, as placed
+        #: The first row of each write that was attempted and is not settled, as placed. A write may be attempted
+        #: several times before, with other writes each time.
         self._attempted: dict[Any, TelemetryRow] = {}
 
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> tuple[int, int]:
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> _Settled:
         """Append the rows of writes, in the writer's thread; return what :meth:`committed` tells."""
         state = take_turn(cursor)
         last_seq, last_at = state.last_seq, state.last_at
-        attempted, self._attempted = self._attempted, {}
         placed: list[TelemetryRow] = []
         for write in writes:
-            before = attempted.get(write.key)
+            before = self._attempted.get(write.key)
             if before is not None and _is_there(cursor, before):
-                self._attempted[write.key] = before
                 continue
             first = len(placed)
             for row in write.row:
@@ -118,19 +116,42 @@ class TelemetryKind:
         if placed:
             self._bulk.upsert(cursor, layouts.telemetry, placed)
             advance(cursor, last_seq, last_at, sum(row.weight for row in placed))
-        return _measure(writes)
+        return _Settled.of(writes)
 
-    def committed(self, result: tuple[int, int]) -> None:
+    def committed(self, result: _Settled) -> None:
         """Tell how many messages are stored."""
-        self._committed(*result)
+        self._forget(result)
+        self._committed(result)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
         """Tell how many messages are not."""
-        self._failed(*_measure(writes), failure)
+        settled = _Settled.of(writes)
+        self._forget(settled)
+        self._failed(settled, failure)
+
+    def _forget(self, settled: _Settled) -> None:
+        # In the reactor's thread, while no attempt is under way.
+        for key in settled.keys:
+            self._attempted.pop(key, None)
 
 
-def _measure(writes: Sequence[Write]) -> tuple[int, int]:
-    return sum(len(write.row) for write in writes), sum(row.held_bytes for write in writes for row in write.row)
+class _Settled(NamedTuple):
+    """What became of writes: their keys, their messages, and the memory of these, and of those that were gathered."""
+
+    keys: tuple[Any, ...]
+    messages: int
+    held: int
+    gathered: int
+
+    @classmethod
+    def of(cls, writes: Sequence[Write]) -> _Settled:
+        held = [sum(row.held_bytes for row in write.row) for write in writes]
+        return cls(
+            tuple(write.key for write in writes),
+            sum(len(write.row) for write in writes),
+            sum(held),
+            sum(size for write, size in zip(writes, held, strict=True) if not write.size),
+        )
 
 
 def _is_there(cursor: Cursor, row: TelemetryRow) -> bool:
@@ -160,8 +181,8 @@ class Telemetry(Service):
         self.limits = limits or TelemetryLimits()
         #: messages that this process has stored, and that it has dropped
         self.stored = self.dropped = 0
-        #: bytes of all messages that wait in memory
-        self.waiting_bytes = 0
+        #: bytes of all messages that wait in memory, and of those that no acknowledgement waits for
+        self.waiting_bytes = self._unawaited_bytes = 0
         self._clock = clock
         self._now = now
         self._statements = statements_for(store.dialect)
@@ -220,11 +241,13 @@ class Telemetry(Service):
             self.hand_over()
             self.waiting_bytes += held
             return self._parts.writer.submit(Write(self._kind, next(self._numbers), rows, held))
-        if self.waiting_bytes + held > self.limits.max_waiting_bytes:
+        if self._unawaited_bytes and self._unawaited_bytes + held > self.limits.max_waiting_bytes:
+            self.hand_over()
             return self._drop(
                 len(rows), "retainer.telemetry.max_waiting_bytes is reached: the database is slower than the publishers"
             )
         self.waiting_bytes += held
+        self._unawaited_bytes += held
         self._gathered += rows
         self._gathered_bytes += held
         if len(self._gathered) >= MOST_GATHERED or self._gathered_bytes >= GATHERED_BYTES:
@@ -251,13 +274,17 @@ class Telemetry(Service):
         self._log_throttle.log("dropped", f"messages without RETAIN are not recorded, {self.dropped} by now: {why}")
         return COMMITTED
 
-    def _were_stored(self, messages: int, held: int) -> None:
-        self.stored += messages
-        self.waiting_bytes -= held
+    def _were_stored(self, settled: _Settled) -> None:
+        self.stored += settled.messages
+        self._count_off(settled)
 
-    def _were_lost(self, messages: int, held: int, failure: StorageFailure) -> None:
-        self.waiting_bytes -= held
-        self._drop(messages, failure.detail)
+    def _were_lost(self, settled: _Settled, failure: StorageFailure) -> None:
+        self._count_off(settled)
+        self._drop(settled.messages, failure.detail)
+
+    def _count_off(self, settled: _Settled) -> None:
+        self.waiting_bytes -= settled.held
+        self._unawaited_bytes -= settled.gathered
 
     def flushed(self) -> Deferred[None]:
         """Fire when all messages accepted until now are stored or lost."""

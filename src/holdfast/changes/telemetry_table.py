@@ -66,7 +66,7 @@ class TelemetryRow(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """The bytes that the row occupies in memory while it waits for its commit."""
-        return self.size + len(self.topic) + len(self.properties5) + HELD_ENTRY
+        return self.size + len(self.topic) + len(self.properties5) + len(self.properties_json or "") + HELD_ENTRY
 
 
 _MESSAGES = f"SELECT {', '.join(TelemetryRow._fields)} FROM telemetry WHERE seq IN ({{places}})"
