@@ -20,6 +20,7 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.retained.feed import Change
 from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.policies import Policies, Policy
+from holdfast.sessions.connection.packet_order import PACKETS_OF_A_TURN
 from holdfast.storage.committer import Write
 from holdfast.wire import packets as p
 from holdfast.wire.encoding import encode
@@ -294,15 +295,9 @@ def test_a_commit_that_is_repeated_writes_nothing_twice(make: Make) -> None:
     """Its outcome was unknown, and it had succeeded, or it had not."""
     broker = make(ALL)
     kind, writer = broker.telemetry._kind, broker.parts.writer
-    client = broker.client("c", 5)
-    client.publish("t/a", b"1")
-    broker.telemetry.hand_over()
-    write = next(iter(writer._queue[-1].writes.values())) if writer._queue else None
-    broker.commit()
-    if write is None:
-        row = TelemetryRow(0, "t/b", 0, 1, broker.now(), None, "c", None, b"\0", None, b"2")
-        write = Write(kind, 900, [row], 0)
-        asking(broker, writer.run(lambda connection: kind.apply(connection.cursor(), [write])))
+    row = TelemetryRow(0, "t/b", 0, 1, broker.now(), None, "c", None, b"\0", None, b"2")
+    write = Write(kind, 900, [row], 0)
+    asking(broker, writer.run(lambda connection: kind.apply(connection.cursor(), [write])))
     before = rows(broker, "SELECT * FROM telemetry ORDER BY seq")
     asking(broker, writer.run(lambda connection: kind.apply(connection.cursor(), [write])))
     assert rows(broker, "SELECT * FROM telemetry ORDER BY seq") == before
@@ -355,6 +350,23 @@ def test_messages_that_are_waited_for_take_no_room_of_the_others(make: Make) -> 
     client.publish("t/a", b"y")
     assert broker.telemetry.dropped == 1
     assert len(recorded(broker)) == 11
+
+
+@pytest.mark.parametrize(("topics", "cost"), [(1, 1), (3000, 2)])
+def test_few_messages_are_recorded_in_a_turn(make: Make, topics: int, cost: int) -> None:
+    """Each takes the reactor some microseconds: those of a run, too, which is otherwise taken as one piece."""
+    broker = make(ALL)
+    client = broker.client("c", 5)
+    client.publish("t/0", b"x")
+    data = b"".join(encode(p.Publish(f"t/{number % topics}", b"x"), 5) for number in range(3000))
+    received = broker.counters.messages_received
+    client.connection.receive(data)
+    assert broker.counters.messages_received - received <= PACKETS_OF_A_TURN // cost + 1
+    for _ in range(3000):
+        if broker.counters.messages_received - received == 3000:
+            break
+        broker.clock.turn()
+    assert len(recorded(broker, limit=1000)) == 3001
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -61,12 +61,12 @@ class Router:
         self.rejecting = rejecting
         self._identifiers = CommonIdentifiers()
         self._telemetry = telemetry
-        self._keeps_others = False  #: whether a policy retains or records messages without RETAIN
+        self.keeps_others = False  #: whether a policy retains or records messages without RETAIN
         retained.policies_changed = self._policies_changed
         self._policies_changed()
 
     def _policies_changed(self) -> None:
-        self._keeps_others = self._retained.admission.policies.keep_others
+        self.keeps_others = self._retained.admission.policies.keep_others
         self.table.forget_routes()  # the runs of known topics end: other topics may be retained or recorded now
 
     def publish(
@@ -99,7 +99,7 @@ class Router:
                 retained = self._retained.retain(message, origin, True, lease)
                 if silent_clear and not message.payload:
                     return retained, True
-        elif self._keeps_others:
+        elif self.keeps_others:
             retained = self._keep(message, origin, mode)
         ticket, matched = self.route(message, after, replaces)
         return ticket if retained is COMMITTED else both(retained, ticket), matched
@@ -166,7 +166,7 @@ class Router:
         """
         if may_reject and self.rejecting and message.qos:
             return None
-        policy = self._retained.admission.policies.of(message.topic) if self._keeps_others else None
+        policy = self._retained.admission.policies.of(message.topic) if self.keeps_others else None
         if policy is not None and policy.force_retain:
             return None
         route = self.table.find(message.topic)

@@ -235,6 +235,7 @@ class Run:
 
     def messages(self) -> list[tuple[str, bytes]]:
         """Return the Topic Name and the payload of each packet."""
+        self.taken_apart = True
         data = self.data
         found: list[tuple[str, bytes]] = []
         for first, size, count, topic, topic_end, payload in self._stripes:

@@ -45,8 +45,9 @@ from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pu
 from holdfast.wire.property_codec import encode_properties
 
 #: For how many more packets some count: most take 10 microseconds, a message with RETAIN 1 or QoS 2 40 that comes by
-#: itself, and a PUBREL 30. So many User Properties count as one packet.
-_FOR_STORED, _FOR_PUBREL, _PROPERTIES_OF_A_PACKET = 3, 2, 5
+#: itself, and a PUBREL 30. Where policies record messages, one that comes by itself may take 20. So many User
+#: Properties count as one packet.
+_FOR_STORED, _FOR_PUBREL, _FOR_RECORDED, _PROPERTIES_OF_A_PACKET = 3, 2, 1, 5
 #: A look at one change of a subscription takes a sixteenth of the time for learning a topic. For all changes since the
 #: last message, so many topics are looked at, and so many compared with a filter: each takes a third of a millisecond
 #: together. Beyond, all topics are forgotten.
@@ -140,6 +141,8 @@ class Publishing:
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
+                if parts.router.keeps_others:
+                    self._link.charge(_FOR_RECORDED)
                 self._publish(message, packet.packet_identifier)
                 if packet.properties is NO_PROPERTIES and self._pace is None:
                     self._expect_runs(message)
