@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock, Timer
 from typing import Any, Protocol
@@ -99,7 +99,7 @@ class Source:
 
     @contextmanager
     def holding(self, folder: Path) -> Iterator[HeldTransaction]:
-        """Hold a transaction of an SQLite database while the block runs; ``folder`` is for what is read in it."""
+        """Hold a transaction of an SQLite database while the block runs; files with its rows go to ``folder``."""
         try:
             database = database_at(self.url, Durability.FULL, 0, 5.0)
             with database.explaining_errors():
@@ -128,6 +128,7 @@ class HeldTransaction:
     _lock: RLock = field(factory=RLock, init=False)
     _copy: Path | None = field(default=None, init=False)
     _failure: PipelineError | None = field(default=None, init=False)
+    _is_ending: bool = field(default=False, init=False)
     _timer: Timer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -139,6 +140,10 @@ class HeldTransaction:
     def target(self) -> Path:
         """The path of the copy, also before it is made."""
         return self.folder / "retained.db"
+
+    @property
+    def _ended(self) -> str:
+        return f"{self.url}: this snapshot has ended; take a new one"
 
     @contextmanager
     def used(self) -> Iterator[Any]:
@@ -156,18 +161,38 @@ class HeldTransaction:
         with self._lock:
             if self._copy is None:
                 with self.used() as connection:
-                    _copied(connection, self.target, self.url)
+                    self._copy_to(connection)
                     connection.close()
                 self._copy = self.target
                 self._connection = _copy_at(str(self.target))
         return str(self._copy)
 
     def close(self) -> None:
-        """End the transaction."""
+        """End the transaction, and a read or a copy that another thread is at."""
         self._timer.cancel()
+        self._is_ending = True
+        with suppress(sqlite3.ProgrammingError):  # it is closed already
+            self._connection.interrupt()
         with self._lock:
-            self._failure = PipelineError(f"{self.url}: this snapshot has ended; take a new one")
+            self._failure = PipelineError(self._ended)
             self._connection.close()
+
+    def _copy_to(self, connection: Any) -> None:
+        """Copy what the transaction sees to a new file."""
+        try:
+            os.close(os.open(self.target, os.O_WRONLY | os.O_CREAT, 0o600))
+            with closing(sqlite3.connect(self.target, isolation_level=None)) as copy:
+                copy.execute("PRAGMA synchronous=OFF")  # the file does not outlive this process
+                connection.backup(copy, pages=_PAGES, progress=self._proceed)
+        except (OSError, sqlite3.Error) as error:
+            raise PipelineError(
+                f"{self.target}: the copy of {self.url} failed ({error}); it needs as much space as the database: "
+                "name a folder with enough space (--snapshot-dir)"
+            ) from error
+
+    def _proceed(self, *_pages: int) -> None:
+        if self._is_ending:
+            raise PipelineError(self._ended)
 
     def _go_on(self) -> None:
         with self._lock:
@@ -177,20 +202,6 @@ class HeldTransaction:
                 except PipelineError as error:
                     self._connection.close()  # the log must not grow further
                     self._failure = error
-
-
-def _copied(connection: Any, target: Path, url: str) -> None:
-    """Copy what the transaction of a connection sees to a new file."""
-    try:
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
-        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
-            copy.execute("PRAGMA synchronous=OFF")  # the file does not outlive this process
-            connection.backup(copy, pages=_PAGES, progress=lambda *_: None)
-    except (OSError, sqlite3.Error) as error:
-        raise PipelineError(
-            f"{target}: the copy of {url} failed ({error}); it needs as much space as the database: "
-            "name a folder with enough space (--snapshot-dir)"
-        ) from error
 
 
 def _copy_at(path: str) -> sqlite3.Connection:

@@ -83,14 +83,14 @@ def snapshot_of(
     url = url_of(storage, config)
     check(url)
     source = Source(url)
-    with _held(source, folder) if source.is_sqlite else _exported(source) as kept:
+    with _held(source, folder) if source.is_sqlite else _exported(source) as (kept, taken_at):
         with kept.transaction() as transaction:
             last_seq, messages = transaction.rows(_AMOUNTS)[0]
             known = last_token(transaction.connection.cursor(), turns_of(transaction.dialect))
             before = history_range(transaction).before
             periods = read_periods(transaction.connection.cursor())
         token = None if known is None else known.text
-        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq, token, messages, before, tuple(periods))
+        yield Snapshot(kept, taken_at, last_seq, token, messages, before, tuple(periods))
 
 
 def _of_lake(lake: Lake) -> Snapshot:
@@ -102,7 +102,7 @@ def _of_lake(lake: Lake) -> Snapshot:
 
 
 @contextmanager
-def _held(source: Source, parent: str | None) -> Iterator[Source]:
+def _held(source: Source, parent: str | None) -> Iterator[tuple[Source, int]]:
     with ExitStack() as kept:
         try:
             folder = kept.enter_context(temporary_folder(parent))
@@ -111,16 +111,21 @@ def _held(source: Source, parent: str | None) -> Iterator[Source]:
                 f"{parent or tempfile.gettempdir()}: no folder can be made there ({error.strerror or error})"
             ) from error
         held = kept.enter_context(source.holding(folder))
+        taken_at = _now()  # a copy may take minutes, and has what was there before
         with held.used() as connection:
             ((size,),) = connection.execute(_SIZE).fetchall()
         if size > _MOST_HELD:
             with phase("copying the database", size, BYTES, lambda: (held.target.stat().st_size, size)):
                 held.copy()
-        yield Source(source.url, held=held)
+        yield Source(source.url, held=held), taken_at
 
 
 @contextmanager
-def _exported(source: Source) -> Iterator[Source]:
+def _exported(source: Source) -> Iterator[tuple[Source, int]]:
     with source.transaction() as transaction:
         ((name,),) = transaction.rows("SELECT pg_export_snapshot()")
-        yield Source(source.url, exported=name)
+        yield Source(source.url, exported=name), _now()
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from holdfast_pipeline import read_history, read_retained, snapshot_of
-from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database.connection import HeldTransaction, Source
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources import arrow_batches, driver_reads
+from holdfast_pipeline.sources import snapshot as snapshot_module
 from holdfast_pipeline.sources.columns import RETAINED
 from holdfast_pipeline.sources.driver_reads import read_here
 from holdfast_pipeline.sources.retained import RetainedSource
+from tests.pipeline.commands import PATIENCE
 from tests.pipeline.stores import NOW, database, fill, message
 
 pytestmark = pytest.mark.spark
@@ -123,6 +127,60 @@ def test_a_snapshot_that_has_ended_is_refused(tmp_path: Path) -> None:
         assert isinstance(source, Source)
         with pytest.raises(PipelineError, match="this snapshot has ended; take a new one"), source.transaction():
             pass
+
+
+def test_the_end_of_a_snapshot_ends_a_read_of_another_thread(tmp_path: Path) -> None:
+    """A command that is interrupted does not wait for it."""
+    begun = Event()
+    failures: list[BaseException] = []
+
+    def read(held: HeldTransaction) -> None:
+        try:
+            with held.used() as connection:
+                connection.create_function("begun", 1, lambda _: begun.set())
+                long = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000000)"
+                connection.execute(f"{long} SELECT count(begun(x)) FROM c").fetchall()
+        except sqlite3.OperationalError as error:
+            failures.append(error)
+
+    with database("sqlite", tmp_path) as filled:
+        with snapshot_of(filled.url) as snapshot:
+            assert isinstance(snapshot.source, Source)
+            held = snapshot.source.held
+            assert held is not None
+            thread = Thread(target=read, args=(held,))
+            thread.start()
+            assert begun.wait(PATIENCE)
+        thread.join(PATIENCE)
+        assert [str(error) for error in failures] == ["interrupted"]
+
+
+def test_the_end_of_a_snapshot_ends_its_copy(tmp_path: Path) -> None:
+    """Between two parts of it."""
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("a"))
+        with snapshot_of(filled.url) as snapshot:
+            assert isinstance(snapshot.source, Source)
+            held = snapshot.source.held
+            assert held is not None
+            held._is_ending = True
+            with pytest.raises(PipelineError, match="this snapshot has ended"):
+                held.copy()
+
+
+def test_the_time_of_a_snapshot_is_that_before_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a large database takes minutes, and messages expire meanwhile."""
+    now = time.time_ns()
+    times = iter([now, now + 120 * 10**9])
+    monkeypatch.setattr(snapshot_module, "_MOST_HELD", 0)
+    monkeypatch.setattr(snapshot_module, "_now", lambda: next(times) // 1_000_000)
+    with database("sqlite", tmp_path) as filled:
+        filled.put(message("a"))
+        with snapshot_of(filled.url) as snapshot:
+            assert snapshot.taken_at == now // 1_000_000
+            assert isinstance(snapshot.source, Source)
+            assert snapshot.source.held is not None
+            assert snapshot.source.held.target.exists()
 
 
 def test_a_copy_without_space_fails_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
