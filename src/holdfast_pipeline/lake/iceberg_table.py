@@ -20,7 +20,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -35,6 +34,7 @@ from holdfast_pipeline.output.iceberg import explained, iceberg_schema, sql_cata
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import FileScanTask, Table, Transaction
+    from pyiceberg.table.snapshots import Snapshot
 
 #: Bytes of files that are joined at once, and of a new file before compression.
 _JOINED, _FILE = 64 << 20, 128 << 20
@@ -195,15 +195,19 @@ class IcebergTable:
                 joined.append_data_file(file)
 
     def vacuum(self, keep: float) -> int:
-        """Expire versions older than ``keep`` seconds, and delete files as old that no version has; count them."""
+        """Expire versions that were replaced more than ``keep`` seconds ago; delete the files as old that none has.
+
+        Return their number. A reader of the version that was replaced last may have begun just before.
+        """
         until = time.time() - keep
         with explained(self.uri):
-            kept = sorted(self._table.metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
-            old = [one.snapshot_id for one in kept[_MOST_SNAPSHOTS:]]
-            expiring = self._table.maintenance.expire_snapshots()
-            expiring.older_than(datetime.fromtimestamp(until, UTC).replace(tzinfo=None))
-            expiring.by_ids(old).commit()
-            self._table.refresh()
+            newest_first = sorted(self._table.metadata.snapshots, key=_age, reverse=True)
+            # Of the versions made before, the first is the one that readers saw then.
+            replaced = [one for one in newest_first if one.timestamp_ms < until * 1000][1:]
+            old = {one.snapshot_id for one in [*newest_first[_MOST_SNAPSHOTS:], *replaced]}
+            if old:
+                self._table.maintenance.expire_snapshots().by_ids(list(old)).commit()
+                self._table.refresh()
             needed = {name.removeprefix(f"{self.uri}/") for name in self._named()}
         gone = [name for name in self._folder.old_files(until) if name not in needed]
         for name in gone:
@@ -265,6 +269,11 @@ class IcebergTable:
             for field in columns
         ]
         return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _age(version: Snapshot) -> tuple[int, int]:
+    """Return what orders the versions of a table."""
+    return version.timestamp_ms, version.sequence_number or 0
 
 
 def _part(task: FileScanTask) -> str | None:

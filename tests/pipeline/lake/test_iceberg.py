@@ -23,7 +23,7 @@ from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.asof import Destination, write_past
 from holdfast_pipeline.jobs.sync import Sync, Synced
-from holdfast_pipeline.lake.iceberg_table import IcebergCatalog
+from holdfast_pipeline.lake.iceberg_table import IcebergCatalog, IcebergTable
 from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
 from holdfast_pipeline.lake.table_reader import TableReader
 from holdfast_pipeline.lake.upkeep import Upkeep
@@ -164,6 +164,25 @@ def test_small_files_are_joined_and_old_ones_deleted(recorded: Filled, tmp_path:
     grow(recorded, 3, day=1)
     synced(recorded, out)
     assert in_iceberg(out) == expected(recorded)
+
+
+@SQLITE
+def test_a_version_stays_for_readers_that_began_before_it_was_replaced(
+    recorded: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is: a lake may be synced once a day, and its versions kept for an hour."""
+    out = tmp_path / "lake"
+    for _ in range(3):
+        grow(recorded, 2)
+        synced(recorded, out)
+    table = job(recorded, out).changes
+    assert isinstance(table, IcebergTable)
+    oldest, before, last = sorted(table._table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    monkeypatch.setattr("time.time", lambda: last.timestamp_ms / 1000 + 3600)
+    table.vacuum(3600)
+    assert {one.snapshot_id for one in table._table.metadata.snapshots} == {before.snapshot_id, last.snapshot_id}
+    assert oldest not in table._table.metadata.snapshots
+    assert table._table.scan(snapshot_id=before.snapshot_id).to_arrow().num_rows > 0
 
 
 @SQLITE
