@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -314,6 +315,10 @@ def test_a_commit_that_is_repeated_writes_nothing_twice(make: Make) -> None:
     assert len(rows(broker, "SELECT * FROM telemetry")) == len(before) + 1
 
 
+def _applied(kind: Any, writes: list[Write], connection: Any) -> object:
+    return kind.apply(connection.cursor(), writes)
+
+
 def test_no_part_of_a_repeated_commit_is_written_twice(make: Make) -> None:
     """After an unknown outcome, a row that is refused has the others attempted in parts, with newer ones among them."""
     broker = make(ALL)
@@ -328,7 +333,7 @@ def test_no_part_of_a_repeated_commit_is_written_twice(make: Make) -> None:
         for each in range(4)
     ]
     for part in (written[:3], written[:1], written[1:]):
-        asking(broker, writer.run(lambda connection, part=part: kind.apply(connection.cursor(), part)))
+        asking(broker, writer.run(partial(_applied, kind, part)))
     assert [bytes(payload) for (payload,) in rows(broker, "SELECT payload FROM telemetry ORDER BY seq")] == [
         b"0", b"1", b"2", b"3",
     ]  # fmt: skip

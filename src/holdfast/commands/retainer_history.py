@@ -1,11 +1,11 @@
-"""``holdfast retainer history``, ``telemetry`` and ``restore``: list what is recorded, and undo changes."""
+"""``holdfast retainer history``, ``telemetry`` and ``restore``: list changes and messages, and undo changes."""
 
 from __future__ import annotations
 
 import sys
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,18 +35,32 @@ _WORDS = (
 )
 
 
+def _listing(thing: str, received: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the arguments of a list by time: of each ``change``, or of each ``message``."""
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        for add in reversed((
+            click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False),
+            click.option(
+                "--since", metavar="TIME", callback=moment,
+                help=f"List {thing}s{received} from this time on: 2026-11-21T10:00:00Z, or an age such as 90m.",
+            ),
+            click.option("--until", metavar="TIME", callback=moment, help=f"List {thing}s{received} up to this time."),
+            click.option("--limit", type=click.IntRange(1), help=f"List at most this many {thing}s; all by default."),
+            click.option("--oldest-first", is_flag=True, help=f"Begin with the oldest {thing} instead of the newest."),
+            click.option(
+                "--json", "as_json", is_flag=True,
+                help="Print lines of JSON, with the payload in base64 (up to 1 MB).",
+            ),
+        )):  # fmt: skip
+            function = add(function)
+        return function
+
+    return decorated
+
+
 @click.command()
-@click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=moment,
-    help="List changes from this time on: 2026-11-21T10:00:00Z, or an age such as 90m.",
-)
-@click.option("--until", metavar="TIME", callback=moment, help="List changes up to this time.")
-@click.option("--limit", type=click.IntRange(1), help="List at most this many changes; all by default.")
-@click.option("--oldest-first", is_flag=True, help="Begin with the oldest change instead of the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, with the payload in base64 (up to 1 MB).")
+@_listing("change")
 @with_access
 def history(
     access: Access, topic_filter: str | None, since: int | None, until: int | None, limit: int | None,
@@ -65,17 +79,7 @@ def history(
 
 
 @click.command()
-@click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=moment,
-    help="List messages received from this time on: 2026-11-21T10:00:00Z, or an age such as 90m.",
-)
-@click.option("--until", metavar="TIME", callback=moment, help="List messages received up to this time.")
-@click.option("--limit", type=click.IntRange(1), help="List at most this many messages; all by default.")
-@click.option("--oldest-first", is_flag=True, help="Begin with the oldest message instead of the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, with the payload in base64 (up to 1 MB).")
+@_listing("message", " received")
 @with_access
 def telemetry(
     access: Access, topic_filter: str | None, since: int | None, until: int | None, limit: int | None,

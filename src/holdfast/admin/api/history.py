@@ -41,7 +41,7 @@ from holdfast.admin.arguments import (
 )
 from holdfast.admin.call import Answer, Call, Scope, answer, bad_request
 from holdfast.admin.jobs import Job, Jobs, accepted
-from holdfast.admin.routing import Content, Route, query, routes_of
+from holdfast.admin.routing import Content, Parameter, Route, query, routes_of
 from holdfast.changes.entries import HistoryEvent
 from holdfast.changes.history import RetainedHistory
 from holdfast.changes.restoring import Restored, Restorer
@@ -95,6 +95,18 @@ _MESSAGE = record(
 )
 
 
+def _of_a_page(noun: str) -> tuple[Parameter, ...]:
+    """Return the parameters of a list by time, of changes or of messages."""
+    return (
+        FILTER,
+        query("since", MOMENT, f"the time of the oldest {noun}"),
+        query("until", MOMENT, f"the time of the newest {noun}"),
+        query("limit", whole(1, MOST_EVENTS, 100), f"the most {noun}s of a page"),
+        CURSOR,
+        query("first", one_of(*_ORDERS), f"which {noun}s come first"),
+    )
+
+
 class HistoryCalls:
     """Answers calls about the history and the telemetry.
 
@@ -125,14 +137,7 @@ class HistoryCalls:
         path=f"{API_PREFIX}/history",
         scope=Scope.READ,
         summary="List a page of changes of retained messages; an empty page is the last one",
-        parameters=(
-            FILTER,
-            query("since", MOMENT, "the time of the oldest change"),
-            query("until", MOMENT, "the time of the newest change"),
-            query("limit", whole(1, MOST_EVENTS, 100), "the most changes of a page"),
-            CURSOR,
-            query("first", one_of(*_ORDERS), "which changes come first"),
-        ),
+        parameters=_of_a_page("change"),
         answers={200: Content(page(_EVENT), "the page")},
         refusals=REFUSALS,
     )
@@ -151,14 +156,7 @@ class HistoryCalls:
         path=f"{API_PREFIX}/telemetry",
         scope=Scope.READ,
         summary="List a page of recorded messages without RETAIN; an empty page is the last one",
-        parameters=(
-            FILTER,
-            query("since", MOMENT, "the time of the oldest message"),
-            query("until", MOMENT, "the time of the newest message"),
-            query("limit", whole(1, MOST_EVENTS, 100), "the most messages of a page"),
-            CURSOR,
-            query("first", one_of(*_ORDERS), "which messages come first"),
-        ),
+        parameters=_of_a_page("message"),
         answers={200: Content(page(_MESSAGE), "the page")},
         refusals=REFUSALS,
     )
