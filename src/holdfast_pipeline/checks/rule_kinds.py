@@ -107,7 +107,10 @@ class RelativeTopics:
     def allowed(self) -> str:
         """The lists that are allowed."""
         if self.below:
-            return f'a list of at most {_MOST_SIBLINGS} topics below a device, as in ["temperature", "light/state"]'
+            return (
+                f'a list of at most {_MOST_SIBLINGS} topics below a device, as in ["temperature", "light/state"],'
+                " without names in braces"
+            )
         return (
             f'a list of at most {_MOST_SIBLINGS} topics beside a topic, as in ["temperature", "../status"],'
             " each with ../ only at its beginning"
@@ -121,7 +124,8 @@ class RelativeTopics:
             if not isinstance(each, str) or _SIBLING.match(each) is None:
                 raise invalid_value(each, self.allowed)
             above, rest = levels_beside(each)
-            if not rest or ".." in rest.split("/") or (above and self.below):
+            # The names of a device's levels stand in its own topic already.
+            if not rest or ".." in rest.split("/") or (self.below and (above or set("{}") & set(each))):
                 raise invalid_value(each, self.allowed)
         return tuple(value)
 

@@ -103,25 +103,26 @@ def is_quiet(context: click.Context) -> bool:
     return found is not None
 
 
-def require_readable(storage: str | None, config: str | None, lake: str | None = None) -> bool:
+def require_readable(storage: str | None, config: str | None, lake: str | None = None, telemetry: bool = False) -> bool:
     """Tell whether the database or the lake that the options name is small.
 
-    With ``lake``, the file ``config`` names no database. Raises :class:`PipelineError` if it cannot be read.
+    A job with ``telemetry`` reads that in place of the history. With ``lake``, the file ``config`` names no database.
+    Raises :class:`PipelineError` if it cannot be read.
     """
     from holdfast_pipeline.database.amount import MOST_SMALL, is_small
     from holdfast_pipeline.database.connection import Source, check
     from holdfast_pipeline.database.location import url_of
 
     if lake is not None:
-        from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
+        from holdfast_pipeline.sources.lake import CHANGES, CURRENT, TELEMETRY, Lake
 
         if storage is not None:
             raise WrongUsage("--storage and --lake exclude each other")
         found = Lake(lake)
-        return found.rows(CHANGES) + found.rows(CURRENT) <= MOST_SMALL
+        return found.rows(TELEMETRY if telemetry else CHANGES) + found.rows(CURRENT) <= MOST_SMALL
     url = url_of(storage, config)
     check(url)
-    return is_small(Source(url))
+    return is_small(Source(url), telemetry)
 
 
 def milliseconds(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The base class of decoders, what they say against payloads, and the frame before payloads of schema registries."""
+"""The base class of decoders, their reasons against payloads, and the frame of schema registries before payloads."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def device_of(shapes: Iterable[Shape]) -> Column:
 
 
 def compare_families(shaped: Shaped) -> tuple[list[Missing], list[Lone], list[Command], list[Uncompared]]:
-    """Return the devices that lack a part or have one alone, the retained commands, and what was not compared."""
+    """Return the devices that lack a part or have one alone, the retained commands, and the families left out."""
     messages = {one.shape: one.messages for one in shaped.found.shapes}
     families: dict[str, list[Shape]] = {}
     for shape in shaped.shapes.shapes:

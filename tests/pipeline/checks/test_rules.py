@@ -93,6 +93,7 @@ at_most = "6/m"
         ("[rules.a]\ntype = 'stuck'\nfilter = 'a'", "rules.a.at_most: name the greatest time"),
         ("[rules.a]\ntype = 'children'\nfilter = 'a/#'", "3: rules.a.filter: names devices, so without #"),
         ("[rules.a]\ntype = 'children'\nfilter = 'a'\nchildren = ['../b']", '4: rules.a.children: found "../b"'),
+        ("[rules.a]\ntype = 'children'\nshape = '{a}'\nchildren = ['{a}/b']", '4: rules.a.children: found "{a}/b"'),
         ("[rules.a]\ntype = 'rate'\nfilter = 'a'\nat_least = '1/d'", "window: is shorter than the time of at_least"),
         ("[rules.a]\ntype = 'rate'\nfilter = 'a'\nat_most = 'infinity'", "allowed: a number of changes"),
         ("[rules.a]\ntype = 'siblings'\nfilter = 'a'\nsiblings = ['+']", '4: rules.a.siblings: found "+"'),

@@ -100,7 +100,7 @@ def decode(
                 raise WrongUsage("say how payloads are read: by --format NAME, or by --catalog FILE")
             with checking_options():
                 entry = entry_from(format=name, pattern=list(patterns) or "", schema=schema or "")
-        is_small = options.require_readable(storage, config, lake)
+        is_small = options.require_readable(storage, config, lake, telemetry)
         if catalog_file is not None:
             require_tables_overwritable(Folder(out), catalog, overwrite)
         else:
