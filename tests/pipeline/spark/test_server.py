@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -147,8 +148,13 @@ def test_an_interrupted_start_leaves_no_server_behind(home: dict[str, str]) -> N
 
 def servers_of(process: int) -> list[Path]:
     """Return the folders in /proc of the servers that a process has started."""
-    children = [Path("/proc", each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-    return [child for child in children if b"server_process" in child.joinpath("cmdline").read_bytes()]
+    found = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):  # this child has ended since
+                if b"server_process" in Path("/proc", child, "cmdline").read_bytes():
+                    found.append(Path("/proc", child))
+    return found
 
 
 def test_commands_need_no_packages_of_spark_connect() -> None:
