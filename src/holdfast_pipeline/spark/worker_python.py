@@ -13,7 +13,7 @@ import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 
-_PROGRAM = Path(__file__).with_suffix(".sh")
+_PROGRAM = Path(__file__).with_name("worker_python.sh")
 #: Tells the program which Python it is.
 _PYTHON = "HOLDFAST_PYTHON"
 #: The variable with which a user chooses another Python.
