@@ -15,14 +15,14 @@ from benchmarks.pipeline.databases import CHANGES, database, fill
 from benchmarks.pipeline.figures import Figure, best
 from holdfast.changes.periods import read_state
 from holdfast.retained.limits import FlowSettings
-from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.filters.requested_filters import of_lines
+from holdfast_pipeline.database import Source
+from holdfast_pipeline.filters import of_lines
 from holdfast_pipeline.jobs.asof import Destination, moment_at, state_at, write_past, write_present
-from holdfast_pipeline.jobs.filters import filters
 from holdfast_pipeline.jobs.imports import import_messages
+from holdfast_pipeline.jobs.report import filters
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink import Target
 from holdfast_pipeline.sources.lake import Lake
 from holdfast_pipeline.sources.snapshot import snapshot_of
 from holdfast_pipeline.sources.tables import read_retained

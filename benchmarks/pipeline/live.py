@@ -24,7 +24,7 @@ from benchmarks.subscriber import ByteCounter
 from benchmarks.wire import PACKET_ID_OFFSET, Wire
 from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
-from holdfast_pipeline.sink.rows import row_of_fields
+from holdfast_pipeline.sink import row_of_fields
 
 _PERIOD = 0.002
 #: Seconds of the measurement without an import, and the limit with one.
@@ -34,7 +34,7 @@ _PUBACK_SIZE = 4
 _NOW = 1_700_000_000_000
 _MERGE = """
 import json, sys
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink import Target
 from holdfast.retained.verdicts import Merge
 url, config, job, named = sys.argv[1:]
 target = Target(None, config) if config else Target(url, None)

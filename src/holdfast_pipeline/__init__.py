@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast_pipeline.analysis.shape_learning import learn_shapes, shape_of
-    from holdfast_pipeline.database.connection import Source
-    from holdfast_pipeline.sink.retained_format import write_stream
+    from holdfast_pipeline.analysis.shapes import learn_shapes, shape_of
+    from holdfast_pipeline.database import Source
+    from holdfast_pipeline.sink import write_stream
     from holdfast_pipeline.sources.lake import read_delta
     from holdfast_pipeline.sources.snapshot import Snapshot, snapshot_of
     from holdfast_pipeline.sources.tables import read_history, read_retained
@@ -36,15 +36,15 @@ __all__ = [
 
 _MODULES = {
     "Snapshot": "sources.snapshot",
-    "Source": "database.connection",
-    "learn_shapes": "analysis.shape_learning",
+    "Source": "database",
+    "learn_shapes": "analysis.shapes",
     "read_delta": "sources.lake",
     "read_history": "sources.tables",
     "read_retained": "sources.tables",
     "register": "spark",
-    "shape_of": "analysis.shape_learning",
+    "shape_of": "analysis.shapes",
     "snapshot_of": "sources.snapshot",
-    "write_stream": "sink.retained_format",
+    "write_stream": "sink",
 }
 
 

@@ -1,4 +1,4 @@
-"""The values that the options of commands offer, and their defaults: known without Spark, for ``--help``.
+"""What commands and jobs share, known without Spark for ``--help``: values of options, their defaults, names of files.
 
 The jobs take them from here.
 """
@@ -43,3 +43,11 @@ IMPORT_MAX_REJECTS = 100
 MOST_REJECTS = 100_000
 #: The file of rejects, with a JSON object in each line.
 REJECTS = "rejects.jsonl"
+
+
+# The names of files and folders in the folders that jobs write.
+
+#: The folder of the Parquet files.
+DATA = "data"
+#: A job writes this file last. A folder without it holds no complete result.
+MANIFEST = "manifest.json"

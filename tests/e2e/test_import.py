@@ -16,8 +16,7 @@ from holdfast.config import default
 from holdfast.retained.staging import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
 from holdfast.retained.verdicts import Merge
-from holdfast_pipeline.sink.merging import Target
-from holdfast_pipeline.sink.rows import row_of_fields
+from holdfast_pipeline.sink import Target, row_of_fields
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
@@ -28,7 +27,7 @@ Brokers = Callable[..., BrokerProcess]
 #: The merge of a staged job. It prints the number of imported messages after each part.
 DRIVER = """
 import json, sys
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink import Target
 from holdfast.retained.verdicts import Merge
 for said in Target(sys.argv[1], None).merge(sys.argv[2], Merge.NEWER, 0, json.loads(sys.argv[3])):
     print(json.dumps(said["counts"]), flush=True)

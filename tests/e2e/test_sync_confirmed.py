@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import default
-from holdfast_pipeline.database.confirmation import confirm_in_lake
+from holdfast_pipeline.database import confirm_in_lake
 from holdfast_pipeline.errors import PipelineError
 from tests.paho import PahoClient
 from tests.pipeline.commands import COMMAND, PATIENCE, environment

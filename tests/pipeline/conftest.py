@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast_pipeline.spark import java_problem, prepare, register
-from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
+from holdfast_pipeline.spark.java import choose_worker_python, let_workers_find
 from tests.pipeline.java_classes import java_options, make_archive
 from tests.pipeline.stores import MAKES, Filled, database
 from tests.processes import unmeasured

@@ -8,8 +8,8 @@ from threading import Event, current_thread
 
 import pytest
 
-from holdfast_pipeline.background import Background, entered
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.progress import Background, entered
 
 
 def test_it_runs_beside_and_gives_the_result() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from attrs import fields
 
-from holdfast_pipeline.filters.deliveries import FilterDeliveries
+from holdfast_pipeline.filters import FilterDeliveries
 from holdfast_pipeline.jobs.asof import Manifest
 from holdfast_pipeline.jobs.check import CheckResult
 from holdfast_pipeline.jobs.decode import Decoded, DecodedTables
 from holdfast_pipeline.jobs.imports import Imported
+from holdfast_pipeline.jobs.report import Tree
 from holdfast_pipeline.jobs.rollup import RolledUp
 from holdfast_pipeline.jobs.sync import Synced
-from holdfast_pipeline.jobs.tree import Tree
 from holdfast_pipeline.sample.recording import Written
-from holdfast_pipeline.shapes.totals import ShapesFound
+from holdfast_pipeline.shapes import ShapesFound
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
 

@@ -11,13 +11,13 @@ import pytest
 #: The modules that workers import: sources and the sink by name, everything else through them.
 WORKERS = (
     "holdfast_pipeline.decoding.typed_rows",
-    "holdfast_pipeline.filters.matching",
-    "holdfast_pipeline.sink.rows",
-    "holdfast_pipeline.sink.writer",
+    "holdfast_pipeline.filters",
+    "holdfast_pipeline.sink",
+    "holdfast_pipeline.sink",
     "holdfast_pipeline.sources.files",
     "holdfast_pipeline.sources.history",
     "holdfast_pipeline.sources.retained",
-    "holdfast_pipeline.spark.shared_storage",
+    "holdfast_pipeline.spark.session",
 )
 
 
@@ -46,7 +46,7 @@ def test_a_worker_reads_a_file_without_sqlalchemy_and_the_configuration(module: 
     """They would take each worker half a second."""
     code = (
         f"import sys, {module}\n"
-        "from holdfast_pipeline.database.connection import Source, check\n"
+        "from holdfast_pipeline.database import Source, check\n"
         "from holdfast_pipeline.errors import PipelineError\n"
         "from holdfast_pipeline.sources.options import Options\n"
         f"url = Options('x', {{'storage': 'sqlite:///{tmp_path}/x.db', 'at': '1764030000000'}}, ('at',)).url()\n"

@@ -9,10 +9,9 @@ from attrs import evolve
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin
-from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers, numbers_in
-from holdfast_pipeline.analysis.shaped import Shaped
-from holdfast_pipeline.report.figures import History
-from holdfast_pipeline.report.shape_details import (
+from holdfast_pipeline.analysis.shapes import Shaped, ShapeNumbers, numbers_in
+from holdfast_pipeline.report.figures import (
+    History,
     NumberTotals,
     ShapeDetails,
     ValueStep,

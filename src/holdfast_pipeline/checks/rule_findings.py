@@ -1,8 +1,11 @@
-"""From the figures of a rule to findings. Pure."""
+"""The findings of rules, a baseline of known ones, and the result as JUnit's XML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from attrs import frozen
 
@@ -26,7 +29,8 @@ from holdfast_pipeline.checks.rule_types import (
     UniqueRule,
 )
 from holdfast_pipeline.checks.rules import Rule
-from holdfast_pipeline.formatting import counted, number, quantity, share, span
+from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.formatting import counted, number, quantity, share, span, visible
 
 #: The value that a rule shows of a payload without a time begins so.
 _NO_TIME = "no "
@@ -254,3 +258,130 @@ def _shown(rule: Rule, value: str) -> str:
         case SiblingsRule() | ChildrenRule():
             return f"without {value}"
     return value
+
+
+# Baselines: files with the findings that are known, so that a check tells only new ones.
+#
+# A finding is known by its rule, its kind and its subject. Its figures may change.
+
+_VERSION = 1
+_KEYS = ("rule", "kind", "subject")
+
+Identity = tuple[str, str, str]
+
+
+@frozen
+class Compared:
+    """The findings that are ``new``, those that are ``known``, and the known ones that are ``gone``."""
+
+    new: tuple[CheckFinding, ...]
+    known: tuple[CheckFinding, ...] = ()
+    gone: tuple[Identity, ...] = ()
+
+
+def compared(found: Sequence[CheckFinding], baseline: Collection[Identity], judged: Collection[str]) -> Compared:
+    """Compare findings with a baseline. ``judged`` names the rules that tell all of their findings.
+
+    A finding of another rule cannot be called gone.
+    """
+    present = {each.identity for each in found}
+    return Compared(
+        tuple(each for each in found if each.identity not in baseline),
+        tuple(each for each in found if each.identity in baseline),
+        tuple(sorted(each for each in baseline if each not in present and each[0] in judged)),
+    )
+
+
+def baseline_text(found: Iterable[CheckFinding]) -> str:
+    """Return the content of a baseline with some findings: sorted, with one in each line."""
+    known = sorted({each.identity for each in found})
+    lines = ",\n".join("    " + json.dumps(dict(zip(_KEYS, each, strict=True)), ensure_ascii=True) for each in known)
+    listed = f"\n{lines}\n  " if lines else ""
+    return f'{{\n  "version": {_VERSION},\n  "findings": [{listed}]\n}}\n'
+
+
+def read_baseline(content: bytes, name: str) -> frozenset[Identity]:
+    """Return the findings in a baseline. Raises :class:`PipelineError`, which begins with the ``name`` of the file."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise PipelineError(f"{name}: is no baseline: it is not JSON ({error}); {_REMEDY}") from error
+    if not isinstance(found, dict) or found.get("version") != _VERSION or not isinstance(found.get("findings"), list):
+        raise PipelineError(f"{name}: is no baseline of version {_VERSION}; {_REMEDY}")
+    return frozenset(_identity(each, name, place) for place, each in enumerate(found["findings"], 1))
+
+
+_REMEDY = "write it again with --write-baseline"
+
+
+def _identity(found: Any, name: str, place: int) -> Identity:
+    if isinstance(found, dict) and set(found) == set(_KEYS) and all(isinstance(each, str) for each in found.values()):
+        return found["rule"], found["kind"], found["subject"]
+    raise PipelineError(f"{name}: finding {place} needs {', '.join(_KEYS)}, each a text, and nothing else; {_REMEDY}")
+
+
+# The result of a check as JUnit's XML, which build servers show. Pure.
+
+_SUITE = "holdfast-pipeline check"
+_LONGEST = 2000
+
+
+def junit(
+    compared: Compared, rules: Mapping[str, str], left_out: Collection[str], failing: Collection[str], seconds: float
+) -> bytes:
+    """Return the document: a test case for each rule, and one for each kind of finding without a rule.
+
+    ``rules`` maps the names of rules to their types. A case fails if it has a new finding whose severity is in
+    ``failing``; other findings are its output. Rules that were ``left_out`` are skipped.
+    """
+    cases = dict(rules)
+    for each in (*compared.new, *compared.known):
+        cases.setdefault(_case(each), "discovery")
+    suite = ET.Element("testsuite", name=_SUITE)
+    failures = 0
+    for name, kind in cases.items():
+        case = ET.SubElement(suite, "testcase", classname=f"check.{kind}", name=visible(name), time="0")
+        new = [each for each in compared.new if _case(each) == name]
+        bad = [each for each in new if each.finding.severity in failing]
+        if bad:
+            failures += 1
+            failure = ET.SubElement(
+                case, "failure", type=bad[0].finding.severity, message=_line(bad[0]) + _more(len(bad) - 1)
+            )
+            failure.text = _text(bad)
+        elif name in left_out:
+            ET.SubElement(case, "skipped", message="it needs all messages, and only changed ones were read")
+        others = [each for each in new if each not in bad]
+        known = [each for each in compared.known if _case(each) == name]
+        told = [*(_line(each) for each in others), *(f"known: {_line(each)}" for each in known)]
+        if told:
+            ET.SubElement(case, "system-out").text = "\n".join(told)
+    skipped = sum(1 for name in left_out if name in cases)
+    suite.attrib |= {
+        "tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": str(skipped),
+        "time": f"{seconds:.3f}",
+    }  # fmt: skip
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'.encode()
+
+
+def _case(found: CheckFinding) -> str:
+    return found.rule or found.finding.kind
+
+
+def _line(found: CheckFinding) -> str:
+    return visible(f"{found.finding.severity}: {found.finding.subject}: {found.finding.evidence}", _LONGEST)
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count else ""
+
+
+def _text(found: Sequence[CheckFinding]) -> str:
+    lines = []
+    for each in found:
+        lines += [_line(each), *(f"  {visible(one.topic)}: {visible(one.value)}" for one in each.examples)]
+        lines.append(f"  {visible(each.finding.advice, _LONGEST)}")
+    return "\n".join(lines)

@@ -37,7 +37,7 @@ from holdfast_pipeline.checks.rule_types import (
     UniqueRule,
 )
 from holdfast_pipeline.errors import PipelineError, text_of
-from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
+from holdfast_pipeline.sources.ranges import TopicPattern, topic_pattern
 
 #: The most rules in a file: each costs every message a comparison of its topic.
 MOST_RULES = 500

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast_pipeline.cli.signals import EndedBySignal, EndSignals
+from holdfast_pipeline.cli.running import EndedBySignal, EndSignals
 
 #: The command's priority (see nice(1)): the broker on the same host is served first.
 _NICENESS = 10

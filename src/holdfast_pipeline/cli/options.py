@@ -109,9 +109,7 @@ def require_readable(storage: str | None, config: str | None, lake: str | None =
     A job with ``telemetry`` reads that in place of the history. With ``lake``, the file ``config`` names no database.
     Raises :class:`PipelineError` if it cannot be read.
     """
-    from holdfast_pipeline.database.amount import MOST_SMALL, is_small
-    from holdfast_pipeline.database.connection import Source, check
-    from holdfast_pipeline.database.location import url_of
+    from holdfast_pipeline.database import MOST_SMALL, Source, check, is_small, url_of
 
     if lake is not None:
         from holdfast_pipeline.sources.lake import CHANGES, CURRENT, TELEMETRY, Lake

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
 from attrs import asdict, frozen
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from holdfast_pipeline.cli.running import say
-from holdfast_pipeline.cli.tables import print_table
 from holdfast_pipeline.formatting import counted, moment, number, share, size, span, visible
 
 if TYPE_CHECKING:
-    from holdfast_pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
-    from holdfast_pipeline.filters.requested_filters import InvalidFilter
-    from holdfast_pipeline.jobs.tree import Tree
+    from holdfast_pipeline.filters import FilterDeliveries, FilterDelivery, InvalidFilter
+    from holdfast_pipeline.jobs.report import Tree
     from holdfast_pipeline.report.figures import PrefixTotals
-    from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
+    from holdfast_pipeline.shapes import ShapesFound, ShapeTotals
+
+
+# Tables on the console.
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> None:
+    """Print a table. The first columns are text, the others are numbers. Rich's markup in cells has no meaning."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for position, name in enumerate(columns):
+        if position < text_columns:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a file or a pipe has no width: fold nothing
+    with console.capture() as printed:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
 
 _TREE = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 _SHAPES = ("shape", "names", "kind", "messages", "bytes", "unlike", "changes a day", "newest")

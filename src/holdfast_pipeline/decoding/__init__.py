@@ -5,6 +5,6 @@ Decoders run in Spark's executors. Only ``messages``, which finds the messages t
 
 from __future__ import annotations
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder
 
 __all__ = ["BadPayload", "Decoder"]

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder, unframed
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder, unframed
 from holdfast_pipeline.errors import PipelineError
 
 #: The fewest bytes of a value.

@@ -33,7 +33,6 @@ from holdfast.config.options import (
 )
 from holdfast.config.reader import Reader
 from holdfast.config.toml import ConfigError
-from holdfast_pipeline.decoding.decoder import Decoder
 from holdfast_pipeline.decoding.formats import (
     AVRO,
     FRAMES,
@@ -47,11 +46,12 @@ from holdfast_pipeline.decoding.formats import (
     decoder_of,
     registry_of,
 )
+from holdfast_pipeline.decoding.plain_formats import Decoder
 from holdfast_pipeline.decoding.sparkplug import VALUE
 from holdfast_pipeline.decoding.typed_rows import DecodeFunction, parsed
 from holdfast_pipeline.decoding.values import TIME_UNITS, JsonPath, ValuePlace, ValueRows, json_path
 from holdfast_pipeline.errors import PipelineError, text_of
-from holdfast_pipeline.sources.topic_patterns import TopicPattern, topic_pattern
+from holdfast_pipeline.sources.ranges import TopicPattern, topic_pattern
 
 _MOST_ENTRIES = 10_000
 #: Bytes of a catalogue: enough for the most entries.

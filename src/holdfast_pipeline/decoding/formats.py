@@ -23,8 +23,7 @@ from attrs import define, field, frozen
 from holdfast.config.options import FilePath, Integer, Section, Text, option
 from holdfast_pipeline.choices import DECODERS
 from holdfast_pipeline.decoding.avro import AvroMessages, AvroSchema, avro_schema
-from holdfast_pipeline.decoding.decoder import NUMBERS, Decoder
-from holdfast_pipeline.decoding.plain_formats import JsonDocuments, NumberDecoder
+from holdfast_pipeline.decoding.plain_formats import NUMBERS, Decoder, JsonDocuments, NumberDecoder
 from holdfast_pipeline.decoding.protobuf import ProtobufMessages, ProtobufType, protobuf_type
 from holdfast_pipeline.decoding.sparkplug import Sparkplug
 from holdfast_pipeline.errors import PipelineError

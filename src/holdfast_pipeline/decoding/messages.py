@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 
 from holdfast.core.messages import ChangeKind
 from holdfast.core.topics import overlap
-from holdfast_pipeline.decoding.decoder import Decoder
+from holdfast_pipeline.decoding.plain_formats import Decoder
 from holdfast_pipeline.decoding.typed_rows import parsed
 from holdfast_pipeline.errors import PipelineError
+from holdfast_pipeline.sources.ranges import TopicPattern, pattern
 from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import last_of_telemetry, read_history, read_retained, read_telemetry
-from holdfast_pipeline.sources.topic_patterns import TopicPattern, pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

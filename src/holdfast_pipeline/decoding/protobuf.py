@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder, unframed
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder, unframed
 from holdfast_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from attrs import field, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.window import Window
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder
 from holdfast_pipeline.decoding.protobuf import Value, WireType, fields
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
-from holdfast_pipeline.decoding.plain_formats import is_name
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder, is_name
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.formatting import visible
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast_pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast_pipeline.decoding.plain_formats import BadPayload, Decoder
 from holdfast_pipeline.decoding.sparkplug import metrics_named
 from holdfast_pipeline.decoding.typed_rows import MOST_ROWS, DecodeFunction
 from holdfast_pipeline.errors import PipelineError

@@ -16,19 +16,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.changes.api import HistoryUnavailable, Moment, check_moment, check_recorded, find_moment
 from holdfast.core.topics import EVERY_TOPIC
 from holdfast.retained.api import header
-from holdfast_pipeline.database.connection import Source, check
+from holdfast_pipeline.choices import DATA, MANIFEST
+from holdfast_pipeline.database import Source, check
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.output.checksum import checksum
-from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.names import DATA, MANIFEST
-from holdfast_pipeline.output.overwriting import begin_overwriting
-from holdfast_pipeline.output.table_files import LINE, LINES, table_maker, write_files, write_lines
-from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.output.folder import Folder, begin_overwriting
+from holdfast_pipeline.output.table_files import LINE, LINES, checksum, table_maker, write_files, write_lines
+from holdfast_pipeline.progress import phase
 from holdfast_pipeline.sources.columns import RETAINED, struct_of
-from holdfast_pipeline.sources.coverage import recorded
-from holdfast_pipeline.sources.lake import CHANGES, PARTITION, Lake
+from holdfast_pipeline.sources.lake import CHANGES, PARTITION, Lake, recorded
+from holdfast_pipeline.sources.retained import state_of
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.states import state_of
 from holdfast_pipeline.sources.tables import read_history, read_retained
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from attrs import frozen
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast_pipeline.analysis.kept_table import KeptTable
-from holdfast_pipeline.analysis.messages import NEEDED, kept_messages
-from holdfast_pipeline.analysis.shaped import shapes_of
-from holdfast_pipeline.analysis.topic_changes import TopicChanges, topic_changes
-from holdfast_pipeline.background import Background, entered
+from holdfast_pipeline.analysis.history import TopicChanges, topic_changes
+from holdfast_pipeline.analysis.messages import NEEDED, KeptTable, kept_messages
+from holdfast_pipeline.analysis.shapes import shapes_of
 from holdfast_pipeline.checks.discovered import findings_in
 from holdfast_pipeline.checks.finding import Finding
 from holdfast_pipeline.checks.json_schema import patterns_of
@@ -23,9 +21,9 @@ from holdfast_pipeline.checks.rule_types import SchemaRule
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.judging.discovery import discover
-from holdfast_pipeline.judging.figures import figures_of
-from holdfast_pipeline.progress.phases import phase
-from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.judging.rules import figures_of
+from holdfast_pipeline.progress import Background, entered, phase
+from holdfast_pipeline.shapes import Patterns
 from holdfast_pipeline.sources.snapshot import Snapshot
 
 if TYPE_CHECKING:

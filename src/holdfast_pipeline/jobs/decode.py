@@ -15,19 +15,16 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import StructType
 
-from holdfast_pipeline.choices import SAMPLE, TABLE_FORMS
+from holdfast_pipeline.choices import DATA, MANIFEST, SAMPLE, TABLE_FORMS
 from holdfast_pipeline.decoding.catalog import Catalog, Entry
-from holdfast_pipeline.decoding.decoder import VARIED, Decoder
 from holdfast_pipeline.decoding.messages import Messages, schema_of
+from holdfast_pipeline.decoding.plain_formats import VARIED, Decoder
 from holdfast_pipeline.decoding.typed_rows import DecodeFunction, relaxed
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.output.checksum import checksum
-from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.names import DATA, MANIFEST
-from holdfast_pipeline.output.overwriting import begin_overwriting, require_overwritable
-from holdfast_pipeline.output.table_files import table_maker, write_files
-from holdfast_pipeline.progress.phases import phase
-from holdfast_pipeline.sources.topic_patterns import topic_pattern
+from holdfast_pipeline.output.folder import Folder, begin_overwriting, require_overwritable
+from holdfast_pipeline.output.table_files import checksum, table_maker, write_files
+from holdfast_pipeline.progress import phase
+from holdfast_pipeline.sources.ranges import topic_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

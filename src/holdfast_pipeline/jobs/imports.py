@@ -12,18 +12,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.retained.api import Job, Merge, read_job, sweep
-from holdfast_pipeline.choices import IMPORT_MAX_REJECTS
-from holdfast_pipeline.database.connection import Source, check
+from holdfast_pipeline.choices import DATA, IMPORT_MAX_REJECTS, MANIFEST
+from holdfast_pipeline.database import Source, check
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.names import DATA, MANIFEST
-from holdfast_pipeline.progress.phases import Amount, phase
-from holdfast_pipeline.sink.merging import Target, staging_explained
-from holdfast_pipeline.sink.retained_format import RetainedFormat
-from holdfast_pipeline.sink.rows import FIELDS
-from holdfast_pipeline.sources.coverage import COVERAGE
+from holdfast_pipeline.progress import Amount, phase
+from holdfast_pipeline.sink import FIELDS, RetainedFormat, Target, staging_explained
 from holdfast_pipeline.sources.files import FilesSource, files_of
-from holdfast_pipeline.sources.registration import register_once
+from holdfast_pipeline.sources.lake import COVERAGE
+from holdfast_pipeline.sources.options import register_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

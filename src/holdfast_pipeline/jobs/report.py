@@ -1,4 +1,4 @@
-"""Compute the figures of a report: shapes, sizes, ages, publishers and expiry of messages, and the cost of replays.
+"""The figures of a report, and of its parts: the tree of topics, the shapes, the deliveries of Topic Filters.
 
 The retained messages are read once and kept, with their payloads, because a dozen queries follow. Spark may put them on
 its local disk. Queries that need no shapes run beside the others.
@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import fields
+from attrs import fields, frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.core.messages import STALE_AFTER
 from holdfast.retained.api import FlowSettings
-from holdfast_pipeline.analysis.history_figures import history_of
-from holdfast_pipeline.analysis.kept_table import KeptTable
-from holdfast_pipeline.analysis.messages import kept_messages
-from holdfast_pipeline.analysis.prefixes import branches, totals_of
+from holdfast_pipeline.analysis.history import TopicChanges, history_of, topic_changes
+from holdfast_pipeline.analysis.messages import NEEDED_BY_BRANCHES, KeptTable, branches, kept_messages, totals_of
 from holdfast_pipeline.analysis.shape_details import details_of
-from holdfast_pipeline.analysis.shaped import shapes_of
-from holdfast_pipeline.analysis.topic_changes import TopicChanges, topic_changes
-from holdfast_pipeline.background import Background, entered
-from holdfast_pipeline.choices import PAGES
-from holdfast_pipeline.filters.requested_filters import RequestedFilters
-from holdfast_pipeline.jobs.filters import delivered
+from holdfast_pipeline.analysis.shapes import shapes_of
+from holdfast_pipeline.choices import PAGES, TREE_ORDERS
+from holdfast_pipeline.filters import FilterDeliveries, Replayed, RequestedFilters, delivery_of, matched
 from holdfast_pipeline.judging.discovery import discover
-from holdfast_pipeline.progress.phases import phase
+from holdfast_pipeline.progress import Background, entered, phase
 from holdfast_pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
@@ -39,15 +34,44 @@ from holdfast_pipeline.report.figures import (
     ReportedMessage,
     ReportTotals,
 )
-from holdfast_pipeline.shapes.patterns import Patterns
+from holdfast_pipeline.shapes import Patterns, ShapesFound
 from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import age
+from holdfast_pipeline.sources.tables import age, read_retained, retained_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+
+# Compute the deliveries of Topic Filters: messages, bytes, and the cost of the replays under flow control.
+
+#: The columns of the retained messages that this needs.
+NEEDED_BY_DELIVERIES = ("topic", "size")
+
+
+def filters(
+    spark: SparkSession, snapshot: Snapshot, requested: RequestedFilters, flow: FlowSettings
+) -> FilterDeliveries:
+    """Return the delivery of each requested Topic Filter, also of filters without a match.
+
+    Raises :class:`PipelineError`.
+    """
+    with phase("matching", snapshot.messages):
+        retained = read_retained(spark, snapshot, columns=NEEDED_BY_DELIVERIES)
+        return delivered(retained, requested, flow, snapshot.taken_at)
+
+
+def delivered(retained: DataFrame, requested: RequestedFilters, flow: FlowSettings, taken_at: int) -> FilterDeliveries:
+    """Return the deliveries from a table with the columns :data:`NEEDED_BY_DELIVERIES`."""
+    replayed = [one.topic_filter for one in requested.filters if one.replayed is Replayed.YES]
+    counted = matched(retained, replayed).groupBy("place").agg(F.count("*"), F.sum("size"))
+    found = {replayed[row[0]]: (row[1], row[2]) for row in counted.collect()} if replayed else {}
+    rows = [delivery_of(one, *found.get(one.topic_filter, (0, 0)), flow) for one in requested.filters]
+    rows.sort(key=lambda one: (-one.bytes, -one.messages, one.topic_filter))
+    return FilterDeliveries(taken_at, tuple(rows), requested.refused)
+
 
 #: A prefix is drawn when it has this share of all messages or of all bytes. So each level has at most 800 of them.
 _DRAWN = 1 / 400
@@ -233,3 +257,52 @@ def _clients(kept: DataFrame) -> tuple[int, tuple[NamedTotals, ...]]:
 
 def _sum(column: Any) -> Column:
     return F.coalesce(F.sum(column), F.lit(0))
+
+
+# Compute the tree of topics: the retained messages below each prefix, their ages and their expiry.
+
+
+@frozen
+class Tree:
+    """The tree at ``taken_at`` (milliseconds since the epoch): some ``branches`` of all ``prefixes``."""
+
+    taken_at: int
+    depth: int
+    messages: int
+    bytes: int
+    prefixes: int
+    branches: tuple[PrefixTotals, ...]
+
+
+def tree(spark: SparkSession, snapshot: Snapshot, depth: int = 3, top: int = 30, order: str = "messages") -> Tree:
+    """Count the retained messages below each prefix of 1 to ``depth`` levels; return the first ``top`` prefixes.
+
+    ``order`` is one of ``TREE_ORDERS``. Raises :class:`PipelineError`.
+    """
+    read = retained_table(spark, snapshot, columns=NEEDED_BY_BRANCHES)
+    found = branches(read.frame, depth, with_medians=read.is_small or order == "age")
+    # A message has exactly one prefix of one level.
+    first = F.col("depth") == 1
+    one = F.struct(*(each.name for each in fields(PrefixTotals)))
+    with phase("counting", snapshot.messages):
+        (row,) = found.agg(
+            F.count("*").alias("prefixes"),
+            F.sum(F.when(first, F.col("messages"))).alias("messages"),
+            F.sum(F.when(first, F.col("bytes"))).alias("bytes"),
+            F.min_by(one, F.struct(-F.col(TREE_ORDERS[order]), "depth", "prefix"), top).alias("leading"),
+        ).collect()
+        leading = totals_of(read.frame, row.leading or ())
+    return Tree(snapshot.taken_at, depth, row.messages or 0, row.bytes or 0, row.prefixes, leading)
+
+
+# Find the shapes of the retained topics, and count the messages of each.
+
+
+def shapes(spark: SparkSession, snapshot: Snapshot, given: Patterns) -> ShapesFound:
+    """Find the shapes of the retained topics, besides those that are ``given``. Raises :class:`PipelineError`."""
+    with (
+        entered(topic_changes(spark, snapshot, reads_changes=False)) as history,
+        kept_messages(spark, snapshot) as messages,
+        shapes_of(snapshot, messages, given, history.result) as shaped,
+    ):
+        return shaped.found

@@ -27,17 +27,31 @@ from attrs import evolve, field, frozen
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast.storage.api import TIME_SHIFT
 from holdfast_pipeline.decoding.catalog import Catalog
-from holdfast_pipeline.decoding.decoder import alike
+from holdfast_pipeline.decoding.plain_formats import alike
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.lake.following import follow
-from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.lake.table_reader import TableReader
-from holdfast_pipeline.lake.upkeep import Upkeep
+from holdfast_pipeline.lake.growing_table import GrowingTable, TableReader
+from holdfast_pipeline.lake.upkeep import Upkeep, follow
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.progress.phases import progressed
-from holdfast_pipeline.rollup.changed_values import REPEATED, BadValue, Decoding, FirstTimes, Value
-from holdfast_pipeline.rollup.tables import BAD, VALUES, StoredTables, bad_rows, layouts, value_rows, window_rows
-from holdfast_pipeline.rollup.windows import DAY, HOUR, LENGTHS, MINUTE, changed_windows
+from holdfast_pipeline.progress import progressed
+from holdfast_pipeline.rollup import (
+    BAD,
+    DAY,
+    HOUR,
+    LENGTHS,
+    MINUTE,
+    REPEATED,
+    VALUES,
+    BadValue,
+    Decoding,
+    FirstTimes,
+    StoredTables,
+    Value,
+    bad_rows,
+    changed_windows,
+    layouts,
+    value_rows,
+    window_rows,
+)
 from holdfast_pipeline.sources.lake import CHANGES, SEQ, TELEMETRY
 
 #: The marks of the catalogue with which a table was made.

@@ -34,25 +34,36 @@ from attrs import evolve, frozen
 
 from holdfast.changes.api import Period, read_periods
 from holdfast.storage.api import shown
-from holdfast_pipeline.database.connection import ReadTransaction, Source, check
-from holdfast_pipeline.database.history_range import (
+from holdfast_pipeline.database import (
     HistoryRange,
     MissingEntries,
+    ReadTransaction,
+    Source,
+    check,
     history_range,
     missing_entries,
     telemetry_range,
 )
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.lake.entries import KEPT, TELEMETRY_TABLE, Entries, newest_entries, read_entries, time_of_entry
-from holdfast_pipeline.lake.following import follow
 from holdfast_pipeline.lake.growing_table import GrowingTable, Layout
 from holdfast_pipeline.lake.iceberg_table import IcebergTable
-from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT, TELEMETRY_LAYOUT
-from holdfast_pipeline.lake.upkeep import KeptTable, Upkeep
+from holdfast_pipeline.lake.upkeep import (
+    CHANGES_LAYOUT,
+    CURRENT_LAYOUT,
+    KEPT,
+    TELEMETRY_LAYOUT,
+    TELEMETRY_TABLE,
+    Entries,
+    KeptTable,
+    Upkeep,
+    follow,
+    newest_entries,
+    read_entries,
+    time_of_entry,
+)
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.progress.phases import phase, progressed
-from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
-from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ, TELEMETRY
+from holdfast_pipeline.progress import phase, progressed
+from holdfast_pipeline.sources.lake import CHANGES, CURRENT, SEQ, TELEMETRY, Coverage, read_coverage, write_coverage
 
 #: More marks: the time of the last entry, the entries whose loss is known, and the period of ``current``.
 CHANGED_AT, LOST_UPTO, PERIOD = "holdfast.changed_at", "holdfast.lost_upto", "holdfast.period"

@@ -12,10 +12,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.core.messages import STALE_AFTER, ChangeKind, ChangeOrigin, stale_after
-from holdfast_pipeline.analysis.shape_changes import ShapeChanges
-from holdfast_pipeline.analysis.shape_numbers import ShapeNumbers
-from holdfast_pipeline.analysis.shaped import Shaped
-from holdfast_pipeline.analysis.topic_changes import TopicChanges
+from holdfast_pipeline.analysis.history import TopicChanges
+from holdfast_pipeline.analysis.shapes import ShapeChanges, Shaped, ShapeNumbers
 from holdfast_pipeline.checks.discovered import (
     AVAILABILITY,
     EXAMPLES,
@@ -41,13 +39,20 @@ from holdfast_pipeline.checks.discovered import (
     Stale,
     Stuck,
 )
-from holdfast_pipeline.judging.announcements import ANNOUNCED, find_undiscovered
-from holdfast_pipeline.judging.clocks import find_clocks, is_time
-from holdfast_pipeline.judging.families import by_shape, compare_families, device_of, place_of
+from holdfast_pipeline.judging.devices import (
+    ANNOUNCED,
+    by_shape,
+    compare_families,
+    device_of,
+    find_clocks,
+    find_undiscovered,
+    is_time,
+    place_of,
+)
 from holdfast_pipeline.judging.past_values import find_in_values
-from holdfast_pipeline.progress.phases import phase
-from holdfast_pipeline.report.shape_details import WHOLE
-from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.progress import phase
+from holdfast_pipeline.report.figures import WHOLE
+from holdfast_pipeline.shapes import NO_SHAPE
 from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
 from holdfast_pipeline.sources.tables import age

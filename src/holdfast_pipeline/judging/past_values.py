@@ -23,10 +23,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.core.messages import ChangeKind, stale_after
-from holdfast_pipeline.analysis.kept_table import kept_frame
-from holdfast_pipeline.analysis.shape_changes import ShapeChanges
-from holdfast_pipeline.analysis.shape_numbers import numbers_in
-from holdfast_pipeline.analysis.shaped import Shaped
+from holdfast_pipeline.analysis.messages import kept_frame
+from holdfast_pipeline.analysis.shapes import ShapeChanges, Shaped, numbers_in
 from holdfast_pipeline.checks.discovered import (
     AVAILABILITY,
     EXAMPLES,
@@ -40,13 +38,12 @@ from holdfast_pipeline.checks.discovered import (
     Flapping,
     Stuck,
 )
-from holdfast_pipeline.judging.cases import payload_text
-from holdfast_pipeline.judging.clocks import is_time
-from holdfast_pipeline.judging.families import by_shape, device_of, place_of
-from holdfast_pipeline.report.shape_details import WHOLE
-from holdfast_pipeline.shapes.shapes import NO_SHAPE
+from holdfast_pipeline.judging.devices import by_shape, device_of, is_time, place_of
+from holdfast_pipeline.judging.rules import payload_text
+from holdfast_pipeline.report.figures import WHOLE
+from holdfast_pipeline.shapes import NO_SHAPE
+from holdfast_pipeline.sources.retained import STORED_AT
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.states import STORED_AT
 from holdfast_pipeline.sources.tables import history_table
 
 if TYPE_CHECKING:

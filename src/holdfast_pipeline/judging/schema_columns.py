@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast_pipeline.analysis.payload_kinds import json_kind
+from holdfast_pipeline.analysis.messages import json_kind
 from holdfast_pipeline.checks.json_schema import JsonSchema
 
 if TYPE_CHECKING:

@@ -1,11 +1,12 @@
-"""Write a table as Parquet, also of Delta or Iceberg, as JSON or lines of text, in place of all files in a folder."""
+"""Tables in files: Parquet, JSON, lines of text, tables of Delta or Iceberg; and a checksum of their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.retained.api import NO_PROPERTIES, RetainedMessage, csv_line_of, header, line_of, properties_in
@@ -14,6 +15,7 @@ from holdfast_pipeline.output.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 #: The column of the lines.
 LINE = "value"
@@ -81,3 +83,17 @@ def write_lines(messages: DataFrame, out: Folder, name: str, form: str) -> None:
             out.rename(f"{name}/{file}", f"{name}/{file.removesuffix('.txt')}.{form}")
         elif file.endswith(".crc"):  # the checksum of a file of the old name
             out.remove(f"{name}/{file}")
+
+
+# A checksum of rows that depends neither on their order nor on files and partitions.
+
+
+def fingerprint(columns: Sequence[str]) -> Column:
+    """Return a hash of 64 bits over all columns of a row; NULL and an empty value give different hashes."""
+    marked = [part for name in columns for part in (F.col(name), F.col(name).isNull())]
+    return F.xxhash64(*marked)
+
+
+def checksum(columns: Sequence[str]) -> Column:
+    """Return the sum of all rows' fingerprints, as text."""
+    return F.coalesce(F.sum(fingerprint(columns).cast("decimal(38,0)")), F.lit(0)).cast("string")

@@ -1,19 +1,252 @@
-"""The charts of the report, by the ids of the elements where the page draws them. Pure.
+"""The charts of the report, as plain values that ``static/charts.js`` draws. Pure.
 
 A chart is left out where it would be empty; the templates tell why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, ClassVar
 
-from holdfast_pipeline.formatting import moment, number, share, size
-from holdfast_pipeline.report.chart import Chart, ColumnChart
-from holdfast_pipeline.report.figures import AGE_BANDS, BandTotals, ChangeStep, Figures, History
-from holdfast_pipeline.report.shape_details import anchor
-from holdfast_pipeline.report.topic_map import topic_map
-from holdfast_pipeline.report.value_charts import course, distribution
+from attrs import Attribute, asdict, frozen
+from markupsafe import Markup
+
+from holdfast_pipeline.formatting import moment, number, share, size, span, visible
+from holdfast_pipeline.report.figures import (
+    AGE_BANDS,
+    WHOLE,
+    BandTotals,
+    ChangeStep,
+    Figures,
+    History,
+    NumberTotals,
+    PrefixTotals,
+    ReportTotals,
+    anchor,
+)
+from holdfast_pipeline.report.templating import json_element
+
+# What a chart shows, as plain values: the page holds them as JSON, and ``static/charts.js`` draws them.
+#
+# A kind of chart has a class here, and a function of the name of its ``kind`` there. Texts are shown as they are,
+# never as markup, so they are made visible here.
+
+
+@frozen(kw_only=True)
+class ColumnChart:
+    """Columns, each of one part or of several parts that are stacked.
+
+    A column has a label, and the lines of its tooltip: a ``heading``, the same ``facts``. ``series`` has the name of
+    each part and its values, whose ``unit`` is "count" or "bytes".
+    """
+
+    kind: ClassVar[str] = "columns"
+    described: str
+    #: The head of the table's column that names the columns of the chart.
+    measured: str
+    labels: Sequence[str]
+    headings: Sequence[str]
+    facts: Sequence[str]
+    series: Sequence[tuple[str, Sequence[int]]]
+    unit: str = "count"
+
+
+@frozen(kw_only=True)
+class DistributionChart:
+    """How many values lie in each of the parts of equal width between ``low`` and ``high``."""
+
+    kind: ClassVar[str] = "distribution"
+    described: str
+    low: float
+    high: float
+    bands: Sequence[int]
+
+
+@frozen(kw_only=True)
+class CourseChart:
+    """Values between two times (seconds since the epoch): the means, and the area between the least and the highest.
+
+    A step has its time, the least value, the mean and the highest. The scale reaches from ``low`` to ``high``.
+    """
+
+    kind: ClassVar[str] = "course"
+    described: str
+    since: int
+    until: int
+    low: float
+    high: float
+    steps: Sequence[tuple[int, float, float, float]]
+
+
+@frozen(kw_only=True)
+class MapNode:
+    """A prefix in the map of topics, with the sizes of its tile: ``hue`` is its colour, from 0 to 7."""
+
+    name: str
+    told: str
+    messages: int
+    bytes: int
+    hue: int
+    children: Sequence[MapNode] = ()
+
+
+@frozen(kw_only=True)
+class MapChart:
+    """The tree of topics. A tile is as large as its prefix's messages, or bytes."""
+
+    kind: ClassVar[str] = "map"
+    described: str
+    nodes: Sequence[MapNode]
+
+
+Chart = ColumnChart | DistributionChart | CourseChart | MapChart
+
+
+def charts_element(charts: Mapping[str, Chart]) -> Markup:
+    """Return the element of the page with the charts, by the ids of the elements where they are drawn."""
+    drawn = {key: {"kind": one.kind, **asdict(one, filter=_is_drawn)} for key, one in charts.items()}
+    return json_element("charts", drawn)
+
+
+def _is_drawn(field: Attribute[Any], value: Any) -> bool:
+    """Leave out what the templates write, and that a prefix has no prefixes below it: most have none."""
+    return field.name not in ("described", "measured") and (field.name != "children" or bool(value))
+
+
+# The charts of the values of a field: their distribution and their course. Pure.
+
+#: Payloads may hold any double. Near the largest ones, sums and differences overflow: charts take this in their place.
+_MOST = 1e300
+#: Characters of a field's name.
+_LONGEST = 60
+
+
+def distribution(numbers: NumberTotals) -> DistributionChart:
+    """Return how many of the retained values lie in each part of their range."""
+    return DistributionChart(
+        described=f"Distribution of the retained values{_of(numbers)}",
+        low=_drawn(numbers.low),
+        high=_drawn(numbers.high),
+        bands=numbers.bands,
+    )
+
+
+def course(numbers: NumberTotals, since: int, until: int) -> CourseChart:
+    """Return the course of the values between two times in milliseconds since the epoch.
+
+    The scale has the quantiles and as much room again on both sides. So a single wrong value does not flatten the rest.
+    """
+    low, high = _drawn(numbers.low), _drawn(numbers.high)
+    room = high - low
+    low = max(_drawn(min(one.least for one in numbers.course)), low - room)
+    high = min(_drawn(max(one.most for one in numbers.course)), high + room)
+    digits = _digits(high - low)
+    least, mean, most = (
+        [round(_drawn(value), digits) for value in values]
+        for values in zip(*((one.least, one.mean, one.most) for one in numbers.course), strict=True)
+    )
+    return CourseChart(
+        described=f"Values{_of(numbers)} over time: means, and the area between the least and the highest",
+        since=since // 1000,
+        until=until // 1000,
+        low=low,
+        high=high,
+        steps=list(zip([one.at // 1000 for one in numbers.course], least, mean, most, strict=True)),
+    )
+
+
+def _of(numbers: NumberTotals) -> str:
+    return "" if numbers.field == WHOLE else f" of {visible(numbers.field[1:], _LONGEST)}"
+
+
+def _drawn(value: float) -> float:
+    return max(-_MOST, min(_MOST, value))
+
+
+def _digits(span: float) -> int:
+    """Return after how many decimals values are rounded: a chart cannot show a ten-thousandth of its scale."""
+    return 4 - math.floor(math.log10(span)) if span > 0 else 15
+
+
+# The map of topics: the tree of the larger prefixes, each with its share of its parent's colour. Pure.
+#
+# The tiles of the prefixes below a prefix fill its tile. So a prefix whose messages are not all below larger prefixes
+# has one more tile, of its other topics: ``plant`` with 100 messages and ``plant/hall`` with 60 has a tile of 40
+# others.
+
+#: The last of the 8 colours. Prefixes without a colour of their own, and other topics, have it.
+_PLAIN = 7
+#: A prefix with this share of the whole gets no colour, but the prefixes below it do: else nearly all would have one.
+_MOST_NODES = 0.7
+#: Characters of a name in a tile, and of a prefix in a tooltip.
+_LONGEST_NAME, _LONGEST_PREFIX = 40, 100
+_Below = Mapping[str | None, Sequence[PrefixTotals]]
+
+
+def topic_map(found: Figures) -> MapChart:
+    """Return the map of a report's larger prefixes."""
+    below: dict[str | None, list[PrefixTotals]] = {}
+    for branch in sorted(found.branches, key=lambda one: (-one.messages, one.prefix)):
+        below.setdefault(branch.prefix.rpartition("/")[0] if branch.depth > 1 else None, []).append(branch)
+    hues = _hues(below, found.totals.messages)
+    totals = found.totals
+    nodes = [_node(branch, below, hues, _PLAIN, totals) for branch in below.get(None, ())]
+    nodes += _others(nodes, totals.messages, totals.bytes, totals)
+    return MapChart(described="Topics: each prefix is as large as its share", nodes=nodes)
+
+
+def _node(branch: PrefixTotals, below: _Below, hues: Mapping[str, int], hue: int, totals: ReportTotals) -> MapNode:
+    """Return the node of a prefix. It is as deep as the report's prefixes, which have few levels."""
+    own = hues.get(branch.prefix, hue)
+    children = [_node(one, below, hues, own, totals) for one in below.get(branch.prefix, ())]
+    if children:
+        children += _others(children, branch.messages, branch.bytes, totals)
+    return MapNode(
+        name=visible(branch.prefix.rpartition("/")[2], _LONGEST_NAME) or "(empty)",
+        told=f"{visible(branch.prefix, _LONGEST_PREFIX) or '(empty)'}\n"
+        f"{_totals(branch.messages, branch.bytes, totals)}; median age {span(branch.median_age)}, newest"
+        f" {span(branch.newest_age)}; {number(branch.expiring)} expire",
+        messages=branch.messages,
+        bytes=branch.bytes,
+        hue=own,
+        children=children,
+    )
+
+
+def _others(nodes: Sequence[MapNode], messages: int, size_of_all: int, totals: ReportTotals) -> list[MapNode]:
+    """Return the node of the topics that are not in these nodes; none if they are all."""
+    messages -= sum(one.messages for one in nodes)
+    size_of_all -= sum(one.bytes for one in nodes)
+    if messages <= 0 and size_of_all <= 0:
+        return []
+    left, bytes_left = max(0, messages), max(0, size_of_all)
+    told = f"Other topics and smaller prefixes\n{_totals(left, bytes_left, totals)}"
+    return [MapNode(name="others", told=told, messages=left, bytes=bytes_left, hue=_PLAIN)]
+
+
+def _totals(messages: int, size_of_all: int, totals: ReportTotals) -> str:
+    return (
+        f"{number(messages)} messages ({share(messages, totals.messages)}), {size(size_of_all)}"
+        f" ({share(size_of_all, totals.bytes)})"
+    )
+
+
+def _hues(below: _Below, whole: int) -> dict[str, int]:
+    """Return the colours, the first for the largest prefix. Prefixes below a coloured one have its colour, too."""
+    coloured: list[PrefixTotals] = []
+    prefix: str | None = None
+    while True:
+        here = below.get(prefix, ())
+        if not here or here[0].messages < _MOST_NODES * whole or not below.get(here[0].prefix):
+            coloured += here
+            break
+        coloured += here[1:]
+        prefix = here[0].prefix
+    coloured.sort(key=lambda one: (-one.messages, one.prefix))
+    return {branch.prefix: min(place, _PLAIN) for place, branch in enumerate(coloured)}
+
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 #: Columns for less time than this (seconds) have an hour in their labels.

@@ -15,14 +15,10 @@ from markupsafe import Markup
 from holdfast.version import version
 from holdfast_pipeline.checks.finding import SEVERITIES
 from holdfast_pipeline.formatting import short, span
-from holdfast_pipeline.report.advice import advice
-from holdfast_pipeline.report.chart import charts_element
-from holdfast_pipeline.report.charts import charts_of
-from holdfast_pipeline.report.comparison import compare
-from holdfast_pipeline.report.figures import Figures, History, NamedTotals
-from holdfast_pipeline.report.findings import findings
-from holdfast_pipeline.report.shape_details import anchor
-from holdfast_pipeline.report.summary import Summary, element, summary_of
+from holdfast_pipeline.report.advice import advice, findings
+from holdfast_pipeline.report.charts import charts_element, charts_of
+from holdfast_pipeline.report.figures import Figures, History, NamedTotals, anchor
+from holdfast_pipeline.report.summary import Summary, compare, element, summary_of
 from holdfast_pipeline.report.templating import environment
 
 #: The parts in their order: the name of the template, which is also the part's id, and the heading.

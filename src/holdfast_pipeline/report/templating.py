@@ -1,4 +1,4 @@
-"""The Jinja2 environment of the report: it controls the values that come into the page, and their form.
+"""What the page is made with: the Jinja2 environment, and elements with JSON.
 
 Topics, Topic Filters and Client Identifiers are text of strangers. Jinja2 escapes all text (autoescape). Before that,
 :func:`_shown` makes invisible characters visible and cuts long text. Only templates and ``Markup`` are markup.
@@ -6,6 +6,7 @@ Topics, Topic Filters and Client Identifiers are text of strangers. Jinja2 escap
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -63,3 +64,21 @@ def _shown(value: Any) -> Any:
         return f"{value:.2f}".rstrip("0").rstrip(".")
     # None and whole objects come from a mistake in a template: str() would hide it. It also names the undefined value.
     return int(value)
+
+
+# JSON in the page: a script element that no browser runs. Pure.
+
+
+def opening(name: str) -> str:
+    """Return the tag that begins the element with this id."""
+    return f'<script type="application/json" id="{name}">'
+
+
+CLOSING = "</script>"
+
+
+def json_element(name: str, value: Any) -> Markup:
+    """Return an element with the id ``name``, a word, that holds ``value``, which is without NaN and infinity."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # In a script, only "<" could end the element, or begin a comment. JSON has it in strings only.
+    return Markup(opening(name) + text.replace("<", "\\u003c") + CLOSING)  # noqa: S704 - escaped here

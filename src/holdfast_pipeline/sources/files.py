@@ -1,4 +1,4 @@
-"""``format("retained_files")``: messages in files of other programs, as rows for the sink.
+"""``format("retained_files")``: messages in files of other programs; and whether tasks can read a file.
 
 Options: ``format`` (one of ``FILE_FORMATS``) and ``files``, a JSON array of paths, which the executors must see.
 Unreadable messages are rows too: their column ``problem`` gives the reason.
@@ -7,6 +7,7 @@ Unreadable messages are rows too: their column ``problem`` gives the reason.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,61 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# ``format("retained_file_check")``: asks tasks whether they can read a file of this host.
+#
+# Executors on other hosts see other files. The options are ``file``; ``content``, its first bytes in hexadecimal; and
+# ``tasks``, the number of tasks that read it.
+
+_SCHEMA = StructType([StructField("host", StringType()), StructField("problem", StringType())])
+_ARROW_OF_CHECK = pa.schema([("host", pa.string()), ("problem", pa.string())])
+#: Only this many bytes of the file are compared.
+HEAD = 64
+
+
+class FileCheckSource(DataSource):
+    """One row per task: its host, and the problem with the file there, or null."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "retained_file_check"
+
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return _SCHEMA
+
+    def reader(self, schema: StructType) -> FileCheckReader:
+        """Return the reader of the file."""
+        options = self.options
+        return FileCheckReader(options["file"], bytes.fromhex(options["content"]), int(options["tasks"]))
+
+
+class FileCheckReader(DataSourceReader):
+    """Reads the file in each task."""
+
+    def __init__(self, file: str, content: bytes, tasks: int) -> None:
+        self._file = file
+        self._content = content
+        self._tasks = tasks
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each task."""
+        return [InputPartition(number) for number in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the file, and compare it."""
+        problem = None
+        try:
+            if head_of(self._file) != self._content:
+                problem = "another file is there"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        yield pa.RecordBatch.from_pylist([{"host": socket.gethostname(), "problem": problem}], schema=_ARROW_OF_CHECK)
+
+
+def head_of(file: str) -> bytes:
+    """Return the first bytes of a file."""
+    with open(file, "rb") as opened:
+        return opened.read(HEAD)

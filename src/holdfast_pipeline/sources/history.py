@@ -27,13 +27,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from holdfast.core.topics import EVERY_TOPIC
-from holdfast_pipeline.database.connection import ReadTransaction, Source, check
-from holdfast_pipeline.database.history_range import HistoryRange, history_range, missing_entries, telemetry_range
+from holdfast_pipeline.database import (
+    HistoryRange,
+    ReadTransaction,
+    Source,
+    check,
+    history_range,
+    missing_entries,
+    telemetry_range,
+)
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.arrow_batches import MatchingRows, batches_of
-from holdfast_pipeline.sources.columns import HISTORY, TELEMETRY, Column, chosen, struct_of
-from holdfast_pipeline.sources.one_message import OneMessage
-from holdfast_pipeline.sources.options import Options
+from holdfast_pipeline.sources.columns import HISTORY, TELEMETRY, Column, MatchingRows, batches_of, chosen, struct_of
+from holdfast_pipeline.sources.options import OneMessage, Options
 from holdfast_pipeline.sources.ranges import Condition
 
 # SQL is built from constants and the names of columns: values are always bound.

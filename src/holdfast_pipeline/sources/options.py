@@ -1,14 +1,28 @@
-"""The options of the formats: parsed, and refused with one kind of message."""
+"""The options of the formats, their registration, and their errors as one message."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.utils import is_remote
 
 from holdfast.core.topics import EVERY_TOPIC, MOST_LEVELS, InvalidTopicFilter, check_topic_filter, split_shared
 from holdfast.core.units import ALLOWED, BadTime, moment_of
-from holdfast_pipeline.database.location import url_of
+from holdfast_pipeline.database import url_of
 from holdfast_pipeline.errors import PipelineError, WrongUsage
 from holdfast_pipeline.sources.columns import Column, named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _MOST_PARTITIONS = 10_000
 
@@ -99,3 +113,84 @@ def check_filter(topic_filter: str) -> None:
         raise WrongUsage(f"filter {topic_filter!r}: {error}") from error
     if group is not None:
         raise WrongUsage(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")
+
+
+# Errors of the formats as one message, without the stack trace of Spark's Python worker.
+#
+# How it works. Spark calls a format in Python workers. A worker reports an exception as text with its stack trace,
+# unless ``SPARK_HIDE_TRACEBACK`` is set; then it ends. The wrappers here set that variable while a
+# :class:`PipelineError` leaves a format: its text says all that a user needs. Other exceptions keep their stack
+# traces.
+
+_HIDES = "SPARK_HIDE_TRACEBACK"
+#: The methods that Spark calls.
+_CALLED = (
+    "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read", "write", "commit",
+    "initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset",
+)  # fmt: skip
+
+
+class OneMessage:
+    """Makes errors that leave a format, a reader or a writer one message."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name in _CALLED:
+            method = cls.__dict__.get(name)
+            if inspect.isfunction(method):
+                setattr(cls, name, _generating(method) if inspect.isgeneratorfunction(method) else _calling(method))
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except PipelineError:
+        os.environ[_HIDES] = "1"  # of a worker, which ends with this error
+        raise
+
+
+def _calling(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def called(*given: Any, **named: Any) -> Any:
+        with _telling():
+            return method(*given, **named)
+
+    return called
+
+
+def _generating(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @wraps(method)
+    def called(*given: Any, **named: Any) -> Iterator[Any]:
+        with _telling():
+            yield from method(*given, **named)
+
+    return called
+
+
+# Registering formats in a session when they are needed.
+#
+# The first registration in a session takes a second: Spark then starts a Python process that looks for other formats.
+# If this machine runs the tasks, and no setting names the Python of its workers, they get that of this process. Spark
+# would take the first in ``PATH``, which may lack this package if no virtual environment is activated.
+
+#: The Python of the workers, unless a setting names another one.
+_FIRST_IN_PATH = "python3"
+_registered: WeakKeyDictionary[SparkSession, dict[str, type[DataSource]]] = WeakKeyDictionary()
+
+
+def register_once(spark: SparkSession, source: type[DataSource]) -> None:
+    """Make a format known to a session, unless it knows that class or one that extends it."""
+    known = _registered.setdefault(spark, {})
+    if not known and not is_remote():
+        context = spark.sparkContext
+        if context.pythonExec == _FIRST_IN_PATH and runs_here(context.master or ""):
+            context.pythonExec = sys.executable
+    if not issubclass(known.get(source.name(), object), source):
+        spark.dataSource.register(source)
+        known[source.name()] = source
+
+
+def runs_here(master: str) -> bool:
+    """Tell whether a master runs its tasks on this machine: in its own process, or in executors beside it."""
+    return master == "local" or master.startswith(("local[", "local-cluster["))

@@ -17,13 +17,9 @@ from attrs import frozen
 
 from holdfast.changes.api import Period, last_token, read_periods, turns_of
 from holdfast.storage.api import shown
-from holdfast_pipeline.database.connection import Source, check
-from holdfast_pipeline.database.history_range import history_range
-from holdfast_pipeline.database.location import url_of
-from holdfast_pipeline.database.temporary_folder import temporary_folder
+from holdfast_pipeline.database import Source, check, history_range, temporary_folder, url_of
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.progress.phases import phase
-from holdfast_pipeline.progress.texts import BYTES
+from holdfast_pipeline.progress import BYTES, phase
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 
 #: About 60 MB of a database with small rows are read in a second: a larger one is copied first.

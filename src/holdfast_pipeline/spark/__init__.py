@@ -5,15 +5,16 @@ Other packages import only the names below, never a module of this package (impo
 
 from __future__ import annotations
 
-from holdfast_pipeline.spark.failure_text import failure_text as text_of_failure
 from holdfast_pipeline.spark.java import java_problem
 from holdfast_pipeline.spark.process import SparkProcess
+from holdfast_pipeline.spark.process import failure_text as text_of_failure
 from holdfast_pipeline.spark.server import Server, running_server, start_server, stop_server
-from holdfast_pipeline.spark.session import prepare, register
-from holdfast_pipeline.spark.shared_storage import (
+from holdfast_pipeline.spark.session import (
+    prepare,
     refuse_history,
     refuse_snapshot,
     refuse_staging,
+    register,
     require_folder,
     require_lake,
     shared_folder,

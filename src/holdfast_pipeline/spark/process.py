@@ -1,4 +1,4 @@
-"""The Spark process of one command: started quietly, reachable from this host only, ended with the command.
+"""The Spark process of one command: its start and end, its output, its errors.
 
 How it works. PySpark starts a Java process on the first use of ``SparkContext``; that process starts Python workers.
 All of them inherit standard output and standard error, which are a pipe to this process (``console``).
@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
+import sys
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import Thread
 
 from py4j.protocol import Py4JError
@@ -27,15 +30,121 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from holdfast_pipeline.progress.phases import follow_tasks, phase
-from holdfast_pipeline.spark.console import SparkOutput
-from holdfast_pipeline.spark.failure_text import failure_text
-from holdfast_pipeline.spark.java_classes import java_options
+from holdfast_pipeline.progress import follow_tasks, phase
+from holdfast_pipeline.spark.java import choose_worker_python, java_options, java_problem, let_workers_find
 from holdfast_pipeline.spark.server import give_up_soon, is_used, use_server
-from holdfast_pipeline.spark.session import is_local, prepare
-from holdfast_pipeline.spark.shared_storage import has_remote_tasks, uses_other_hosts
-from holdfast_pipeline.spark.tasks import tasks_of
-from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
+from holdfast_pipeline.spark.session import has_remote_tasks, is_local, prepare, tasks_of, uses_other_hosts
+
+# The output of Spark's processes: kept away from the console.
+#
+# Warnings, logs and stack traces are for people who examine Spark itself. The last lines are kept, because they may
+# explain a failed start. A log4j2.properties of the user still configures Spark's log files.
+
+_KEPT_LINES = 200
+_READ_SIZE = 1 << 16
+
+
+class SparkOutput:
+    """The output of the processes that start inside :meth:`captured`."""
+
+    def __init__(self) -> None:
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+
+    @property
+    def lines(self) -> list[str]:
+        """The last lines, the oldest first."""
+        return list(self._kept)
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """Redirect standard output and standard error to a pipe. Processes that start now inherit it.
+
+        This process must not write anything meanwhile. A thread reads the pipe until the last process ends.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reading_end, writing_end = os.pipe()
+        originals = [os.dup(1), os.dup(2)]
+        for number in (1, 2):
+            os.dup2(writing_end, number)
+        os.close(writing_end)
+        Thread(target=self._read, args=(reading_end,), name="spark output", daemon=True).start()
+        try:
+            yield
+        finally:
+            for number, original in zip((1, 2), originals, strict=True):
+                os.dup2(original, number)
+                os.close(original)
+
+    def _read(self, reading_end: int) -> None:
+        rest = b""
+        with open(reading_end, "rb", buffering=0) as pipe:
+            while piece := pipe.read(_READ_SIZE):
+                *lines, rest = (rest + piece)[-_READ_SIZE:].split(b"\n")
+                self._kept.extend(line.decode(errors="replace") for line in lines if not line.startswith(b"\r"))
+
+
+# An error of Spark in one line: this package's own message if Spark's text contains one.
+#
+# Spark passes an error of a Python worker on as text, in the middle of Java's and Python's stack traces. So this is
+# text search; only errors that PySpark raises itself have a condition.
+
+_DISK_FULL = re.compile(r"(No space left on device)")
+_FREE_SPACE = "{0}: free some space, or name another folder (spark.local.dir, --out)"
+#: Patterns and their messages. The first pattern that matches counts, and of its matches the last one.
+_MESSAGES = (
+    (re.compile(r"PipelineError: (.*)"), "{0}"),
+    (
+        re.compile(r"No module named '?(holdfast|pyarrow|psycopg|attrs?|sqlalchemy|twisted)\b"),
+        "the executors run a Python without {0}: install holdfast[pipeline] on their hosts, or send it to them "
+        "(PYSPARK_PYTHON, spark.archives: see the documentation, Clusters)",
+    ),
+    (
+        re.compile(r"Cannot run program \"([^\"]*)\".*No such file"),
+        "the executors have no {0}: set PYSPARK_PYTHON to a Python with holdfast[pipeline] on their hosts",
+    ),
+    (
+        re.compile(r"\[PACKAGE_NOT_INSTALLED\] (\S+)"),
+        "Spark Connect needs {0}, which is not installed: pip install 'holdfast[connect]'",
+    ),
+    (
+        re.compile(r"(StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED)"),
+        "the Spark Connect server does not answer: see holdfast-pipeline server status, or your SPARK_REMOTE",
+    ),
+    (_DISK_FULL, _FREE_SPACE),
+    (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
+)
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
+_NO_MASTER = "All masters are unresponsive"
+#: Lines in which spark-submit and Java explain a failed start; the group is the explanation.
+_EXPLANATION = re.compile(
+    r"(?=Error\b|Exception\b|Caused by\b|Unrecognized|\S*spark\S*: )"
+    r"(?:Error: |Exception in thread \S+ |Caused by: )?(?:[\w.$]+(?:Exception|Error): )?(.*)"
+)
+#: Longer texts are cut: they were not written for this console.
+_MAX_LENGTH = 400
+
+
+def failure_text(error: BaseException, output: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> str:
+    """Explain an error in one line; ``output`` are the last lines of Spark's output."""
+    text = str(error)
+    if isinstance(error, PySparkException) and error.getCondition() == _NO_JAVA:
+        return java_problem(environment) or f"Spark did not start: {_explanation(output)}"
+    if any(_NO_MASTER in line for line in output):
+        return "the master does not answer: check MASTER, spark.master or --master, and whether the master runs"
+    for pattern, message in _MESSAGES:
+        if found := pattern.findall(text):
+            return message.format(found[-1])[:_MAX_LENGTH]
+    if full := [found for line in output for found in _DISK_FULL.findall(line)]:
+        return _FREE_SPACE.format(full[-1])  # the error of a failed stream does not contain this cause
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:_MAX_LENGTH] if lines else type(error).__name__
+
+
+def _explanation(output: Sequence[str]) -> str:
+    found = next((match[1] for line in output if (match := _EXPLANATION.match(line))), None)
+    return (found or "it does not tell why; --verbose shows all of its output")[:_MAX_LENGTH]
+
 
 #: Without these, Spark shows its jobs to every host at port 4040, its driver listens at the host's own address, and it
 #: reads the Java objects that any local user sends to its port. Spark makes the secret of a local master itself.

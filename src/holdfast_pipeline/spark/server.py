@@ -31,11 +31,14 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from holdfast_pipeline.cache_folder import cache_folder
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.spark.java import java_problem
-from holdfast_pipeline.spark.java_classes import java_options
-from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
+from holdfast_pipeline.spark.java import (
+    cache_folder,
+    choose_worker_python,
+    java_options,
+    java_problem,
+    let_workers_find,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

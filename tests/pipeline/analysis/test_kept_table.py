@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast_pipeline.analysis.kept_table import kept_table
-from holdfast_pipeline.analysis.payload_kinds import kind_of
+from holdfast_pipeline.analysis.messages import kept_table, kind_of
 from holdfast_pipeline.sources.columns import RETAINED, struct_of
 from holdfast_pipeline.spark.session import prepare
 from tests.pipeline.stores import NOW

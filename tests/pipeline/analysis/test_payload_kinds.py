@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
-from holdfast_pipeline.analysis.payload_kinds import json_value
+from holdfast_pipeline.analysis.messages import json_value
 
 pytestmark = pytest.mark.spark
 

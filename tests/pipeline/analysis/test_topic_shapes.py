@@ -8,10 +8,8 @@ import uuid
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast_pipeline.analysis.topic_shapes import by_form
-from holdfast_pipeline.shapes.learning import Learner
-from holdfast_pipeline.shapes.patterns import Patterns
-from holdfast_pipeline.shapes.shapes import NO_SHAPE, Shapes
+from holdfast_pipeline.analysis.shapes import by_form
+from holdfast_pipeline.shapes import NO_SHAPE, Learner, Patterns, Shapes
 
 pytestmark = pytest.mark.spark
 

@@ -25,7 +25,7 @@ from holdfast_pipeline.checks.rules import read_rules
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.check import CheckResult, check
-from holdfast_pipeline.judging import figures as judged_figures
+from holdfast_pipeline.judging import rules as judged_figures
 from holdfast_pipeline.judging.schema_columns import allows
 from tests.hostile_strings import NAMES, TEXTS
 from tests.pipeline.stores import NOW, Filled, database, fill, message

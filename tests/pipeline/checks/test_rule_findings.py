@@ -10,22 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_pipeline.checks.baseline import baseline_text, compared, read_baseline
 from holdfast_pipeline.checks.finding import Finding
-from holdfast_pipeline.checks.junit import junit
 from holdfast_pipeline.checks.rule_findings import (
     MOST_PARTS,
     CheckFinding,
     Example,
     PartFailures,
     RuleFigures,
+    baseline_text,
+    compared,
     findings_of,
+    junit,
+    read_baseline,
     sorted_findings,
 )
 from holdfast_pipeline.checks.rule_types import RangeRule, StaleRule
 from holdfast_pipeline.checks.rules import Rule
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.topic_patterns import topic_pattern
+from holdfast_pipeline.sources.ranges import topic_pattern
 from tests.hostile_strings import TEXTS
 
 _RANGE = Rule("t", "range", topic_pattern("hq/{floor}/t"), RangeRule(shape="hq/{floor}/t", at_least=1.0, by="floor"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast_pipeline.cli.signals import END_SIGNALS
+from holdfast_pipeline.cli.running import END_SIGNALS
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from holdfast_pipeline import progress as display
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.progress import display
 from tests.pipeline.stores import database, message
 
 Shown = list[tuple[str, bool, bool]]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast_pipeline.cli.signals import END_SIGNALS, EndedBySignal, EndSignals
+from holdfast_pipeline.cli.running import END_SIGNALS, EndedBySignal, EndSignals
 
 
 @pytest.mark.parametrize("number", END_SIGNALS)

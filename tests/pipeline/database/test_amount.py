@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_pipeline.database import amount
-from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline import database as amount
+from holdfast_pipeline.database import Source
 from tests.pipeline.stores import Filled, message
 
 

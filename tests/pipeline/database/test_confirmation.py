@@ -11,8 +11,7 @@ import pytest
 from holdfast.changes.periods import read_state
 from holdfast.config import Config, default
 from holdfast.storage.location import DirectoryLock
-from holdfast_pipeline.database.confirmation import confirm_in_lake
-from holdfast_pipeline.database.connection import Source
+from holdfast_pipeline.database import Source, confirm_in_lake
 from holdfast_pipeline.errors import PipelineError
 from tests.pipeline.stores import Filled, message
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from holdfast.retained.records import line_of
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.database.connection import check
-from holdfast_pipeline.database.creation import create_missing
+from holdfast_pipeline.database import check, create_missing
 from holdfast_pipeline.errors import PipelineError
 from tests import postgres
 from tests.pipeline.stores import MAKES, message

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_pipeline.database.location import url_of
+from holdfast_pipeline.database import url_of
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])

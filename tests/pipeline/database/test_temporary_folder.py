@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast_pipeline import snapshot_of
-from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.database.temporary_folder import remove_abandoned, temporary_folder
+from holdfast_pipeline.database import Source, remove_abandoned, temporary_folder
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.columns import RETAINED, named, struct_of
-from holdfast_pipeline.sources.driver_reads import read_here
 from holdfast_pipeline.sources.retained import RetainedSource
+from holdfast_pipeline.sources.tables import read_here
 from tests.pipeline.stores import database, message
 
 

@@ -36,13 +36,12 @@ from pyspark.sql.types import (
 
 from holdfast_pipeline.decoding import BadPayload, Decoder
 from holdfast_pipeline.decoding.avro import AvroMessages, avro_schema
-from holdfast_pipeline.decoding.decoder import alike
-from holdfast_pipeline.decoding.plain_formats import JsonDocuments, NumberDecoder, inferred, objects
+from holdfast_pipeline.decoding.plain_formats import JsonDocuments, NumberDecoder, alike, inferred, objects
 from holdfast_pipeline.decoding.protobuf import Value, WireType, fields
 from holdfast_pipeline.decoding.sparkplug import MOST_METRICS, Sparkplug, read
 from holdfast_pipeline.decoding.typed_rows import MOST_ROWS, DecodeFunction, row_of
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.topic_patterns import topic_pattern
+from holdfast_pipeline.sources.ranges import topic_pattern
 from tests.pipeline.decoding import tahu
 
 

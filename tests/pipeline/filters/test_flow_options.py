@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.units import Rate
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.filters.flow_options import flow_settings
+from holdfast_pipeline.filters import flow_settings
 
 
 def test_options_override_the_settings_in_the_file(tmp_path: Path) -> None:

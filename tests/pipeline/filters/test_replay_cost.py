@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.units import Rate
 from holdfast.retained.limits import FlowSettings
-from holdfast_pipeline.filters.replay_cost import least_seconds, reads, slices
+from holdfast_pipeline.filters import least_seconds, reads, slices
 
 
 @pytest.mark.parametrize(

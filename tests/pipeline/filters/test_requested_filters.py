@@ -10,15 +10,15 @@ from sqlalchemy import create_engine, insert
 from holdfast.storage import tables
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.filters.requested_filters import (
+from holdfast_pipeline.filters import (
     InvalidFilter,
     Replayed,
     RequestedFilter,
     RequestedFilters,
     of_file,
     of_lines,
+    of_sessions,
 )
-from holdfast_pipeline.filters.session_filters import of_sessions
 from tests.pipeline.stores import Filled
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.retained.formats import emqx, mosquitto_db, mosquitto_dump, ndjson
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.records import line_of
-from holdfast_pipeline.sink.rows import UnfitMessage, row_of_fields
+from holdfast_pipeline.sink import UnfitMessage, row_of_fields
 from holdfast_pipeline.sources.files import FilesReader
 from tests.pipeline.stores import NOW, message
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.retained.formats import json_elements, mosquitto_db, mosquitto_dump, mosquitto_sqlite
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
-from holdfast_pipeline.sink.rows import UnfitMessage, row_of_fields
+from holdfast_pipeline.sink import UnfitMessage, row_of_fields
 from holdfast_pipeline.sources.files import files_of
 from tests.pipeline.stores import NOW
 

@@ -17,10 +17,8 @@ from holdfast.core.units import Rate
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.filters.deliveries import FilterDelivery
-from holdfast_pipeline.filters.matching import matched
-from holdfast_pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
-from holdfast_pipeline.jobs.filters import filters
+from holdfast_pipeline.filters import MOST_LEVELS, FilterDelivery, Replayed, matched, of_lines
+from holdfast_pipeline.jobs.report import filters
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names
 

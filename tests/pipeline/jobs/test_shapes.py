@@ -15,17 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 
 from holdfast.changes.entries import FOREVER, NOT_RECORDED, Rule, Rules
 from holdfast_pipeline import snapshot_of
-from holdfast_pipeline.analysis import shaped
-from holdfast_pipeline.analysis.history_figures import history_of
-from holdfast_pipeline.analysis.kept_table import KeptTable
-from holdfast_pipeline.analysis.payload_kinds import kind_of
-from holdfast_pipeline.analysis.shape_learning import learn
-from holdfast_pipeline.analysis.topic_changes import topic_changes
+from holdfast_pipeline.analysis import shapes as shaped
+from holdfast_pipeline.analysis.history import history_of, topic_changes
+from holdfast_pipeline.analysis.messages import KeptTable, kind_of
+from holdfast_pipeline.analysis.shapes import learn
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.jobs.shapes import shapes
-from holdfast_pipeline.shapes.patterns import Patterns
-from holdfast_pipeline.shapes.shapes import NO_SHAPE
-from holdfast_pipeline.shapes.totals import ShapeTotals
+from holdfast_pipeline.jobs.report import shapes
+from holdfast_pipeline.shapes import NO_SHAPE, Patterns, ShapeTotals
 from tests.changes.history.past import Past
 from tests.pipeline.stores import NOW, database, message
 

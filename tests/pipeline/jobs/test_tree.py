@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline import snapshot_of
-from holdfast_pipeline.analysis.prefixes import branches, prefixes
+from holdfast_pipeline.analysis.messages import branches, prefixes
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.jobs.tree import tree
+from holdfast_pipeline.jobs.report import tree
 from holdfast_pipeline.report.figures import PrefixTotals
 from holdfast_pipeline.sources.tables import retained_table
 from tests.pipeline.stores import NOW, Filled, message

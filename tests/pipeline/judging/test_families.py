@@ -15,9 +15,9 @@ from holdfast.core.messages import RetainedMessage
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.checks.discovered import Stale
 from holdfast_pipeline.jobs.check import check
-from holdfast_pipeline.judging import families
+from holdfast_pipeline.judging import devices as families
+from holdfast_pipeline.judging.devices import is_misspelled
 from holdfast_pipeline.judging.discovery import in_groups
-from holdfast_pipeline.judging.families import is_misspelled
 from tests.pipeline.stores import NOW, database, message
 
 pytestmark = pytest.mark.spark

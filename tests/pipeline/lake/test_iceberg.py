@@ -23,10 +23,9 @@ from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.asof import Destination, write_past
 from holdfast_pipeline.jobs.sync import Sync, Synced
+from holdfast_pipeline.lake.growing_table import TableReader
 from holdfast_pipeline.lake.iceberg_table import IcebergCatalog, IcebergTable
-from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT, CURRENT_LAYOUT
-from holdfast_pipeline.lake.table_reader import TableReader
-from holdfast_pipeline.lake.upkeep import Upkeep
+from holdfast_pipeline.lake.upkeep import CHANGES_LAYOUT, CURRENT_LAYOUT, Upkeep
 from holdfast_pipeline.output.folder import Folder
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, TELEMETRY, Lake
 from tests.pipeline.lake.reading import expected, in_iceberg

@@ -20,9 +20,8 @@ from holdfast_pipeline import Source
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sources import coverage
-from holdfast_pipeline.sources.coverage import Coverage
-from holdfast_pipeline.sources.lake import Lake
+from holdfast_pipeline.sources import lake as coverage
+from holdfast_pipeline.sources.lake import Coverage, Lake
 from tests.pipeline.lake.changing import prune
 from tests.pipeline.stores import NOW, Filled, database, message
 

@@ -23,13 +23,12 @@ from pyspark.sql import SparkSession
 
 from holdfast_pipeline import Source, read_delta
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.cli.signals import EndedBySignal, EndSignals
+from holdfast_pipeline.cli.running import EndedBySignal, EndSignals
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs import sync as sync_job
 from holdfast_pipeline.jobs.sync import Sync, Synced
 from holdfast_pipeline.lake.growing_table import GrowingTable
-from holdfast_pipeline.lake.layouts import CHANGES_LAYOUT
-from holdfast_pipeline.lake.upkeep import Upkeep
+from holdfast_pipeline.lake.upkeep import CHANGES_LAYOUT, Upkeep
 from holdfast_pipeline.output.folder import Folder
 from tests.pipeline.lake.changing import end_period, prune
 from tests.pipeline.lake.reading import expected, in_tables, plain

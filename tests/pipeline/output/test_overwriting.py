@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.overwriting import (
+from holdfast_pipeline.output.folder import (
+    Folder,
     begin_overwriting,
     require_overwritable,
 )

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.rollup.windows import LENGTHS
+from holdfast_pipeline.rollup import LENGTHS
 from tests.docs.pages import ROOT, blocks
 from tests.pipeline.pasted.conftest import HOUR, Lake
 from tests.pipeline.stores import NOW

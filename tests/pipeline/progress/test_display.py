@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_pipeline.progress import display, lines
-from holdfast_pipeline.progress.display import shown
-from holdfast_pipeline.progress.phases import Amount, phase
+from holdfast_pipeline import progress as display
+from holdfast_pipeline import progress as lines
+from holdfast_pipeline.progress import Amount, phase, shown
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from holdfast_pipeline.progress.lines import Lines
-from holdfast_pipeline.progress.phases import TASKS, Figures, Phases, gathered, phase
-from holdfast_pipeline.progress.texts import BYTES, json_line, line
+from holdfast_pipeline.progress import BYTES, TASKS, Figures, Lines, Phases, gathered, json_line, line, phase
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_pipeline.progress.phases import (
+from holdfast_pipeline.progress import (
     Amount,
     Figures,
     Phases,

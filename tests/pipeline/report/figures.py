@@ -5,34 +5,38 @@ from __future__ import annotations
 from attrs import evolve
 
 from holdfast.retained.limits import FlowSettings
-from holdfast_pipeline.analysis.payload_kinds import KINDS
+from holdfast_pipeline.analysis.messages import KINDS
 from holdfast_pipeline.checks.discovered import NOTHING, Discovered, Malformed
-from holdfast_pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
-from holdfast_pipeline.filters.replay_cost import least_seconds, reads, slices
-from holdfast_pipeline.filters.requested_filters import InvalidFilter, Replayed
+from holdfast_pipeline.filters import (
+    FilterDeliveries,
+    FilterDelivery,
+    InvalidFilter,
+    Replayed,
+    least_seconds,
+    reads,
+    slices,
+)
 from holdfast_pipeline.report.figures import (
     AGE_BANDS,
     DAYS,
     HOURS,
+    WHOLE,
     BandTotals,
     ChangeStep,
+    ExampleMessage,
     Expiry,
     Figures,
     History,
+    KindTotals,
     NamedTotals,
+    NumberTotals,
     PrefixTotals,
     ReportedMessage,
     ReportTotals,
-)
-from holdfast_pipeline.report.shape_details import (
-    WHOLE,
-    ExampleMessage,
-    KindTotals,
-    NumberTotals,
     ShapeDetails,
     ValueStep,
 )
-from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast_pipeline.shapes import ShapesFound, ShapeTotals
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -6,9 +6,7 @@ from attrs import evolve
 
 from holdfast.core.units import Rate, parse_rate
 from holdfast.retained.limits import FlowSettings
-from holdfast_pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
-from holdfast_pipeline.filters.replay_cost import reads, seconds_at
-from holdfast_pipeline.filters.requested_filters import Replayed
+from holdfast_pipeline.filters import FilterDeliveries, FilterDelivery, Replayed, reads, seconds_at
 from holdfast_pipeline.report.advice import Advice, advice
 from holdfast_pipeline.report.figures import Figures, ReportTotals
 from tests.pipeline.report.figures import NOW, delivery, empty

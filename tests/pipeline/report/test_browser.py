@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from holdfast_pipeline.report.figures import NumberTotals, ShapeDetails, ValueStep, anchor
 from holdfast_pipeline.report.page import page
-from holdfast_pipeline.report.shape_details import NumberTotals, ShapeDetails, ValueStep, anchor
 from tests.pipeline.report.browser import CHROMIUM, Browser, browser
 from tests.pipeline.report.figures import DAY, HOSTILE, NOW, empty, figures
 

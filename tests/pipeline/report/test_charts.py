@@ -10,12 +10,17 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_pipeline.report.chart import ColumnChart, MapNode, charts_element
-from holdfast_pipeline.report.charts import charts_of
+from holdfast_pipeline.report.charts import (
+    ColumnChart,
+    MapNode,
+    charts_element,
+    charts_of,
+    course,
+    distribution,
+    topic_map,
+)
+from holdfast_pipeline.report.figures import NumberTotals, ValueStep
 from holdfast_pipeline.report.page import page
-from holdfast_pipeline.report.shape_details import NumberTotals, ValueStep
-from holdfast_pipeline.report.topic_map import topic_map
-from holdfast_pipeline.report.value_charts import course, distribution
 from tests.pipeline.report.figures import HOSTILE, NOW, branch, empty, figures
 
 NUMBERS = NumberTotals("$", 3, 1.0, 1.0, 2.0, 3.0, 3.0)

@@ -6,12 +6,11 @@ import pytest
 from attrs import evolve
 
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.report.comparison import compare
+from holdfast_pipeline.report.advice import findings
 from holdfast_pipeline.report.figures import Figures
-from holdfast_pipeline.report.findings import findings
 from holdfast_pipeline.report.page import page
-from holdfast_pipeline.report.summary import Summary, read_summary, summary_of
-from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast_pipeline.report.summary import Summary, compare, read_summary, summary_of
+from holdfast_pipeline.shapes import ShapesFound, ShapeTotals
 from tests.pipeline.report.figures import HOSTILE, NOW, figures, malformed_in, shape
 
 

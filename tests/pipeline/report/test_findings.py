@@ -6,10 +6,10 @@ from attrs import evolve
 
 from holdfast_pipeline.checks.discovered import NOTHING, Malformed
 from holdfast_pipeline.checks.finding import SEVERITIES
+from holdfast_pipeline.report.advice import findings
 from holdfast_pipeline.report.figures import Figures
-from holdfast_pipeline.report.findings import findings
 from holdfast_pipeline.report.page import page
-from holdfast_pipeline.shapes.totals import ShapesFound, ShapeTotals
+from holdfast_pipeline.shapes import ShapesFound, ShapeTotals
 from tests.pipeline.report.figures import NOW, branch, empty, figures, malformed_in, shape
 
 

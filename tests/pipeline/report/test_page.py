@@ -12,9 +12,8 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from holdfast_pipeline.choices import PAGES
-from holdfast_pipeline.report.figures import Figures, PrefixTotals
+from holdfast_pipeline.report.figures import Figures, PrefixTotals, anchor
 from holdfast_pipeline.report.page import page
-from holdfast_pipeline.report.shape_details import anchor
 from holdfast_pipeline.report.templating import environment
 from tests.pipeline.report.figures import HOSTILE, NOW, details, empty, figures, shapes_found
 

@@ -11,10 +11,9 @@ from pyspark.sql import SparkSession
 
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline import snapshot_of
-from holdfast_pipeline.analysis.history_figures import busiest, history_of, step_of
-from holdfast_pipeline.analysis.topic_changes import topic_changes
+from holdfast_pipeline.analysis.history import busiest, history_of, step_of, topic_changes
 from holdfast_pipeline.cli.root import main
-from holdfast_pipeline.filters.requested_filters import of_lines
+from holdfast_pipeline.filters import of_lines
 from holdfast_pipeline.jobs.report import report
 from holdfast_pipeline.report.figures import BandTotals, History, NamedTotals, ReportedMessage
 from tests.pipeline.stores import NOW, Filled, database, message

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from holdfast.retained.limits import FlowSettings
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.jobs.report import report
-from holdfast_pipeline.report.shape_details import anchor
+from holdfast_pipeline.report.figures import anchor
 from tests.pipeline.report.figures import HOSTILE
 from tests.pipeline.stores import NOW, database, message
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from holdfast_pipeline.rollup.windows import Event, WindowLength
+from holdfast_pipeline.rollup import Event, WindowLength
 
 
 @frozen

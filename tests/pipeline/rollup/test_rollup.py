@@ -27,7 +27,7 @@ from holdfast_pipeline.jobs.rollup import TIMES, Rollup
 from holdfast_pipeline.jobs.sync import Sync
 from holdfast_pipeline.lake.growing_table import GrowingTable
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.rollup.windows import LENGTHS
+from holdfast_pipeline.rollup import LENGTHS
 from tests.pipeline.lake.changing import end_period
 from tests.pipeline.rollup.plain_figures import Figures, plain_figures
 from tests.pipeline.stores import NOW, Filled, database, message

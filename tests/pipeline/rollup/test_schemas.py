@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.decoding.avro import AvroMessages, avro_schema
 from holdfast_pipeline.decoding.catalog import Catalog, read_catalog
-from holdfast_pipeline.decoding.decoder import BadPayload
+from holdfast_pipeline.decoding.plain_formats import BadPayload
 from holdfast_pipeline.decoding.protobuf import ProtobufMessages, protobuf_type
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.rollup.changed_values import BadValue, Decoding, Value
+from holdfast_pipeline.rollup import BadValue, Decoding, Value
 from tests.pipeline.rollup.schemas import READING, plant, status, write_schemas
 
 CHANGED_AT = 1_700_000_000_000_000

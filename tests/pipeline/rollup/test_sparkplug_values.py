@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.messages import ChangeKind, ChangeOrigin
 from holdfast_pipeline.decoding.catalog import read_catalog
-from holdfast_pipeline.rollup.changed_values import BadValue, Decoding, Value
+from holdfast_pipeline.rollup import BadValue, Decoding, Value
 from tests.pipeline.decoding.tahu import metric, payload
 
 #: The numbers of datatypes.

@@ -9,7 +9,7 @@ from attrs import Factory, define
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_pipeline.rollup.windows import (
+from holdfast_pipeline.rollup import (
     DAY,
     HOUR,
     LENGTHS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_pipeline.shapes.name_families import family_of, has_number, singular, stem_of
+from holdfast_pipeline.shapes import family_of, has_number, singular, stem_of
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.topics import matches
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.shapes.learning import Learner
-from holdfast_pipeline.shapes.patterns import Patterns
-from holdfast_pipeline.shapes.shapes import NO_SHAPE, Shapes
+from holdfast_pipeline.shapes import NO_SHAPE, Learner, Patterns, Shapes
 
 
 def shapes_of(topics: Iterable[tuple[str, str]], patterns: Sequence[str] = (), most: int = 1000) -> Shapes:

@@ -13,14 +13,14 @@ from pyspark.sql import Row, SparkSession
 from holdfast.retained.records import line_of
 from holdfast.wire.properties import Properties
 from holdfast_pipeline import snapshot_of
+from holdfast_pipeline.choices import DATA
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.jobs.asof import Destination, write_present
 from holdfast_pipeline.jobs.imports import import_messages, read_messages
-from holdfast_pipeline.output.checksum import checksum
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.output.names import DATA
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.output.table_files import checksum
+from holdfast_pipeline.sink import Target
 from holdfast_pipeline.sources.columns import RETAINED
 from tests.pipeline.formats.test_mosquitto_formats import DUMP, KEPT, written
 from tests.pipeline.sink.test_sink import MESSAGES, contents

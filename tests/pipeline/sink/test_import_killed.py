@@ -23,11 +23,8 @@ from holdfast.retained.import_jobs import read_job
 from holdfast.retained.records import line_of
 from holdfast_pipeline import Source
 from holdfast_pipeline.jobs.imports import Imported, import_messages
-from holdfast_pipeline.sink.merging import Target
-from holdfast_pipeline.sink.retained_format import RetainedFormat
-from holdfast_pipeline.sink.writer import OPTIONS, RetainedWriter
-from holdfast_pipeline.sources.options import Options
-from holdfast_pipeline.sources.registration import register_once
+from holdfast_pipeline.sink import OPTIONS, RetainedFormat, RetainedWriter, Target
+from holdfast_pipeline.sources.options import Options, register_once
 from tests.pipeline.commands import PATIENCE, environment
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message

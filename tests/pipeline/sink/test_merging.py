@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink import Target
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from holdfast_pipeline.sources.options import Options
 from holdfast_pipeline.sources.retained import RetainedSource
-from holdfast_pipeline.sink.writer import OPTIONS, RetainedWriter
+from holdfast_pipeline.sink import OPTIONS, RetainedWriter
 
 class FlakyWriter(RetainedWriter):
     def write(self, iterator):

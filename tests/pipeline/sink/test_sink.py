@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast_pipeline import read_retained, snapshot_of
-from holdfast_pipeline.spark.failure_text import failure_text
+from holdfast_pipeline.spark.process import failure_text
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast_pipeline import write_stream
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.spark.failure_text import failure_text
+from holdfast_pipeline.spark.process import failure_text
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import Filled, database, message
 

@@ -23,7 +23,8 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from holdfast_pipeline.sink import retained_format, stream_writer
+from holdfast_pipeline import sink as retained_format
+from holdfast_pipeline import sink as stream_writer
 
 folder, url = Path(sys.argv[1]), sys.argv[2]
 

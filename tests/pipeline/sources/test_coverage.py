@@ -10,7 +10,7 @@ from attrs import evolve
 from holdfast.changes.periods import Period
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sources.coverage import Coverage, read_coverage, write_coverage
+from holdfast_pipeline.sources.lake import Coverage, read_coverage, write_coverage
 
 DAY = 86_400_000
 #: Two periods, with a time between them in which nothing was recorded.

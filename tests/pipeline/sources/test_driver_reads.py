@@ -12,13 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast_pipeline import read_history, read_retained, snapshot_of
-from holdfast_pipeline.database.connection import HeldTransaction, Source
+from holdfast_pipeline.database import HeldTransaction, Source
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources import arrow_batches, driver_reads
+from holdfast_pipeline.sources import columns as arrow_batches
 from holdfast_pipeline.sources import snapshot as snapshot_module
+from holdfast_pipeline.sources import tables as driver_reads
 from holdfast_pipeline.sources.columns import RETAINED
-from holdfast_pipeline.sources.driver_reads import read_here
 from holdfast_pipeline.sources.retained import RetainedSource
+from holdfast_pipeline.sources.tables import read_here
 from tests.pipeline.commands import PATIENCE
 from tests.pipeline.stores import NOW, database, fill, message
 

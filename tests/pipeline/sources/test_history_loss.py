@@ -14,8 +14,7 @@ from holdfast.core.messages import ChangeOrigin
 from holdfast.storage.database import Durability
 from holdfast.storage.maintenance import database_at
 from holdfast.storage.postgres_values import PostgresBulk
-from holdfast_pipeline.database.connection import Source
-from holdfast_pipeline.database.history_range import history_range
+from holdfast_pipeline.database import Source, history_range
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.sources.columns import HISTORY
 from holdfast_pipeline.sources.history import STREAM_OPTIONS, HistoryStreamReader

@@ -18,7 +18,7 @@ from holdfast.wire.properties import Properties
 from holdfast_pipeline.choices import REJECTS
 from holdfast_pipeline.jobs.imports import import_messages
 from holdfast_pipeline.output.folder import Folder
-from holdfast_pipeline.sink.merging import Target
+from holdfast_pipeline.sink import Target
 from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import NOW, Filled, database, message
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast.core.topics import matches
-from holdfast_pipeline.sources.topic_patterns import pattern
+from holdfast_pipeline.sources.ranges import pattern
 
 TOPICS = (
     "a", "a/", "/a", "a//b", "a/b", "a/b/c", "ab", "$SYS/x", "$SYS", "a/$SYS", "a.b/c", "100%_\\x/y", "a\nb/c", "/",

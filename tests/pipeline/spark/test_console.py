@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast_pipeline.spark.console import SparkOutput
+from holdfast_pipeline.spark.process import SparkOutput
 
 
 def test_the_output_of_a_process_is_kept_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:

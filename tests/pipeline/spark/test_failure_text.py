@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from holdfast_pipeline.spark.failure_text import failure_text
+from holdfast_pipeline.spark.process import failure_text
 
 WORKER = """An error occurred while calling o77.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times:
@@ -72,7 +72,7 @@ def test_a_failed_start_is_explained_by_java_s_problem() -> None:
 )
 def test_the_explanation_in_spark_s_output_is_quoted(line: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first explanation counts."""
-    monkeypatch.setattr("holdfast_pipeline.spark.failure_text.java_problem", lambda _environment: None)
+    monkeypatch.setattr("holdfast_pipeline.spark.process.java_problem", lambda _environment: None)
     assert failure_text(NOT_STARTED, ["WARNING: Using incubator modules", line, "\tat x"], {}).startswith(
         f"Spark did not start: {told}"
     )

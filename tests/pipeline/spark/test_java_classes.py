@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_pipeline.spark.java_classes import java_options
+from holdfast_pipeline.spark.java import java_options
 
 #: where a user's own options for Java may stand
 OWN = ["SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "JDK_JAVA_OPTIONS", "spark-defaults.conf"]

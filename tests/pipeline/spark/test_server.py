@@ -20,7 +20,7 @@ import pytest
 from holdfast.core.terminal import ExitStatus
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.spark.server import is_used, running_server, server_folder, start_server, stop_server, use_server
-from holdfast_pipeline.spark.shared_storage import uses_other_hosts
+from holdfast_pipeline.spark.session import uses_other_hosts
 from tests.pipeline.commands import COMMAND, PATIENCE, ends, environment
 from tests.pipeline.spark.rpc import reads_objects
 from tests.pipeline.stores import Filled, message

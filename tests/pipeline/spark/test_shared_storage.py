@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from holdfast.retained.staging import StagingUnusable, staging_area_for
 from holdfast_pipeline import Source
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.spark.shared_storage import (
+from holdfast_pipeline.spark.session import (
     refuse_history,
     refuse_snapshot,
     refuse_staging,
@@ -40,7 +40,7 @@ def test_masters_that_run_tasks_anywhere(master: str) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that tasks run on other hosts."""
-    monkeypatch.setattr("holdfast_pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
+    monkeypatch.setattr("holdfast_pipeline.spark.session.has_remote_tasks", lambda _spark: True)
 
 
 def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast_pipeline.progress.phases import Tasks
-from holdfast_pipeline.spark.tasks import _Watched, tasks_of
+from holdfast_pipeline.progress import Tasks
+from holdfast_pipeline.spark.session import _Watched, tasks_of
 from tests.pipeline.commands import PATIENCE
 
 

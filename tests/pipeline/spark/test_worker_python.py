@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from holdfast_pipeline.spark.worker_python import choose_worker_python, let_workers_find
+from holdfast_pipeline.spark.java import choose_worker_python, let_workers_find
 
 
 def chosen(is_local: bool = True, **environment: str) -> str:

@@ -42,11 +42,9 @@ def asof(
     from attrs import asdict
 
     from holdfast.core.units import date_of
-    from holdfast_pipeline.database.connection import Source
-    from holdfast_pipeline.database.location import url_of
+    from holdfast_pipeline.database import Source, url_of
     from holdfast_pipeline.jobs.asof import Destination, write_past, write_present
-    from holdfast_pipeline.output.folder import Folder
-    from holdfast_pipeline.output.overwriting import require_overwritable
+    from holdfast_pipeline.output.folder import Folder, require_overwritable
     from holdfast_pipeline.sources.lake import Lake
     from holdfast_pipeline.sources.options import check_filter
     from holdfast_pipeline.spark import refuse_history, refuse_snapshot, require_lake, shared_folder, shared_snapshot

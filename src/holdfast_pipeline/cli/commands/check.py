@@ -17,8 +17,7 @@ from holdfast_pipeline.formatting import counted, moment, visible
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast_pipeline.checks.baseline import Compared, Identity
-    from holdfast_pipeline.checks.rule_findings import CheckFinding
+    from holdfast_pipeline.checks.rule_findings import CheckFinding, Compared, Identity
 
 #: Findings of one rule that are printed. The others are counted; --json has all.
 _LISTED = 12
@@ -62,8 +61,7 @@ def check(
     """  # fmt: skip
     from pathlib import Path
 
-    from holdfast_pipeline.checks.baseline import baseline_text, compared
-    from holdfast_pipeline.checks.junit import junit
+    from holdfast_pipeline.checks.rule_findings import baseline_text, compared, junit
     from holdfast_pipeline.checks.rules import read_rules
     from holdfast_pipeline.jobs.check import check as run
     from holdfast_pipeline.spark import refuse_snapshot, shared_snapshot
@@ -124,7 +122,7 @@ def check(
 def _known(path: str) -> frozenset[Identity]:
     from pathlib import Path
 
-    from holdfast_pipeline.checks.baseline import read_baseline
+    from holdfast_pipeline.checks.rule_findings import read_baseline
 
     try:
         return read_baseline(Path(path).read_bytes(), path)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.terminal import ExitStatus
-from holdfast_pipeline.choices import SAMPLE, TABLE_FORMS, WITHOUT_SCHEMAS
+from holdfast_pipeline.choices import DATA, SAMPLE, TABLE_FORMS, WITHOUT_SCHEMAS
 from holdfast_pipeline.cli import options
 from holdfast_pipeline.cli.running import checking_options, print_result, running, say
 from holdfast_pipeline.errors import WrongUsage
 from holdfast_pipeline.formatting import counted, number
-from holdfast_pipeline.output.names import DATA
 
 if TYPE_CHECKING:
     from holdfast_pipeline.jobs.decode import Decoded, DecodedTables
@@ -84,8 +83,7 @@ def decode(
     from holdfast_pipeline.decoding import messages
     from holdfast_pipeline.decoding.catalog import entry_from, read_catalog
     from holdfast_pipeline.jobs.decode import BAD, decode_all, decode_entry, require_tables_overwritable
-    from holdfast_pipeline.output.folder import Folder
-    from holdfast_pipeline.output.overwriting import require_overwritable
+    from holdfast_pipeline.output.folder import Folder, require_overwritable
     from holdfast_pipeline.spark import refuse_snapshot, shared_folder, shared_snapshot
 
     with running("decode") as start:

@@ -53,11 +53,10 @@ def import_(
     from attrs import asdict
 
     from holdfast.retained.api import Merge
-    from holdfast_pipeline.database.connection import check
-    from holdfast_pipeline.database.creation import create_missing
+    from holdfast_pipeline.database import check, create_missing
     from holdfast_pipeline.jobs.imports import import_messages
     from holdfast_pipeline.output.folder import Folder
-    from holdfast_pipeline.sink.merging import Target
+    from holdfast_pipeline.sink import Target
     from holdfast_pipeline.sources.files import files_of
     from holdfast_pipeline.spark import refuse_staging, require_folder
 

@@ -83,15 +83,11 @@ def report(
     from attrs import asdict
 
     from holdfast_pipeline.cli.report_parts import filters_part, print_refused, shapes_part, tree_part
-    from holdfast_pipeline.filters.flow_options import flow_settings
-    from holdfast_pipeline.filters.requested_filters import RequestedFilters, of_file
-    from holdfast_pipeline.filters.session_filters import of_sessions
-    from holdfast_pipeline.jobs.filters import filters
+    from holdfast_pipeline.filters import RequestedFilters, flow_settings, of_file, of_sessions
+    from holdfast_pipeline.jobs.report import filters, shapes, tree
     from holdfast_pipeline.jobs.report import report as run
-    from holdfast_pipeline.jobs.shapes import shapes
-    from holdfast_pipeline.jobs.tree import tree
     from holdfast_pipeline.report.page import page
-    from holdfast_pipeline.shapes.patterns import Patterns
+    from holdfast_pipeline.shapes import Patterns
     from holdfast_pipeline.spark import refuse_snapshot, shared_snapshot
 
     with running("report") as start:

@@ -54,9 +54,7 @@ def sync(
 
     from attrs import asdict
 
-    from holdfast_pipeline.database.confirmation import broker_of, confirm_in_lake
-    from holdfast_pipeline.database.connection import Source, check
-    from holdfast_pipeline.database.location import url_of
+    from holdfast_pipeline.database import Source, broker_of, check, confirm_in_lake, url_of
     from holdfast_pipeline.jobs.sync import Sync
     from holdfast_pipeline.lake.growing_table import GrowingTable
     from holdfast_pipeline.lake.iceberg_table import IcebergCatalog
