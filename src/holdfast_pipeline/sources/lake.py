@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -217,8 +218,8 @@ class Lake:
 
     def _table(self, name: str) -> _DeltaFiles | _IcebergFiles:
         if name not in self._tables:  # not every lake has the telemetry
-            version = self.coverage.versions.get(name)
-            self._tables[name] = _DeltaFiles(self._folder.below(name)) if version is None else _IcebergFiles(version)
+            version, place = self.coverage.versions.get(name), self._folder.below(name)
+            self._tables[name] = _DeltaFiles(place) if version is None else _IcebergFiles(version, place)
         return self._tables[name]
 
     def rows(self, table: str) -> int:
@@ -272,14 +273,23 @@ class _DeltaFiles:
 
 
 class _IcebergFiles:
-    """The version of an Iceberg table that a metadata file tells."""
+    """The version of an Iceberg table that a metadata file tells. Raises :class:`PipelineError`.
 
-    def __init__(self, metadata: str) -> None:
+    Iceberg names each file by its full path. So in a copy of a lake the names lead to the files of the original, which
+    go on changing.
+    """
+
+    def __init__(self, metadata: str, place: str) -> None:
         require_iceberg()
         from pyiceberg.table import StaticTable
 
         self._name = metadata
         with iceberg_explained(metadata):
+            if not _is_below(metadata, place):
+                raise PipelineError(
+                    f"{place}: is a copy: its files are named as {metadata}; read the lake there, or move this one to "
+                    "that place"
+                )
             self._table: StaticTable = StaticTable.from_metadata(metadata, storage_of(os.environ))
 
     def mark(self, name: str) -> int | None:
@@ -300,6 +310,12 @@ class _IcebergFiles:
                 "(rewrite_data_files)"
             )
         return _read(spark, schema, [task.file.file_path for task in tasks], None)
+
+
+def _is_below(file: str, folder: str) -> bool:
+    if "://" in folder:
+        return usual_uri(file).startswith(f"{usual_uri(folder)}/")
+    return Path(file.removeprefix("file://")).resolve().is_relative_to(Path(folder).resolve())
 
 
 def _read(spark: SparkSession, schema: StructType, files: Sequence[str], base: str | None) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,19 @@ def test_other_commands_read_the_lake(spark: SparkSession, recorded: Filled, tmp
     assert {row["topic"]: row["payload"] for row in present} == {
         topic: row["payload"] for topic, row in newest.items() if row["op"] == "set"
     }
+
+
+@SQLITE
+def test_a_copy_is_refused_and_a_link_is_not(recorded: Filled, tmp_path: Path) -> None:
+    """The metadata of a copy name the files of the original, by their full paths."""
+    out = tmp_path / "lake"
+    grow(recorded, 3)
+    synced(recorded, out)
+    (tmp_path / "link").symlink_to(out)
+    assert Lake(str(tmp_path / "link")).rows(CHANGES) == len(expected(recorded)[0])
+    shutil.copytree(out, tmp_path / "copy")
+    with pytest.raises(PipelineError, match="is a copy: its files are named as"):
+        Lake(str(tmp_path / "copy"))
 
 
 @pytest.mark.parametrize(
