@@ -99,11 +99,11 @@ def test_the_lake_has_and_confirms_each_change_once(tmp_path: Path) -> None:
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    sync = ("sync", "--config", str(configuration), "--to", str(out), "--confirm", "--rows", "10")
+    sync = ("sync", "--config", str(configuration), "--to", str(out), "--confirm")
     try:
         for ending in (signal.SIGTERM, signal.SIGKILL):
             before = commits()
-            process = started(log, *sync, "--every", "100ms")
+            process = started(log, *sync, "--every", "100ms", "--rows", "10")
             try:
                 await_that(lambda upto=before + 3: commits() >= upto, process, log)  # type: ignore[misc]
                 process.send_signal(ending)
