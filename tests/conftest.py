@@ -43,12 +43,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Measured processes take twice the time, and most of their lines are covered by tests in this process.
     """
-    if not session.config.pluginmanager.has_plugin("dsession"):  # the process that hands out the tests to workers
-        for name in [name for name in os.environ if name.startswith(COVERAGE)]:
-            del os.environ[name]
-        coverage = Coverage.current()
+    coverage = Coverage.current()
+    if session.config.pluginmanager.has_plugin("dsession"):  # it hands out the tests to workers, and runs none of them
         if coverage is not None:
-            session.config.pluginmanager.register(Beginnings(coverage))
+            coverage.stop()
+        return
+    for name in [name for name in os.environ if name.startswith(COVERAGE)]:
+        del os.environ[name]
+    if coverage is not None:
+        session.config.pluginmanager.register(Beginnings(coverage))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -58,16 +61,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before the workers look at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers, run the tests that share the Spark session on one worker, and begin with them.
+    """With several workers, begin with the tests that take long: the slow ones, then those with Spark.
 
-    The other worker begins with the slow ones. So no worker has a long test left when the other one has ended.
+    So no worker has a long test left when the others have ended. Each worker has a Spark session of its own: with one
+    for all, its worker takes twice as long as the other one.
     """
     if config.pluginmanager.has_plugin("xdist"):
-        sharing = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
-        for item in sharing:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        markers = ("xdist_group", "slow")
-        items.sort(key=lambda item: [item.get_closest_marker(marker) is None for marker in markers])
+        items.sort(key=lambda item: [item.get_closest_marker(marker) is None for marker in ("slow", "spark")])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a database for each."""
+"""One Spark session for the tests of a process, and a database for each test."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from holdfast_pipeline import read_retained, snapshot_of
 from holdfast_pipeline.sources.columns import CHANGED
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(params=MAKES)
 def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
