@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := $(shell find src migrations twisted -name '*.py' -o -name '*.sql' -o -path '*/templates/*' -o -path '*/static/*' 2>/dev/null)
+SOURCES := $(shell find src migrations twisted -name '*.py' -o -name '*.sql' -o -name '*.mako' -o -name '*.sh' -o -path '*/templates/*' -o -path '*/static/*' 2>/dev/null)
 # A strict editable install links file by file, so a new or moved file needs a new install.
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)
@@ -12,7 +12,10 @@ PYTEST_ARGS ?=
 # Tests mostly wait for disks, brokers and Spark, so two processes take half the time. Those with real processes wait most.
 WORKERS = 2
 test-processes: WORKERS = 3
-PYTEST = -m pytest -n $(WORKERS) --dist loadgroup
+# The broker's tests have no groups. To hand out thousands of tests by groups takes the main process as long as many tests.
+DIST = loadgroup
+test-broker unit lowest: DIST = worksteal
+PYTEST = -m pytest -n $(WORKERS) --dist $(DIST)
 # Tests start hundreds of short processes. Where the environment forbids bytecode files, each would compile all modules.
 TESTING := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 # The stages of `make test`, in their order. A test that is in none of the other folders belongs to the broker's stage.
@@ -20,6 +23,7 @@ STAGES := broker pipeline processes
 pipeline := tests/pipeline tests/docs
 processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
+COMPILED_PACKAGE := build/compiled/made-$(LISTING)
 
 .PHONY: help run unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
 
@@ -58,15 +62,18 @@ $(VENV)/locked: requirements/dev.txt | $(BIN)/pip
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
-$(VENV)/dev: $(VENV)/locked $(INSTALLED)
-	@touch $@
+# setuptools is among them, so this needs no further download, and no second pip beside the first one.
+DEV := $(VENV)/dev-$(LISTING)
+$(DEV): $(VENV)/locked setup.cfg pyproject.toml
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict -e .
+	@rm -f $(VENV)/installed-* $(VENV)/dev-*; touch $(INSTALLED) $@
 
 # The packages of the broker's tests, a third of all, with the same versions.
 $(VENV)/unit: requirements/unit.txt setup.cfg pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/unit.txt
 	@touch $@
 
-# setuptools is among them, so this needs no further download.
+# As for $(DEV).
 $(VENV)/unit-$(LISTING): $(VENV)/unit
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict -e .
 	@rm -f $(VENV)/unit-*; touch $@
@@ -74,7 +81,7 @@ $(VENV)/unit-$(LISTING): $(VENV)/unit
 run: $(INSTALLED)
 	@exec $(BIN)/twistd -n --pidfile= holdfast $(ARGS)
 
-needs: $(VENV)/dev
+needs: $(DEV)
 	@sh tests/needs.sh
 
 # Only the tests that `make test` leaves out: the last -m prevails, and the first is in setup.cfg.
@@ -85,7 +92,7 @@ nightly: needs
 
 # The broker's stage with the lowest versions that setup.cfg allows, in an environment of its own.
 LOWEST := build/lowest
-lowest: $(VENV)/dev
+lowest: $(DEV)
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
 	$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct -C editable_mode=strict -e '.[unit]'
@@ -105,39 +112,39 @@ endif
 
 # Each stage leaves its results in build/tests-STAGE.xml.
 test-broker: MEASURED = $(if $(COVERAGE),-m coverage run)
-test-broker: $(VENV)/dev
+test-broker: $(DEV)
 	rm -f .coverage .coverage.*
 	$(TESTING) $(MEASURED) $(PYTEST) --junitxml=build/tests-broker.xml $(PYTEST_ARGS) $(broker)
 	$(if $(COVERAGE),$(BIN)/python -m coverage combine -q)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
-test-processes: $(if $(COMPILED),compiled)
+test-processes: $(if $(COMPILED),$(COMPILED_PACKAGE))
 test-processes: TESTING := $(if $(COMPILED),PYTHONPATH=$(CURDIR)/build/compiled) $(TESTING)
 test-pipeline test-processes: test-%: needs
 	$(TESTING) $(PYTEST) --junitxml=build/tests-$*.xml $(PYTEST_ARGS) $($*)
 
-lint: $(VENV)/dev
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/dev
+types: $(DEV)
 	$(BIN)/mypy src migrations twisted/plugins/holdfast_plugin.py tests
 
-layers: $(VENV)/dev
+layers: $(DEV)
 	$(BIN)/lint-imports
 
-changelog: $(VENV)/dev
+changelog: $(DEV)
 	$(BIN)/towncrier build --draft --version next > /dev/null
 
 check: lint types layers changelog
 
-picture: $(VENV)/dev
+picture: $(DEV)
 	$(BIN)/python docs/developer/draw_rooms.py > docs/developer/rooms.svg
 
-schema: $(VENV)/dev
+schema: $(DEV)
 	$(BIN)/python docs/developer/write_schema.py
 
-check-file: $(VENV)/dev
+check-file: $(DEV)
 	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/core/topics.py' >&2; exit 1; }
 	$(BIN)/ruff check $(FILE)
 	$(BIN)/ruff format --check $(FILE)
@@ -149,20 +156,23 @@ bench: needs
 faults: needs
 	$(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
-# What `pip install` makes with the path of a message compiled, in a folder for PYTHONPATH.
-compiled: $(VENV)/dev
+# What `pip install` makes with the path of a message compiled, in a folder for PYTHONPATH. mypy may run beside it, so each
+# has a cache of its own.
+compiled: $(COMPILED_PACKAGE)
+$(COMPILED_PACKAGE): $(SOURCES) setup.py setup.cfg | $(DEV)
 	rm -rf build/compiled
-	HOLDFAST_COMPILE=1 $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target build/compiled .
+	MYPY_CACHE_DIR=build/mypy HOLDFAST_COMPILE=1 $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target build/compiled .
 	PYTHONPATH=build/compiled $(BIN)/python -c 'import sys; from holdfast.wire import parser; sys.exit(parser.__file__[-3:] != ".so")'
+	@touch $@
 
-wheel: $(VENV)/dev
+wheel: $(DEV)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 
 # Newer packages: review the difference, and test with it. `run.txt` is for the image, `dev.txt` for the tests, and
 # `unit.txt` for those of the broker alone.
 LOCK := compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
-lock: $(VENV)/dev
+lock: $(DEV)
 	$(BIN)/uv pip $(LOCK) --upgrade --extra postgres setup.cfg -o requirements/run.txt
 	$(BIN)/uv pip $(LOCK) --upgrade --extra dev --extra postgres setup.cfg -o requirements/dev.txt
 	$(BIN)/uv pip $(LOCK) --upgrade --extra unit -c requirements/dev.txt setup.cfg -o requirements/unit.txt
@@ -178,9 +188,9 @@ echarts:
 	  --target=es2022 --legal-comments=inline --log-level=warning --outfile=$(CURDIR)/$(ECHARTS)
 	sha256sum $(ECHARTS)
 
-audit: $(VENV)/dev
+audit: $(DEV)
 	$(BIN)/python .ci/audit.py requirements/dev.txt
 
 clean:
-	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev $(VENV)/locked $(VENV)/unit* .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev-* $(VENV)/locked $(VENV)/unit* .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
