@@ -32,6 +32,18 @@ CREATE TABLE nodes (
     unsent_revision BIGINT,
     PRIMARY KEY (node)
 );
+CREATE TABLE cluster_members (
+    node SMALLINT NOT NULL,
+    cluster TEXT NOT NULL,
+    incarnation BIGINT NOT NULL,
+    lease_until BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    protocol_min INTEGER NOT NULL,
+    protocol_max INTEGER NOT NULL,
+    config_hash TEXT NOT NULL,
+    address TEXT NOT NULL,
+    PRIMARY KEY (node)
+);
 CREATE TABLE retained_usage (
     scope TEXT NOT NULL,
     subject TEXT NOT NULL,

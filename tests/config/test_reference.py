@@ -166,6 +166,8 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text += 'client = "required"\n'
     if key == "flush_interval":
         text += 'durability = "async"\n'
+    if table == "cluster" and key != "name":
+        text += 'name = "plant"\n'
     assert load(write(text)) != default(tmp_path)
 
 

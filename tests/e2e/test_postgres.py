@@ -170,7 +170,8 @@ def test_two_brokers_on_one_database_show_the_same_messages(
     """
     for number in (1, 2):
         (tmp_path / f"{number}.toml").write_text(
-            f'node.id = {number}\nnode.data_dir = "data{number}"\nsys_topics.sys_msg_interval = "1s"\n'
+            f'cluster.name = "two"\nnode.id = {number}\nnode.data_dir = "data{number}"\n'
+            'sys_topics.sys_msg_interval = "1s"\n'
         )
     brokers = [
         broker_in("--config", f"{number}.toml", "--data-dir", f"data{number}", "--storage", url).start()
@@ -200,6 +201,6 @@ def test_two_brokers_on_one_database_show_the_same_messages(
     third.launch()
     status, errors = third.wait()
     assert status == 1
-    assert "another broker with node.id = 2" in errors
+    assert "node.id = 2 is in use by a living member; give each broker an id of its own" in errors
     for broker in brokers:
         assert broker.stop() == (0, "")

@@ -102,6 +102,7 @@ ROWS: Contents = {
         (1, TOTALS[0], TOTALS[1], BYTES + 900, TOTALS[3], revision(11)),
         (2, revision(3, 2), -1, -900, 0, None),
     ],
+    "cluster_members": [(2, "plant", 3, THEN, "dead", 1, 1, "0123456789ab", "mqtt2.example.org:1883")],
     "retained_usage": [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)],
     "sessions": [
         (PUMP, "pump-7", "anna", "default", None, None, revision(9)),

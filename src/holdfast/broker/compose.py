@@ -18,6 +18,7 @@ from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite
 from holdfast.broker import admin, base, identity, listeners, retainer, sessions, watch
 from holdfast.broker.audit import open_audit
+from holdfast.broker.cluster import attach
 from holdfast.broker.reloaded_parts import (
     Reloadable,
     compose_reloads,
@@ -86,6 +87,7 @@ def compose_broker(
         open_audit=partial(open_audit, ground.audit, config),
         close_audit=ground.audit.close,
         store=durable,
+        membership=ground.membership,
         retained=kept.retained,
         since=kept.replays.since,
         history=kept.history,
@@ -122,4 +124,6 @@ def compose_broker(
         waits=waits,
         warnings=config.ignored,
     )
+    if ground.membership is not None:
+        attach(ground.membership, durable, served.registry, broker.fence)
     return broker

@@ -132,17 +132,17 @@ def _stop(reactor: Any, name: str) -> None:
     reactor.stop()
 
 
-def end_with_failure(reactor: Any) -> None:
-    """Stop the reactor, and end the process with status 1. Twistd itself knows only the status 0 for this."""
-    atexit.register(_exit)
+def end_with_failure(reactor: Any, status: int = 1) -> None:
+    """Stop the reactor, and end the process with a status. Twistd itself knows only the status 0 for this."""
+    atexit.register(_exit, status)
     reactor.stop()
 
 
-def _exit() -> NoReturn:
+def _exit(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         if stream is not None:
             stream.flush()
-    os._exit(1)
+    os._exit(status)
 
 
 def explain_keys(reactor: Any) -> None:

@@ -7,7 +7,7 @@ for: the server of the database, and the address of a listener.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.application.service import IService, Service
 from twisted.internet.defer import Deferred, DeferredList, succeed
@@ -30,10 +30,16 @@ from holdfast.storage.location import DirectoryLock, DirectoryUnusable, StoreLat
 from holdfast.transports.listening import CannotListen, Listening
 from holdfast.transports.protocol import OpenConnections
 
+if TYPE_CHECKING:
+    from holdfast.cluster.membership import Membership
+
 #: seconds that clients have to receive their last packets when the broker stops
 DRAIN_TIME = 2.0
 #: seconds between two tries to open what is late
 RETRY = 2.0
+
+#: the status of a process that has lost its place in the cluster, as of a failure that does not last (EX_TEMPFAIL)
+FENCED = 75
 
 _WRONG = (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable)
 
@@ -94,6 +100,7 @@ class BrokerService(Service):
         open_audit: Callable[[], None],
         close_audit: Callable[[], None],
         store: Store,
+        membership: Membership | None = None,
         retained: RetainedMessages,
         since: IService | None,
         history: RetainedHistory,
@@ -124,6 +131,7 @@ class BrokerService(Service):
         self._open_audit = open_audit
         self._close_audit = close_audit
         self._store = store
+        self._membership = membership
         self._retained = retained
         self._since = since
         self._history = history
@@ -193,6 +201,8 @@ class BrokerService(Service):
             self._open()
         except _WRONG as error:
             complain(str(error))
+            if self._membership is not None:
+                self._membership.withdraw()
             self._lock.release()  # the store has nothing to commit, and closes with the process
             raise SystemExit(1) from None
         except KeyboardInterrupt:
@@ -248,9 +258,28 @@ class BrokerService(Service):
             self._telemetry.stopService()
         self._close_audit()
         await self._store.close()
+        if self._membership is not None:
+            await self._membership.leave()
         self._service_manager.close()
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")
+
+    def fence(self, why: str) -> None:
+        """End all connections and the process, with status 75, and store nothing more: another process is this node.
+
+        An orderly stop would store what is left. A process that begins anew holds nothing that is out of date.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        self._log.critical("{why}; all clients are disconnected, and the process ends with status 75", why=why)
+        self._trying.stop()
+        self._service_manager.stopping()
+        self.reloads.stop()
+        for each in (self._control.close(), *self._admin.close(), *self._listening.close()):
+            each.addErrback(lambda failure: self._log.failure("a listener could not be closed", failure))
+        self._registry.cut_off()
+        self._connections.all_closed(DRAIN_TIME).addCallback(lambda _: end_with_failure(self._reactor, FENCED))
 
     async def _stop_parts(self) -> None:
         if self._monitoring is not None:
@@ -275,6 +304,8 @@ class BrokerService(Service):
             if not self._store.is_open:
                 self._store.open()
             self._registry.restore(self._limits_of)
+            if self._membership is not None:
+                self._membership.begin()
         except StoreLate as late:
             if not self._waits:
                 raise
@@ -303,6 +334,8 @@ class BrokerService(Service):
                 self._store_late = str(late)
             except _WRONG as error:
                 complain(str(error))
+                if self._membership is not None:
+                    self._membership.withdraw()
                 end_with_failure(self._reactor)
                 return
         if not self._stopping:

@@ -58,6 +58,7 @@ def _problems(
 ) -> tuple[tuple[ConfigProblem, ...], tuple[ConfigProblem, ...], ExitStatus]:
     """Return all problems, the warnings, and the exit status that they mean."""
     from holdfast.config import ConfigError, load
+    from holdfast.config.document import cluster_without_postgres
     from holdfast.config.toml import FileUnreadable
     from holdfast.identity import hashes as passwords
     from holdfast.identity.rule_sources import compiled, read_sources
@@ -78,7 +79,7 @@ def _problems(
         from holdfast.transports.tls_reloading import check_files
 
         checks.append(partial(check_files, config, time.time()))
-    problems: list[ConfigProblem] = []
+    problems = cluster_without_postgres(config)
     for check in checks:
         try:
             check()

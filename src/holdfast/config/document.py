@@ -35,6 +35,7 @@ from holdfast.config.sections.authentication import (
     plaintext_problems,
 )
 from holdfast.config.sections.authorization import AuthorizationConfig, FailedLoginsConfig
+from holdfast.config.sections.cluster import ClusterConfig, async_in_cluster, cluster_on_sqlite
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.limits import ForceShutdownConfig, LimitsConfig, LimitsOfClients
 from holdfast.config.sections.listeners import (
@@ -133,6 +134,10 @@ class Config(Section):
     )
     storage: StorageConfig = field(
         factory=StorageConfig, metadata=table(StorageConfig, "The database, and the durability of changes.")
+    )
+    cluster: ClusterConfig = field(
+        factory=ClusterConfig,
+        metadata=table(ClusterConfig, "Several brokers on one Postgres database: see cluster.md."),
     )
     retainer: RetainerConfig = field(
         factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages and their replay.")
@@ -265,6 +270,7 @@ class Config(Section):
             changed = attrs.evolve(changed, listeners=opened)
         if not (listen and not endpoints):
             command_line.problems += exposed_without_authentication(changed)
+        command_line.problems += cluster_without_postgres(changed)
         if command_line.problems:
             raise ConfigError(command_line.problems)
         return changed
@@ -352,6 +358,12 @@ def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
     return [config._problem(problem) for problem in exposed(config.listeners)]
 
 
+def cluster_without_postgres(config: Config) -> list[ConfigProblem]:
+    """Return the problem of a member of a cluster whose database is an SQLite file."""
+    found = cluster_on_sqlite(config.cluster, config.storage.url)
+    return [config.source.problem(problem.path, problem.message) for problem in found]
+
+
 def exposure_problems(config: Config) -> list[ConfigProblem]:
     """Return the problems that open a broker to strangers. A start and a reload refuse them."""
     found = [*shared_endpoints(config.listeners), *plaintext_problems(config.listeners, config.authentication)]
@@ -370,6 +382,7 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         *authentication_problems(config.listeners, config.authentication),
         *plaintext_problems(config.listeners, config.authentication),
         *admin_problems(config.admin),
+        *async_in_cluster(config.cluster, config.storage),
         *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:
         reader.add(problem)

@@ -31,6 +31,10 @@ class StorageFailure(Exception):
         self.detail = message
 
 
+class Superseded(StorageFailure):
+    """Nothing may be written any more: the database has another incarnation of this node."""
+
+
 class CommitTicket:
     """The ticket of one change."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
@@ -167,6 +167,14 @@ class NoLeaseRows:
         return ()
 
 
+def leases_of(rows: Iterable[Sequence[Any]]) -> list[Lease]:
+    """Return the leases of rows of ``retained_leases``, in the order of their revisions."""
+    return [
+        Lease(topic, revision, client_id, username, LeaseTerm(term), session)
+        for _, topic, revision, client_id, username, term, session in sorted(rows, key=lambda row: row[2])
+    ]
+
+
 @implementer(IWriteKind)
 class LeaseKind:
     """The write kind of leases. A key has all columns of the primary key, a row has all columns, None: delete it."""
@@ -225,10 +233,7 @@ class DurableLeaseRows:
             cursor = connection.cursor()
             cursor.execute(_READ)
             rows = [row for row in cursor.fetchall() if row[0] == self._node]
-        return [
-            Lease(topic, revision, client_id, username, LeaseTerm(term), session)
-            for _, topic, revision, client_id, username, term, session in sorted(rows, key=lambda row: row[2])
-        ]
+        return leases_of(rows)
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.twisted_internals import (
+    before_timed_calls,
     disconnect,
     poller_of,
     reads,
@@ -252,6 +253,54 @@ class Turns:
                 why = error
             if why is not None and file in self._watched:
                 disconnect(self._reactor, self._watched[file], why)
+
+
+class Guard(Protocol):
+    """Tells until when clients may be served, and holds the reactor's thread behind that."""
+
+    deadline: float
+
+    def hold(self) -> None:
+        """Return when clients may be served, or when all their connections are closed."""
+
+
+class GuardedTurns(Turns):
+    """Turns that ask a guard before each connection, and before timed calls.
+
+    A process that was stopped finds readable sockets before its timers. So no timer could tell it in time.
+    """
+
+    def __init__(self, turns: Turns, guard: Guard, seconds: Callable[[], float]) -> None:
+        super().__init__(turns._reactor, turns._poller)
+        self.readers, self.endings = turns.readers, turns.endings
+        self._guard = guard
+        self._seconds = seconds
+
+    def check(self) -> None:
+        """Hold if the deadline has passed."""
+        if self._seconds() >= self._guard.deadline:
+            self._guard.hold()
+
+    def take(self, timeout: float | None) -> None:
+        """Take a turn, after the deadline is checked: packets are sent first."""
+        self.check()
+        super().take(timeout)
+
+    def _serve(self, events: list[_Event]) -> None:
+        for event in events:
+            self.check()
+            super()._serve([event])
+
+
+def guard_turns(reactor: Any, guard: Guard, seconds: Callable[[], float]) -> bool:
+    """Let a guard stand before all work of the reactor; return False if this reactor has no turns of ours."""
+    poller = poller_of(reactor)
+    if not isinstance(poller, PatientPoller):
+        return False
+    turns = poller.turns = GuardedTurns(poller.turns, guard, seconds)
+    use_turn(reactor, turns.take)
+    before_timed_calls(reactor, turns.check)
+    return True
 
 
 def be_patient(reactor: Any) -> None:

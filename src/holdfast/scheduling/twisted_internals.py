@@ -89,6 +89,17 @@ def use_turn(reactor: Any, take: Callable[[float | None], None]) -> None:
     reactor.doIteration = reactor.doPoll = take
 
 
+def before_timed_calls(reactor: Any, check: Callable[[], None]) -> None:
+    """Let a reactor call this function before its timed calls and the calls from threads, in each turn."""
+    run = reactor.runUntilCurrent
+
+    def checked() -> None:
+        check()
+        run()
+
+    reactor.runUntilCurrent = checked
+
+
 def serve(reactor: Any, selectable: Any, file: int, event: int) -> None:
     """Let a reactor with epoll read, write or end one file, as its own turns do."""
     log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, file, event)

@@ -151,6 +151,12 @@ class Leases:
             elif client_id not in self._away:
                 self._wait(client_id, self._restart_grace)
 
+    def inherit(self, leases: Sequence[Lease]) -> None:
+        """Take over leases of a dead node, none of which belongs to a stored Session."""
+        for lease in leases:
+            self._book.note(lease)
+        self.restore([lease for lease in leases if self._book.by_topic.get(lease.topic) is lease], lambda _: None)
+
     def stop(self) -> None:
         """End no more leases: the broker stops, and the next process restores them."""
         self._stopped = True

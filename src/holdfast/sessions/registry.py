@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from holdfast.core.terminal import counted
 from holdfast.core.tickets import COMMITTED, CommitTicket, both
 from holdfast.identity.interfaces import IAuthorizer, OnDenied, Principal, tell_nobody
+from holdfast.retained.leases import Lease
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.accounts import Accounts
@@ -32,7 +33,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.restoring import restored
 from holdfast.sessions.revocation import Dismissals, Grants, OnRevoke
 from holdfast.sessions.router import Router
-from holdfast.sessions.state import UNRECORDED, ISessionStates, ReplayProgress, Subscription
+from holdfast.sessions.state import UNRECORDED, ISessionStates, ReplayProgress, StoredWill, Subscription
 from holdfast.sessions.wills import Wills
 from holdfast.watch.lazy_log import LogThrottle
 from holdfast.watch.log import client_text
@@ -464,13 +465,39 @@ class SessionRegistry:
         Wills are not published now, since the Clients may come back to the next process. That process publishes the
         Wills of Clients that do not come back in time, and ends the Sessions whose end is not complete.
         """
+        self._stop_timers()
+        return self._work.do(self, self._close_all()) or succeed(None)
+
+    def cut_off(self) -> None:
+        """End every Network Connection now: this process has lost its place in the cluster, and stores nothing more."""
+        self._stop_timers()
+        for link in list(self._links.values()):
+            link.close(ReasonCode.SERVER_SHUTTING_DOWN, "this node has lost its lease in the cluster")
+
+    def inherit(self, wills: Sequence[StoredWill], leases: Sequence[Lease]) -> None:
+        """Take over stored Wills and leases of a dead node. Their delays and the grace are as after a restart.
+
+        The Will of a Client that is connected here is over: it has come back.
+        """
+        absent = []
+        for stored in wills:
+            client_id = stored.principal.client_id
+            if self._wills.has(client_id):  # a new one, whose row replaces this one
+                continue
+            if client_id in self._links:
+                self._states.will_over(client_id)
+            else:
+                absent.append(stored)
+        self._wills.restore(absent)
+        self._leases.inherit(leases)
+
+    def _stop_timers(self) -> None:
         self._stopping = True
         self._expiries.stop()
         self.dismissals.stop()
         self._wills.stop()
         self._leases.stop()
         self._endings.stop()
-        return self._work.do(self, self._close_all()) or succeed(None)
 
     def _close_all(self) -> Iterator[int]:
         for link in list(self._links.values()):

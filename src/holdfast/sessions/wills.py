@@ -136,6 +136,10 @@ class Wills:
         if will is not None:
             self._forget(client_id, will)
 
+    def has(self, client_id: str) -> bool:
+        """Tell whether a Will with this Client Identifier is stored."""
+        return client_id in self._kept
+
     def client_lost(self, principal: Principal, will: Will, session_expiry: float | None) -> None:
         """Publish after the Will Delay Interval, or when the Session ends before that [MQTT5-3.1.3-9]."""
         delay = _delay(will, session_expiry)

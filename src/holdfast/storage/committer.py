@@ -357,7 +357,7 @@ class Committer:
         """Do the work inside a transaction and commit it. Any exception rolls the transaction back."""
         connection = self._connected()
         try:
-            connection.cursor().execute(self._database.begin_statement)
+            self._database.begin(connection)
             result = work(connection)
             connection.commit()
         except BaseException:

@@ -67,6 +67,10 @@ class Database(ABC):
     def connect(self) -> Any:
         """Open the writer's connection."""
 
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction of the writer, which is going to write."""
+        connection.cursor().execute(self.begin_statement)
+
     @abstractmethod
     def connect_reader(self) -> Any:
         """Open a connection that only reads."""

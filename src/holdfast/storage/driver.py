@@ -46,15 +46,14 @@ class WritableDatabase(Protocol):
     """The part of a database that its one writer uses."""
 
     @property
-    def begin_statement(self) -> str:
-        """The statement that begins a transaction which is going to write."""
-
-    @property
     def damage(self) -> StorageFailure | None:
         """The reason why nothing may be written any more: stored data is damaged."""
 
     def connect(self) -> Connection:
         """Open the writer's connection."""
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction of the writer, which is going to write."""
 
     def maintain(self, connection: Connection) -> None:
         """Do regular maintenance on the writer's connection, between two transactions. Raises nothing."""

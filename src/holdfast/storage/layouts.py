@@ -44,6 +44,19 @@ nodes = Layout(
     largest_packet=BIG,
     unsent_revision=BIG,
 )
+cluster_members = Layout(
+    "cluster_members",
+    1,
+    node=SMALL,
+    cluster=TEXT,
+    incarnation=BIG,
+    lease_until=BIG,
+    state=TEXT,
+    protocol_min=INTEGER,
+    protocol_max=INTEGER,
+    config_hash=TEXT,
+    address=TEXT,
+)
 retained_usage = Layout(
     "retained_usage",
     2,
@@ -295,6 +308,7 @@ TABLES = (
     retained,
     retained_levels,
     nodes,
+    cluster_members,
     retained_usage,
     sessions,
     session_subscriptions,

@@ -18,11 +18,11 @@ from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
-from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.tickets import FailureKind, StorageFailure, Superseded
 from holdfast.storage.database import Database, Durability, engine_over, first_line
 from holdfast.storage.driver import Connection
 from holdfast.storage.location import StoreLate, StoreUnusable, shown
-from holdfast.storage.postgres_values import ARRAYS, LIVING_NODES, LOCKS, Array
+from holdfast.storage.postgres_values import ARRAYS, COMPANY, LIVING_NODES, LOCKS, Array
 
 OLDEST_SERVER = 13
 #: Seconds to wait for a server that does not answer a connection attempt.
@@ -105,26 +105,22 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: URL, durability: Durability, node: int = 0) -> None:
         self.durability = durability
-        self._node = node
-        self._url = url
+        self.node = node
+        self.url = url
 
     @property
     def location(self) -> str:
         """The URL without its password."""
-        return shown(self._url)
+        return shown(self.url)
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open the writer's connection and lock the node. Raises psycopg.Error, or :class:`StorageFailure`."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             if self.durability is not Durability.FULL:
                 connection.execute("SET synchronous_commit = off")
-            if self._node and not self._lock(connection):
-                raise StorageFailure(
-                    FailureKind.UNAVAILABLE,
-                    f"another broker with node.id = {self._node} uses this database; give each broker an id of its own",
-                    self.location,
-                )
+            if self.node:
+                self._take_place(connection)
         except BaseException:
             connection.close()
             raise
@@ -132,7 +128,7 @@ class PostgresDatabase(Database):
 
     def connect_reader(self) -> Connection:
         """Open a connection that only reads. Raises psycopg.Error."""
-        connection = self._open()
+        connection = self.open_connection()
         connection.execute("SET default_transaction_read_only = on")
         return connection
 
@@ -160,7 +156,7 @@ class PostgresDatabase(Database):
         return self._engine(None, options="-c default_transaction_read_only=on")
 
     def _engine(self, on_begin: Callable[[SQLAlchemyConnection], None] | None, **more: str) -> Engine:
-        parameters = {**self._parameters(), **more}
+        parameters = {**self.parameters(), **more}
         return engine_over("postgresql+psycopg://", lambda: psycopg.connect(**parameters), on_begin)
 
     @staticmethod
@@ -201,7 +197,7 @@ class PostgresDatabase(Database):
     def check_present(self) -> None:
         """Prove that the database can be reached. Raises :class:`StoreUnusable`."""
         with self._reached():
-            self._open().close()
+            self.open_connection().close()
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -245,7 +241,7 @@ class PostgresDatabase(Database):
     def check(self) -> None:
         """Prove that the database exists and can be written. Raises :class:`StoreUnusable`."""
         with self._reached():
-            connection = self.connect()
+            connection = self.open_connection()
         try:
             self._check(connection)
         finally:
@@ -277,25 +273,28 @@ class PostgresDatabase(Database):
                 "the owner of the database"
             )
 
-    def _lock(self, connection: psycopg.Connection[Any]) -> bool:
-        connection.execute(f"SET lock_timeout = {_LOCK_TIMEOUT}")
-        try:
-            connection.execute("SELECT pg_advisory_lock(?, ?)", (LOCKS, self._node))
-        except errors.LockNotAvailable:
-            return False
-        connection.execute("SET lock_timeout = 0")
-        return True
+    def _take_place(self, connection: psycopg.Connection[Any]) -> None:
+        """Lock the node for as long as this connection lasts. Raises :class:`StorageFailure`."""
+        if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock", LOCKS, self.node):
+            raise self._unavailable(
+                f"another broker with node.id = {self.node} uses this database; give each broker an id of its own"
+            )
 
-    def _open(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
+    def _unavailable(self, message: str) -> StorageFailure:
+        return StorageFailure(FailureKind.UNAVAILABLE, message, self.location)
+
+    def open_connection(self) -> psycopg.Connection[Any]:
+        """Open a connection that locks nothing. Raises psycopg.Error."""
+        connection = psycopg.connect(**self.parameters(), autocommit=True, prepare_threshold=1)
         connection.cursor_factory = PostgresCursor
         for array, dumper in DUMPERS:
             connection.adapters.register_dumper(array, dumper)
         connection.execute(_SETTINGS)
         return connection
 
-    def _parameters(self) -> dict[str, Any]:
-        given = self._url.translate_connect_args(username="user", database="dbname")
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of each connection, as libpq names them."""
+        given = self.url.translate_connect_args(username="user", database="dbname")
         return {
             "connect_timeout": _CONNECT_TIMEOUT,
             "tcp_user_timeout": _TCP_USER_TIMEOUT,
@@ -304,9 +303,99 @@ class PostgresDatabase(Database):
             "keepalives_count": 2,
             "application_name": "holdfast",
             **given,
-            **{name: value for name, value in self._url.query.items() if isinstance(value, str)},
+            **{name: value for name, value in self.url.query.items() if isinstance(value, str)},
             "client_encoding": "utf8",  # not a parameter of the URL: statements rely on it
         }
+
+
+def lock_within(connection: psycopg.Connection[Any], milliseconds: int, function: str, *numbers: int) -> bool:
+    """Take an advisory lock by this function, until the connection ends; return False if others have it for so long."""
+    connection.execute(f"SET lock_timeout = {milliseconds}")
+    taken = True
+    try:
+        connection.execute(f"SELECT {function}({', '.join(map(str, numbers))})")
+    except errors.LockNotAvailable:
+        taken = False
+    connection.execute("SET lock_timeout = 0")
+    return taken
+
+
+# Which brokers may use a database: one alone, or the members of a cluster.
+#
+# A broker alone has the lock ``COMPANY`` for itself, members share it. So it never happens that a broker without a
+# lease writes beside others, whichever of them starts first, and without a race between two that start together.
+
+
+_INCARNATION = "SELECT incarnation FROM cluster_members WHERE node ="
+
+
+class LonePostgres(PostgresDatabase):
+    """The database of a broker without ``[cluster]``: no other broker may use it meanwhile."""
+
+    @classmethod
+    def of(cls, database: Database) -> LonePostgres:
+        """Return the same database for a broker that is alone."""
+        assert isinstance(database, PostgresDatabase)
+        return cls(database.url, database.durability, database.node)
+
+    def _take_place(self, connection: psycopg.Connection[Any]) -> None:
+        super()._take_place(connection)
+        if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock", COMPANY, 0):
+            raise self._unavailable(
+                f"another broker uses this database ({_others(connection, self.node)}); to run several brokers on one"
+                ' database, add two lines to the configuration of each: [cluster] and name = "NAME"'
+            )
+
+
+class MemberPostgres(PostgresDatabase):
+    """The database of a member of a cluster: each transaction compares the member's incarnation before it writes.
+
+    An incarnation is over when another one has begun. Whoever begins it ends the connection of this one, and waits for
+    the node's lock, before it relies on anything: so each commit of this incarnation is visible to it, or void.
+    """
+
+    incarnation = 0
+
+    @classmethod
+    def of(cls, database: Database, incarnation: int) -> MemberPostgres:
+        """Return the same database for a member with this incarnation."""
+        assert isinstance(database, PostgresDatabase)
+        made = cls(database.url, database.durability, database.node)
+        made.incarnation = incarnation
+        return made
+
+    def begin(self, connection: Any) -> None:
+        """Begin a transaction of the writer. Raises :class:`Superseded` if this incarnation is over.
+
+        Both statements take one round trip.
+        """
+        cursor = psycopg.Cursor(connection)
+        cursor.execute(f"BEGIN; {_INCARNATION} {self.node}", prepare=False)
+        cursor.nextset()
+        self._compare(cursor.fetchone())
+
+    def _take_place(self, connection: psycopg.Connection[Any]) -> None:
+        super()._take_place(connection)
+        if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock_shared", COMPANY, 0):
+            raise self._unavailable(
+                f"a broker without [cluster] uses this database ({_others(connection, self.node)}); stop it, and add"
+                " [cluster] to its configuration, with the name that this one has"
+            )
+        self._compare(connection.execute(f"{_INCARNATION} {self.node}").fetchone())
+
+    def _compare(self, found: tuple[Any, ...] | None) -> None:
+        if found != (self.incarnation,):
+            raise Superseded(
+                FailureKind.UNAVAILABLE,
+                f"another incarnation of node {self.node} has begun, because the lease of this one had ended",
+                self.location,
+            )
+
+
+def _others(connection: psycopg.Connection[Any], node: int) -> str:
+    """Name the other brokers that are connected."""
+    nodes = connection.execute(f"{LIVING_NODES} AND objid <> {node} ORDER BY objid").fetchall()
+    return ", ".join(f"node.id {other}" for (other,) in nodes) or "just started"
 
 
 def _is_starting(tried: pq.abc.PGconn) -> bool:

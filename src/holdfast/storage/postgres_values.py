@@ -174,6 +174,10 @@ def _delete(table: Layout, key: tuple[str, ...]) -> str:
 #: The first of the two numbers of the advisory locks of nodes ("hold"). The second is the node, or 0 for the schema.
 LOCKS = 0x686F6C64
 _SWEEP = LOCKS + 1
+#: The lock that a broker without ``[cluster]`` has for itself, and that the members of a cluster share.
+COMPANY = LOCKS + 2
+#: The lock of whoever joins a cluster, or takes over from a dead member.
+JOINING = LOCKS + 3
 _OWN_SWEEP = f"locktype = 'advisory' AND granted AND classid = {_SWEEP} AND pid = pg_backend_pid()"
 #: Takes the lock of the node that sweeps, until this connection ends or gives it back: reads whether it has it now.
 TAKE_SWEEP = f"SELECT EXISTS (SELECT FROM pg_locks WHERE {_OWN_SWEEP}) OR pg_try_advisory_lock({_SWEEP}, 0)"

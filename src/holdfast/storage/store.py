@@ -65,6 +65,10 @@ class DurableStore:
     (seconds); ``max_pending`` is in bytes (0: the default). ``on_pressure`` is called with True to pause publishers and
     with False to resume them. While the database is away, reads wait for ``patience`` seconds (None: without end).
     Messages about an older schema tell the operator to run ``upgrade_command``. Only SQLite uses ``on_corruption``.
+
+    ``join`` is called with a database that has a current schema, before this node writes. It returns the database for
+    the broker that this is: one alone, or a member of a cluster; it raises :class:`StoreUnusable`. ``on_superseded`` is
+    called in the reactor thread if another incarnation of this node has begun: nothing is stored any more.
     """
 
     _log = Logger()
@@ -85,6 +89,8 @@ class DurableStore:
         patience: float | None = None,
         upgrade_command: str = UPGRADE_COMMAND,
         on_corruption: OnCorruption = OnCorruption.REFUSE,
+        join: Callable[[Database], Database] | None = None,
+        on_superseded: Callable[[], None] | None = None,
     ) -> None:
         self.node = node
         self.parts: OpenStore | None = None
@@ -100,6 +106,8 @@ class DurableStore:
         self._patience = patience
         self._upgrade_command = upgrade_command
         self._on_corruption = on_corruption
+        self._join = join
+        self._on_superseded = on_superseded
         self._users: list[Callable[[OpenStore], None]] = []
         self._preparations: list[Callable[[Database, Connection], None]] = []
 
@@ -245,6 +253,8 @@ class DurableStore:
             self._log.debug("{library}", library=database.library)
         prepare(database, self._upgrade_command)
         database.check_readable()
+        if self._join is not None:
+            database = self._join(database)
         with database.explaining_errors():
             # The writer keeps this connection. It shows other programs that the database is in use, even if nothing
             # changes for a long time.
@@ -268,6 +278,7 @@ class DurableStore:
             flush_interval=self._flush_interval,
             at_turn_end=partial(self._reactor.callLater, 0) if self._executor.waits_for_turn else None,
             connection=connection,
+            on_superseded=self._on_superseded,
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)

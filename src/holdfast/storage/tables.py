@@ -88,6 +88,24 @@ nodes = Table(
     Column("unsent_revision", BigInteger),
 )
 
+#: One row for each node that was ever a member of a cluster (:mod:`holdfast.cluster`). A row of its own, beside that of
+#: ``nodes``: the writer's transactions lock that one, and a lease is renewed while an import holds it. Each joining
+#: raises ``incarnation``; so does whoever takes a dead member's place. ``lease_until`` is of the database's clock.
+#: ``state`` is "joining", "member", "draining", "dead" (others have taken over) or "left" (removed by an operator).
+cluster_members = Table(
+    "cluster_members",
+    metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Text, nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("protocol_min", Integer, nullable=False),
+    Column("protocol_max", Integer, nullable=False),
+    Column("config_hash", Text, nullable=False),
+    Column("address", Text, nullable=False),
+)
+
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
 #: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("":

@@ -35,6 +35,7 @@ The states, and the events that leave them:
     COMMITTING  a group or an errand is in the writer's thread. Its outcome leads to IDLE, or to AWAY.
     AWAY        the database is away. A timer (0.1 s, doubled up to 5 s) or ``close`` leads to IDLE, from which the next
                 attempt begins at once.
+    FENCED      another incarnation of this node has begun. The state is final: no ticket is settled, errands fail.
 
 *Settling* overlaps with the states: the next group is already being committed while tickets are settled. Changes that
 are submitted by a ticket's callback wait until all tickets of the group are settled, so that they share a commit.
@@ -71,7 +72,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure, Superseded
 from holdfast.storage.committer import (
     CommitGroup,
     CommitOutcome,
@@ -103,18 +104,20 @@ class _State(Enum):
     DELAYED = "delayed"
     COMMITTING = "committing"
     AWAY = "away"
+    FENCED = "fenced"
 
 
 # Names of their own, because the hot path compares states: an attribute of an Enum class takes longer to read.
-_IDLE, _GATHERING, _DELAYED, _COMMITTING, _AWAY = _State
+_IDLE, _GATHERING, _DELAYED, _COMMITTING, _AWAY, _FENCED = _State
 
 #: The states that may follow each state. An entry that is missing here is an error of the writer.
 _NEXT = {
     _IDLE: (_GATHERING, _DELAYED, _COMMITTING),
     _GATHERING: (_COMMITTING,),
     _DELAYED: (_GATHERING, _COMMITTING),
-    _COMMITTING: (_IDLE, _AWAY),
+    _COMMITTING: (_IDLE, _AWAY, _FENCED),
     _AWAY: (_IDLE,),
+    _FENCED: (),
 }
 
 
@@ -123,7 +126,7 @@ class Writer:
 
     ``max_pending`` is in bytes. ``flush_interval`` (seconds) is given for durability "async" only. ``at_turn_end``
     calls its argument at the end of the reactor turn; without it, an idle writer begins at once. ``connection`` is a
-    writer's connection that is already open.
+    writer's connection that is already open. ``on_superseded`` is called once if the state becomes FENCED.
     """
 
     _log = Logger()
@@ -139,6 +142,7 @@ class Writer:
         flush_interval: float | None = None,
         at_turn_end: Callable[[Callable[[], None]], object] | None = None,
         connection: Connection | None = None,
+        on_superseded: Callable[[], None] | None = None,
     ) -> None:
         self._accounts = CommitAccounts(reactor)
         self.counters = self._accounts.counters
@@ -163,6 +167,8 @@ class Writer:
         self._failing = False  #: the last commit failed, or the database is away
         self._attempts = 0  #: failed attempts since the database went away
         self._closed: StorageFailure | None = None
+        self._superseded: Superseded | None = None
+        self._on_superseded = on_superseded
 
     def on_pressure(self, hook: Callable[[bool], None]) -> None:
         """Call the hook with True above ``max_pending`` pending bytes, then with False below half of that."""
@@ -170,8 +176,8 @@ class Writer:
 
     @property
     def available(self) -> bool:
-        """Whether the last attempt to write reached the database."""
-        return not self._attempts
+        """Whether the last attempt to write reached the database, and this node may write."""
+        return not self._attempts and self._superseded is None
 
     @property
     def pending_changes(self) -> int:
@@ -232,10 +238,12 @@ class Writer:
 
         With durability "async" this begins the commit early.
         """
+        ticket = CommitTicket()
+        if self._state is _FENCED:
+            return ticket
         last = self._queue[-1] if self._queue else self._running
         if last is None:
             return COMMITTED
-        ticket = CommitTicket()
         last.tickets.append((None, ticket))
         if self._queue:
             self._hurry()
@@ -246,8 +254,9 @@ class Writer:
 
         Fails with the exception of the work, or with :class:`StorageFailure` if the database failed.
         """
-        if self._closed is not None:
-            return fail(self._closed)
+        refused = self._closed or self._superseded
+        if refused is not None:
+            return fail(refused)
         committer = self._committer
         return self._send(partial(committer.transact if in_transaction else committer.run_outside_transaction, work))
 
@@ -256,6 +265,10 @@ class Writer:
         if self._closed is not None:
             return fail(self._closed)
         self._closed = StorageFailure(FailureKind.UNAVAILABLE, "the store is closed")
+        if self._state is _FENCED:
+            closed: Deferred[None] = Deferred()
+            self._executor.call(self._committer.close, lambda _: closed.callback(None))
+            return closed
         if self._state is _AWAY:
             self._enter(_IDLE)  # one last attempt
         return self._send(self._committer.close)
@@ -313,7 +326,7 @@ class Writer:
 
     def _begin(self) -> None:
         """Hand the oldest group over, or start the flush interval. A commit in progress or a retry comes first."""
-        if not self._queue or self._state in (_COMMITTING, _AWAY):
+        if not self._queue or self._state in (_COMMITTING, _AWAY, _FENCED):
             return
         if self._flush_interval is not None and not self._urgent:
             if self._state is not _DELAYED:
@@ -354,6 +367,10 @@ class Writer:
         """Take the outcome of the running group and settle its tickets, after those of older groups."""
         group, self._running = self._running, None
         assert group is not None
+        superseded = outcome.away if isinstance(outcome, CommitOutcome) else outcome
+        if isinstance(superseded, Superseded):
+            self._fence(group, superseded)
+            return
         away = False
         if not isinstance(group, Errand):
             outcome = self._accounts.enter(group, outcome)
@@ -384,6 +401,17 @@ class Writer:
                 self._begin()  # with the changes that the tickets' callbacks have submitted
         finally:
             self._settling = False
+
+    def _fence(self, group: CommitGroup, superseded: Superseded) -> None:
+        """Store nothing any more, and settle no ticket: the clients must not hear from this incarnation."""
+        self._superseded = superseded
+        self._enter(_FENCED)
+        for each in (group, *self._queue):
+            if isinstance(each, Errand):
+                each.answer_with(superseded, self._database)
+        self._queue.clear()
+        if self._on_superseded is not None:
+            self._on_superseded()
 
     def _put_back(self, group: CommitGroup, outcome: CommitOutcome) -> bool:
         """Put the writes that the outcome has left back into the queue; False if the writer closes: they fail."""

@@ -41,7 +41,8 @@ def started(directory: Path, number: int, sweep: str, *options: str) -> BrokerPr
     """Start a broker in a folder of its own, with this interval between sweeps of expired messages."""
     own = directory / str(number)
     own.mkdir()
-    (own / "holdfast.toml").write_text(_CONFIG.format(id=number, sweep=sweep))
+    cluster = 'cluster.name = "never-stale"\n' if options else ""
+    (own / "holdfast.toml").write_text(cluster + _CONFIG.format(id=number, sweep=sweep))
     return BrokerProcess(own, "--config", "holdfast.toml", *options).start()
 
 

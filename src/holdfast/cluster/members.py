@@ -1,0 +1,414 @@
+"""The members of a cluster in the database: joining, renewing, taking over from the dead.
+
+How it works. ``cluster_members`` has a row for each node, with its incarnation and until when its lease lasts, by the
+database's clock. Whoever takes the place of a node, be it the node itself after a restart, or a living member, does it
+in this order, under one advisory lock:
+
+    1  raise the incarnation, and commit, on the condition that the lease has ended
+    2  end the connection that holds the node's lock, if there is one
+    3  take the node's lock
+
+A writer compares its incarnation when it has taken the node's lock, and in each transaction before it writes. So after
+3, every commit of the old incarnation is visible, or will never be. Only then the dead node's Wills and leases of
+retained messages are handed over, in one transaction of the heir's writer, which compares the heir's incarnation as
+well. If the heir dies in between, its connection ends with the lock, and the next one begins at 1 again.
+
+The lease has a table of its own, beside ``nodes``: each commit that changes the totals locks the node's row there, and
+an import holds it for long. A renewal must not wait for that, nor must 1.
+
+Sessions stay with their node, and leases of retained messages that end with a stored Session stay with that Session.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import psycopg
+from attrs import frozen
+from psycopg import pq
+
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.storage import layouts
+from holdfast.storage.driver import Cursor
+from holdfast.storage.location import StoreLate, StoreUnusable
+from holdfast.storage.postgres import PostgresDatabase, lock_within
+from holdfast.storage.postgres_values import JOINING, LOCKS
+
+#: the versions of what members say to each other and rely on in the database, the oldest and the newest that this
+#: program understands
+PROTOCOLS = (1, 1)
+#: how often a lease is as long while a member joins: it restores its Sessions, and serves nobody
+JOINING_LEASES = 10
+#: milliseconds to wait for others that join or take over, and for the lock of a dead node
+_PATIENCE = 10_000
+#: seconds that a connection of its own may take to be opened
+_CONNECT_TIMEOUT = 2
+
+_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+_ALIVE = "state IN ('joining', 'member', 'draining')"
+#: the nodes whose lease has ended; none while the server has run for less than the lease of the one who asks
+_DEAD = (
+    f"SELECT node FROM cluster_members WHERE {_ALIVE} AND lease_until <= {_NOW} AND node <> {{node}} AND "
+    "pg_postmaster_start_time() <= clock_timestamp() - {lease} * interval '1 ms' ORDER BY node"
+)
+_RENEW = (
+    f"WITH renewed AS (UPDATE cluster_members SET lease_until = {_NOW} + {{lease}}, state = '{{state}}' "
+    "WHERE node = {node} AND incarnation = {incarnation} RETURNING 1) "
+    f"SELECT (SELECT count(*) FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' ')"
+)
+_HOLDERS = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND objid = ? "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+_RAISE = (
+    "UPDATE cluster_members SET incarnation = incarnation + 1 "
+    f"WHERE node = ? AND {_ALIVE} AND lease_until <= {_NOW} RETURNING incarnation"
+)
+_BEGIN = (
+    "INSERT INTO cluster_members (node, cluster, incarnation, lease_until, state, protocol_min, protocol_max, "
+    f"config_hash, address) VALUES (?, ?, 1, {_NOW} + ?, 'joining', ?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET "
+    "cluster = excluded.cluster, incarnation = cluster_members.incarnation + 1, lease_until = excluded.lease_until, "
+    "state = excluded.state, protocol_min = excluded.protocol_min, protocol_max = excluded.protocol_max, "
+    "config_hash = excluded.config_hash, address = excluded.address RETURNING incarnation"
+)
+_LEAVE = f"UPDATE cluster_members SET lease_until = {_NOW} WHERE node = {{node}} AND incarnation = {{incarnation}}"
+# ruff: noqa: S608 - the statements are built from constants and integers
+
+
+@frozen(kw_only=True)
+class Candidate:
+    """A node that joins: ``lease`` is in milliseconds."""
+
+    cluster: str
+    node: int
+    lease: int
+    address: str
+    config_hash: str
+
+
+@frozen(kw_only=True)
+class Member:
+    """A row of the table. ``left`` is how many milliseconds its lease lasts from now; 0 or less: it has ended."""
+
+    node: int
+    cluster: str
+    incarnation: int
+    left: int
+    state: str
+    protocols: tuple[int, int]
+    config_hash: str
+    address: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may serve clients."""
+        return self.state in ("joining", "member", "draining") and self.left > 0
+
+
+@frozen(kw_only=True)
+class Renewal:
+    """The answer to a renewal. ``now`` is the database's time in milliseconds; ``dead`` are nodes to take over from."""
+
+    renewed: bool
+    now: int
+    dead: tuple[int, ...]
+
+
+@frozen
+class HandedOver:
+    """The rows of ``wills`` and ``retained_leases`` that have come from a dead node."""
+
+    wills: Sequence[tuple[Any, ...]]
+    leases: Sequence[tuple[Any, ...]]
+
+
+class StillLeased(StoreLate):
+    """The lease of an earlier process of this node has not ended yet. ``incarnation`` and ``left`` are that process's.
+
+    It ends by itself if that process is dead.
+    """
+
+    def __init__(self, message: str, incarnation: int, until: int) -> None:
+        super().__init__(message)
+        self.incarnation = incarnation
+        self.until = until
+
+
+def read_members(cursor: Any) -> list[Member]:
+    """Return all rows, by node."""
+    cursor.execute(
+        f"SELECT node, cluster, incarnation, lease_until - {_NOW}, state, protocol_min, protocol_max, config_hash, "
+        "address FROM cluster_members ORDER BY node"
+    )
+    return [
+        Member(
+            node=node, cluster=cluster, incarnation=incarnation, left=left, state=state, protocols=(oldest, newest),
+            config_hash=config_hash, address=address,
+        )
+        for node, cluster, incarnation, left, state, oldest, newest, config_hash, address in cursor.fetchall()
+    ]  # fmt: skip
+
+
+def join(database: PostgresDatabase, candidate: Candidate) -> int:
+    """Take over from all dead members, and begin an incarnation of this node. Return its number.
+
+    Raises :class:`StoreUnusable` if this node cannot be a member, :class:`StillLeased` if it may soon.
+    """
+    where = database.location
+    with database.explaining_errors(), database.open_connection() as connection:
+        connection.execute("SET synchronous_commit = on")
+        check_server(database, connection)
+        with _alone(connection, where):
+            cursor = connection.cursor()
+            members = read_members(cursor)
+            _check_peers(members, candidate, where)
+            own = next((member for member in members if member.node == candidate.node), None)
+            if own is not None and own.is_alive:
+                left = f"{own.left / 1000:.1f} s"
+                raise StillLeased(
+                    f"{where}: the lease of an earlier process with node.id = {candidate.node} lasts for {left} more",
+                    own.incarnation,
+                    _time(cursor) + own.left,
+                )
+            cursor.execute(_DEAD.format(node=candidate.node, lease=candidate.lease))
+            for (dead,) in cursor.fetchall():
+                with taken_place(connection, dead, where), connection.transaction():
+                    hand_over(connection.cursor(), dead, candidate.node)
+            cursor.execute(
+                _BEGIN,
+                (
+                    candidate.node, candidate.cluster, JOINING_LEASES * candidate.lease, *PROTOCOLS,
+                    candidate.config_hash, candidate.address,
+                ),
+            )  # fmt: skip
+            ((incarnation,),) = cursor.fetchall()
+            _end_holders(cursor, candidate.node, where)
+    return int(incarnation)
+
+
+def _check_peers(members: Sequence[Member], candidate: Candidate, where: str) -> None:
+    for other in members:
+        if other.node == candidate.node or not other.is_alive:
+            continue
+        if other.cluster != candidate.cluster:
+            raise StoreUnusable(
+                f'{where}: is used by the cluster "{other.cluster}" (node.id {other.node}); set cluster.name ='
+                f' "{other.cluster}", or give "{candidate.cluster}" a database of its own'
+            )
+        if other.protocols[0] > PROTOCOLS[1] or other.protocols[1] < PROTOCOLS[0]:
+            older = "this node" if other.protocols[0] > PROTOCOLS[1] else f"node.id {other.node}"
+            raise StoreUnusable(
+                f"{where}: node.id {other.node} has the cluster's protocols {_range(other.protocols)}, this node has"
+                f" {_range(PROTOCOLS)}; install a newer version on {older} first"
+            )
+
+
+def _range(protocols: tuple[int, int]) -> str:
+    return " to ".join(map(str, dict.fromkeys(protocols)))
+
+
+def _time(cursor: Any) -> int:
+    cursor.execute(f"SELECT {_NOW}")
+    ((now,),) = cursor.fetchall()
+    return int(now)
+
+
+@contextmanager
+def _alone(connection: psycopg.Connection[Any], where: str) -> Iterator[None]:
+    """Join, or take over, while nobody else does."""
+    if not lock_within(connection, _PATIENCE, "pg_advisory_lock", JOINING, 0):
+        raise StoreUnusable(
+            f"{where}: another node has been joining for {_PATIENCE / 1000:g} s; look whether it hangs, and try again"
+        )
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(?, 0)", (JOINING,))
+
+
+@contextmanager
+def taken_place(connection: psycopg.Connection[Any], node: int, where: str) -> Iterator[None]:
+    """Take the place of a node whose lease has ended: nothing of its old incarnation becomes visible any more.
+
+    The connection has the node's lock meanwhile. Raises :class:`StorageFailure` if the node is alive after all.
+    """
+    cursor = connection.cursor()
+    cursor.execute(_RAISE, (node,))
+    if not cursor.fetchall():
+        raise StorageFailure(FailureKind.REFUSED, f"node {node} has renewed its lease", where)
+    _end_holders(cursor, node, where)
+    if not lock_within(connection, _PATIENCE, "pg_advisory_lock", LOCKS, node):
+        raise StorageFailure(FailureKind.UNAVAILABLE, f"the connection of node {node} does not end", where)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(?, ?)", (LOCKS, node))
+
+
+def _end_holders(cursor: Any, node: int, where: str) -> None:
+    """End the connections that hold the lock of a node."""
+    try:
+        cursor.execute(_HOLDERS, (LOCKS, node))
+        for (pid,) in cursor.fetchall():
+            cursor.execute("SELECT pg_terminate_backend(CAST(? AS integer))", (pid,))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageFailure(
+            FailureKind.UNAVAILABLE,
+            f"the connection of node {node} cannot be ended; let all members use one database user",
+            where,
+        ) from error
+
+
+def hand_over(cursor: Cursor, dead: int, heir: int) -> HandedOver:
+    """Give the Wills and the leases of retained messages of a dead node to another one, in the present transaction.
+
+    The Will of a client that has stored a new one at another node is over. Call it within :func:`taken_place`.
+    """
+    cursor.execute("SET LOCAL synchronous_commit = on")
+    cursor.execute(
+        "DELETE FROM wills WHERE node = ? AND client_id IN (SELECT client_id FROM wills WHERE node <> ?)", (dead, dead)
+    )
+    cursor.execute(f"UPDATE wills SET node = ? WHERE node = ? RETURNING {layouts.wills.names}", (heir, dead))
+    wills = list(cursor.fetchall())
+    cursor.execute(
+        "UPDATE retained_leases SET node = ? WHERE node = ? AND (term <> 'session' OR session = 0) "
+        f"RETURNING {layouts.retained_leases.names}",
+        (heir, dead),
+    )
+    leases = list(cursor.fetchall())
+    cursor.execute("UPDATE cluster_members SET state = 'dead' WHERE node = ?", (dead,))
+    return HandedOver(wills, leases)
+
+
+def remove(cursor: Cursor, node: int, where: str) -> None:
+    """Note that a dead node will not come back. Its row stays: a new holder of the number begins above its incarnation.
+
+    Raises :class:`StoreUnusable` if it is not dead.
+    """
+    found = {member.node: member for member in read_members(cursor)}
+    member = found.get(node)
+    if member is None:
+        raise StoreUnusable(f"{where}: has no node {node}; holdfast node list shows the nodes")
+    if member.is_alive:
+        raise StoreUnusable(f"{where}: node {node} is alive; stop it first")
+    if member.state not in ("dead", "left"):
+        raise StoreUnusable(
+            f"{where}: no member has taken over from node {node} yet; look again in some seconds, or start one"
+        )
+    cursor.execute("UPDATE cluster_members SET state = 'left' WHERE node = ?", (node,))
+
+
+# What a server has to allow: connections that are the server's own, and that a node may end.
+
+
+def pooler_between(connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether something between this process and the server shares the server's connections out.
+
+    A pooler tells one number at the beginning, and statements may go to servers with others.
+    """
+    told = connection.info.backend_pid
+    return any(
+        (found := connection.execute("SELECT pg_backend_pid()").fetchone()) is None or found[0] != told
+        for _ in range(2)
+    )
+
+
+def may_end_connections(database: PostgresDatabase, connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether this user may end its own connections. It ends one that it opens."""
+    with database.open_connection() as victim:
+        pid = victim.info.backend_pid
+        try:
+            ended = connection.execute("SELECT pg_terminate_backend(CAST(? AS integer))", (pid,)).fetchone()
+        except psycopg.errors.InsufficientPrivilege:
+            return False
+    return ended == (True,)
+
+
+def check_server(database: PostgresDatabase, connection: psycopg.Connection[Any]) -> None:
+    """Raise :class:`StoreUnusable` if no member can be fenced on this server."""
+    if pooler_between(connection):
+        raise StoreUnusable(
+            f"{database.location}: a pooler is in between, which breaks [cluster]; give storage.url the server itself"
+        )
+    if not may_end_connections(database, connection):
+        raise StoreUnusable(
+            f"{database.location}: its user may not end its own connections, so [cluster] could not stop a dead member;"
+            " GRANT EXECUTE ON FUNCTION pg_terminate_backend to it, or remove [cluster]"
+        )
+
+
+# Renewing a lease: on a connection of its own, which is given up if the server does not answer in time.
+
+
+class LeaseConnection:
+    """Renews the lease of one incarnation, in any thread, one call at a time. Each call takes ``patience`` seconds at
+    most, and as long again if it has to connect.
+    """
+
+    def __init__(self, database: PostgresDatabase, node: int, incarnation: int, lease: int, patience: float) -> None:
+        self._database = database
+        self._values = {"node": node, "incarnation": incarnation, "lease": lease}
+        self._patience = patience
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def renew(self) -> Renewal:
+        """Renew the lease, as a member. Raises :class:`StorageFailure` if the server does not answer."""
+        ((count, now, dead),) = self._ask(_RENEW.format(**self._values, state="member"))
+        return Renewal(renewed=count == "1", now=int(now), dead=tuple(map(int, dead.split())))
+
+    def leave(self) -> None:
+        """End the lease now. Raises :class:`StorageFailure`."""
+        self._ask(_LEAVE.format(**self._values))
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _ask(self, statement: str) -> list[tuple[str, ...]]:
+        try:
+            if self._connection is None:
+                parameters = {**self._database.parameters(), "connect_timeout": _CONNECT_TIMEOUT}
+                self._connection = psycopg.connect(**parameters, autocommit=True)
+            return _asked(self._connection.pgconn, statement.encode(), self._patience)
+        except (psycopg.Error, OSError) as error:
+            self.close()
+            raise self._database.failure(error) from error
+
+
+def _asked(pgconn: pq.abc.PGconn, statement: bytes, seconds: float) -> list[tuple[str, ...]]:
+    """Return the rows of a statement. Raises psycopg.Error, also if the server does not answer in time.
+
+    The driver itself waits without end, even if a network in between takes everything and delivers nothing.
+    """
+    deadline = monotonic() + seconds
+    pgconn.send_query(statement)
+    waiting = select.poll()
+    waiting.register(pgconn.socket, select.POLLIN)
+    unsent = pgconn.flush()
+    rows: list[tuple[str, ...]] = []
+    while True:
+        if unsent:
+            unsent = pgconn.flush()
+        pgconn.consume_input()
+        if not pgconn.is_busy():
+            result = pgconn.get_result()
+            if result is None:
+                return rows
+            if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                raise psycopg.OperationalError(result.error_message.decode(errors="replace"))
+            for row in range(result.ntuples):
+                values = [result.get_value(row, column) or b"" for column in range(result.nfields)]
+                rows.append(tuple(value.decode() for value in values))
+            continue
+        left = deadline - monotonic()
+        if left <= 0:
+            raise psycopg.OperationalError(f"no answer within {seconds:g} s")
+        waiting.poll(1000 * (min(left, 0.05) if unsent else left))

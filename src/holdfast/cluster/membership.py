@@ -1,0 +1,361 @@
+"""This process as a member of its cluster: it joins, renews its lease, holds its work without one, takes over, leaves.
+
+How it works. A timer of the reactor sends a renewal three times in each lease; a thread of its own waits for the
+answer. So a reactor that is blocked loses its lease, and an import that holds the writer does not.
+
+The reactor asks :attr:`Membership.deadline` before it serves a connection and before its timers. If the deadline has
+passed, :meth:`Membership.hold` keeps the reactor's thread until a renewal is answered. Nothing is read, acknowledged or
+delivered meanwhile, and no timer runs: no Keep Alive ends, and no Will is due. For the clients, the broker stands still
+as if its machine did. They go on as if nothing had been, or, if the lease is lost, their connections end.
+
+The acknowledgement of a commit needs no lease: the database has refused it, or it is true.
+
+From the dead, the member with the first look takes over. A thread claims the place of the dead node
+(:func:`holdfast.cluster.members.taken_place`); then this node's writer hands over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from holdfast.cluster.lease import Lease, State
+from holdfast.cluster.members import (
+    Candidate,
+    HandedOver,
+    LeaseConnection,
+    Renewal,
+    StillLeased,
+    hand_over,
+    join,
+    taken_place,
+)
+from holdfast.core.tickets import StorageFailure
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
+from holdfast.storage.database import Database
+from holdfast.storage.executor import IExecutor, ThreadExecutor
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.postgres import MemberPostgres, PostgresDatabase
+from holdfast.storage.postgres_values import JOINING
+from holdfast.storage.store import DurableStore
+
+#: how many renewals are sent in the time of a lease
+RENEWALS = 3
+#: seconds between two tries while the reactor's thread is held
+_PAUSE = 0.25
+
+
+def boottime() -> float:
+    """Return seconds of the clock that also counts while the process is stopped and the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@frozen
+class _Answer:
+    """What became of a renewal that was sent at this time of the machine (milliseconds)."""
+
+    outcome: Renewal | BaseException
+    wall: float
+
+
+class Membership:
+    """The membership of this process, from its joining to its end.
+
+    ``lease`` and ``grace`` are in seconds. ``seconds`` never stops, ``wall`` are seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        *,
+        lease: float,
+        grace: float,
+        reactor: Any,
+        executor: IExecutor | None = None,
+        seconds: Callable[[], float] = boottime,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.candidate = candidate
+        self._length = lease
+        self._grace = grace
+        self._executor = executor or ThreadExecutor(reactor, "holdfast-lease")
+        self._claiming = ThreadExecutor(reactor, "holdfast-takeover")
+        self._seconds = seconds
+        self._wall = wall
+        self._database: PostgresDatabase
+        self._durable: DurableStore
+        self._on_lost: Callable[[str], None]
+        self._on_inherited: Callable[[HandedOver], None]
+        self._connection: LeaseConnection | None = None
+        self._earlier: StillLeased | None = None
+        self._answers: SimpleQueue[_Answer] = SimpleQueue()
+        self._lease: Lease | None = None
+        self._worst: float | None = None
+        self._is_lost = False
+        self._is_claiming = False
+        self._job = PeriodicJob(self._renew, name="renewing the lease", interval=lease / RENEWALS, clock=reactor)
+        #: until when the reactor may serve, in ``seconds``; without end while this node is not a member
+        self.deadline = float("inf")
+        #: by how many seconds the machine's clock is ahead of the database's; None before the first renewal
+        self.offset: float | None = None
+
+    def attach(
+        self, durable: DurableStore, *, on_lost: Callable[[str], None], on_inherited: Callable[[HandedOver], None]
+    ) -> None:
+        """Use these parts; call it before the store is opened.
+
+        ``on_lost`` is called once, in the reactor thread, when the lease is lost for good, and told why. It closes all
+        connections. ``on_inherited`` is called after each hand-over from a dead node.
+        """
+        self._durable = durable
+        self._on_lost = on_lost
+        self._on_inherited = on_inherited
+
+    # --- joining and leaving ------------------------------------------------------------------------------------------
+
+    def join(self, database: Database) -> Database:
+        """Begin an incarnation of this node; return the database for it. Raises :class:`StoreUnusable`.
+
+        A lease of an earlier process of this node has to end first: then it is a StoreLate. If that lease is renewed
+        meanwhile, the process is alive, and this one must not join.
+        """
+        assert isinstance(database, PostgresDatabase)
+        try:
+            incarnation = join(database, self.candidate)
+        except StillLeased as late:
+            earlier, self._earlier = self._earlier, late
+            if earlier is not None and (earlier.incarnation, earlier.until) != (late.incarnation, late.until):
+                raise StoreUnusable(
+                    f"{database.location}: node.id = {self.candidate.node} is in use by a living member; give each"
+                    " broker an id of its own"
+                ) from None
+            raise
+        self._earlier = None
+        self._database = database
+        self._connection = LeaseConnection(
+            database, self.candidate.node, incarnation, self.candidate.lease, self._length / RENEWALS
+        )
+        self._log.info(
+            'node {node} joins the cluster "{cluster}" as incarnation {incarnation}',
+            node=self.candidate.node, cluster=self.candidate.cluster, incarnation=incarnation,
+        )  # fmt: skip
+        return MemberPostgres.of(database, incarnation)
+
+    def begin(self) -> None:
+        """Become a member: the stored state is read, and listeners open next. Raises :class:`StoreUnusable`."""
+        assert self._connection is not None
+        sent = self._seconds()
+        try:
+            renewal = self._connection.renew()
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
+        if not renewal.renewed:
+            raise StoreUnusable(f"{self._database.location}: another process has joined as node {self.candidate.node}")
+        self._lease = Lease(length=self._length, grace=self._grace, sent=sent)
+        self.deadline = self._lease.deadline
+        self._job.start(self._job.interval)
+
+    def withdraw(self) -> None:
+        """End the lease of a start that has failed, so that the next one need not wait for its end."""
+        self._job.stop()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.leave()
+            except StorageFailure as failure:
+                self._log.warn("the lease could not be ended, and ends by itself: {error}", error=failure)
+            connection.close()
+
+    @as_deferred
+    async def leave(self) -> None:
+        """End the lease, after the last commit: others take over at once, and the next process need not wait."""
+        self._job.stop()
+        self.deadline = float("inf")
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        left: Deferred[object] = Deferred()
+
+        def end() -> None:
+            if self._lease is not None and not self._is_lost:
+                connection.leave()
+            connection.close()
+
+        self._executor.call(end, left.callback)
+        outcome = await left
+        if isinstance(outcome, BaseException):
+            self._log.warn("the lease could not be ended, and ends by itself: {error}", error=outcome)
+        self._executor.stop()
+        self._claiming.stop()
+
+    # --- the lease ----------------------------------------------------------------------------------------------------
+
+    def left(self) -> float:
+        """Return how many seconds the lease lasts; negative: it has ended."""
+        return self.deadline - self._seconds()
+
+    def take_worst(self) -> float | None:
+        """Return the fewest seconds that were left at any renewal since the last call, None if there was none."""
+        worst, self._worst = self._worst, None
+        return worst
+
+    def hold(self) -> None:
+        """Keep the reactor's thread until this node may serve, or has lost its lease. Call it behind the deadline."""
+        lease = self._lease
+        if lease is None or self._is_lost:
+            return
+        begun = self._seconds()
+        told = False
+        while self._look() is State.WAITING:
+            if not lease.is_asking:
+                self._send()
+            with _patience():
+                self._take(self._answers.get(timeout=_PAUSE))
+                if lease.look(self._seconds()) is State.WAITING and not lease.is_asking:
+                    time.sleep(_PAUSE)
+            if not told and self._seconds() - begun > 2 * _PAUSE:
+                told = True
+                self._log.warn(
+                    "the lease of this node has ended and the database does not answer: no client is served, for"
+                    " {grace:g} s at most",
+                    grace=self._grace,
+                )
+        if told and not self._is_lost:
+            self._log.info("the database answers again: clients are served")
+
+    def supersede(self) -> None:
+        """Note that the writer has found another incarnation of this node."""
+        if self._lease is not None:
+            self._lease.supersede()
+            self._look()
+
+    def _renew(self) -> None:
+        """Send a renewal, unless one is under way."""
+        lease = self._lease
+        if lease is not None and not lease.is_asking and self._look() is not State.FENCED:
+            left = self.left()
+            self._worst = left if self._worst is None else min(self._worst, left)
+            self._send()
+
+    def _send(self) -> None:
+        connection, lease = self._connection, self._lease
+        if connection is None or lease is None:
+            return
+        wall = self._wall()
+        lease.sent(self._seconds())
+        self._executor.call(partial(self._ask, connection, wall), self._answered)
+
+    def _ask(self, connection: LeaseConnection, wall: float) -> None:
+        """Put the answer where a thread that is held takes it too. Runs in the lease's thread."""
+        try:
+            self._answers.put(_Answer(connection.renew(), wall))
+        except Exception as error:  # noqa: BLE001 - every failure counts the same: no answer
+            self._answers.put(_Answer(error, wall))
+
+    def _answered(self, _: object) -> None:
+        with _patience():
+            self._take(self._answers.get_nowait())
+
+    def _take(self, answer: _Answer) -> None:
+        lease, now = self._lease, self._seconds()
+        if lease is None:
+            return
+        outcome = answer.outcome
+        if isinstance(outcome, BaseException):
+            lease.failed(now)
+            self._log.debug("the lease was not renewed: {error}", error=outcome)
+        else:
+            lease.answered(now, outcome.renewed)
+            self.offset = (answer.wall + self._wall()) / 2 - outcome.now / 1000
+            if outcome.dead and lease.may_take_over(now):
+                self._claim(outcome.dead[0])
+        self._look()
+
+    def _look(self) -> State:
+        """Return the state; tell if the lease is lost."""
+        lease = self._lease
+        assert lease is not None
+        state = lease.look(self._seconds())
+        self.deadline = lease.deadline
+        if state is State.FENCED and not self._is_lost:
+            self._is_lost = True
+            self.deadline = float("inf")  # from now on, all connections are closed
+            self._job.stop()
+            self._on_lost(
+                f'node {self.candidate.node} has lost its lease in the cluster "{self.candidate.cluster}": another'
+                " incarnation may have begun"
+            )
+        return state
+
+    # --- taking over from the dead ------------------------------------------------------------------------------------
+
+    def _claim(self, node: int) -> None:
+        """Take over from a dead node: claim its place, hand over, and give the place back."""
+        if self._is_claiming:
+            return
+        self._is_claiming = True
+        self._take_over(node).addErrback(
+            lambda failure: self._log.warn(
+                "node {node} is dead, and its Wills are not taken over yet: {error}",
+                node=node, error=failure.getErrorMessage(),
+            )
+        ).addCallback(lambda _: setattr(self, "_is_claiming", False))  # fmt: skip
+
+    @as_deferred
+    async def _take_over(self, node: int) -> None:
+        place = ExitStack()
+        try:
+            if not await self._in_thread(partial(self._occupy, place, node)):
+                return
+            parts = self._durable.parts
+            if parts is None:
+                return
+            inherited = await parts.writer.run(
+                lambda connection: hand_over(connection.cursor(), node, self.candidate.node)
+            )
+        finally:
+            await self._in_thread(place.close)
+        self._log.warn(
+            "node {node} is dead: this node has taken over {wills} Wills and {leases} leases from it",
+            node=node, wills=len(inherited.wills), leases=len(inherited.leases),
+        )  # fmt: skip
+        self._on_inherited(inherited)
+
+    def _occupy(self, place: ExitStack, node: int) -> bool:
+        """Claim the place of a dead node for as long as ``place`` is open; False if another one joins or takes over."""
+        with self._database.explaining_errors():
+            connection = place.enter_context(self._database.open_connection())
+            connection.execute("SET synchronous_commit = on")
+            (alone,) = connection.execute("SELECT pg_try_advisory_lock(?, 0)", (JOINING,)).fetchone() or (False,)
+            if alone:
+                place.enter_context(taken_place(connection, node, self._database.location))
+        return bool(alone)
+
+    def _in_thread(self, work: Callable[[], Any]) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
+
+        def done(outcome: Any) -> None:
+            answer.errback(outcome) if isinstance(outcome, BaseException) else answer.callback(outcome)
+
+        self._claiming.call(work, done)
+        return answer
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Do without an answer that is not there yet, or was taken by the thread that was held."""
+    try:
+        yield
+    except Empty:
+        return
