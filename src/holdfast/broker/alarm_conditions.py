@@ -6,6 +6,7 @@ What an operator has to decide has an option; such a condition is off if its lim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import define, frozen
 from twisted.application.service import Service
@@ -27,6 +28,9 @@ from holdfast.watch.alarms import Alarms, Condition, Growth, Severity
 from holdfast.watch.audit import Audit
 from holdfast.watch.log import LastingFailure
 
+if TYPE_CHECKING:
+    from holdfast.cluster.membership import Membership
+
 #: looks in a minute
 _MINUTE = 60
 _DAY = 86400.0
@@ -36,6 +40,9 @@ _DISK_LOOKS = 25
 _NEARLY_FULL, _EMPTIER = 0.8, 0.5
 #: seconds that a clock may be off without an alarm
 _CLOCK_TOLERANCE = 5.0
+#: Seconds of its lease that a member has left at a renewal: at the first the alarm begins, at the second it ends. With
+#: the shortest lease, a renewal in time has one second left.
+_LEASE_NEARLY_LOST, _LEASE_RENEWED = 0.5, 0.75
 #: bytes of SQLite's write-ahead log, which usually has less than 50 MB: a long one makes reads and the next start slow
 LONG_LOG = 256 << 20
 #: seconds that the commits of a minute take on average: each PUBACK waits for one
@@ -66,13 +73,15 @@ class WatchedParts:
     telemetry: Telemetry
     surroundings: Callable[[], Surroundings]
     certificate_ends: Callable[[], Mapping[str, float]]
+    membership: Membership | None
     now: Callable[[], float]
     wall: Callable[[], float]
 
 
 def conditions_of(limits: AlarmsConfig, watched: WatchedParts) -> list[Condition]:
     """Return the conditions, without those that are off."""
-    return [*_storage(limits, watched), *_load(watched), *_security(limits, watched)]
+    member = () if watched.membership is None else _membership(watched.membership)
+    return [*_storage(limits, watched), *_load(watched), *_security(limits, watched), *member]
 
 
 def _storage(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition]:
@@ -234,6 +243,25 @@ def _security(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition
         remedy="Look for the error in the log, and at the disk and the permissions of audit.file",
         measure=Growth(lambda: watched.audit.lost, _MINUTE), begins=1, ends=0,
         tell=lambda count: f"{count:,.0f} lines of the audit log were lost in the last minute",
+    )  # fmt: skip
+
+
+def _membership(membership: Membership) -> Iterator[Condition]:
+    yield Condition(
+        name="lease_nearly_lost", severity=_CRITICAL,
+        meaning="A renewal of this node's lease in the cluster was late: little more, and it had served nobody.",
+        remedy="Look at the database's server and the network to it, and at the load of this machine; or raise"
+        " cluster.lease",
+        measure=membership.take_worst, begins=_LEASE_NEARLY_LOST, ends=_LEASE_RENEWED,
+        tell=lambda seconds: f"The lease of this node lasted for {max(seconds, 0.0):,.1f} s more when it was renewed",
+    )  # fmt: skip
+    yield Condition(
+        name="clocks_differ", severity=_WARNING,
+        meaning="The clocks of this machine and of the database's server differ by more than 5 seconds.",
+        remedy="Look at NTP on both: messages expire at different times on the members of the cluster",
+        measure=lambda: None if membership.offset is None else abs(membership.offset),
+        begins=_CLOCK_TOLERANCE, ends=_CLOCK_TOLERANCE / 2,
+        tell=lambda seconds: f"The clocks differ by {seconds:,.0f} s",
     )  # fmt: skip
 
 

@@ -6,21 +6,32 @@ Without ``[cluster]`` nothing of it is imported, and a Postgres database is for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
+from holdfast.core.tickets import StorageFailure
 from holdfast.retained.leases import leases_of
+from holdfast.scheduling.deadlines import PeriodicJob
+from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.durable import will_of
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.storage.database import Database
+from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore
 
 if TYPE_CHECKING:
     from holdfast.cluster.members import HandedOver
     from holdfast.cluster.membership import Membership
 
+Fence = Callable[[str], None]
+
+#: seconds between two looks for clients that have come back to other nodes
+RETURNS_INTERVAL = 2.0
 #: the tables of the configuration that differ from node to node
 _OWN = ("node", "listeners", "admin", "audit", "log", "alarms", "storage")
 
@@ -61,11 +72,51 @@ def hash_of(config: Config) -> str:
 
 
 def attach(
-    membership: Membership, durable: DurableStore, registry: SessionRegistry, fence: Callable[[str], None]
+    membership: Membership, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry, fence: Fence
 ) -> None:
     """Let the membership use the other parts: what comes from dead nodes goes to the Sessions of this one."""
+    returned = ReturnedElsewhere(clock, durable, registry)
 
     def inherit(found: HandedOver) -> None:
         registry.inherit([will_of(row) for row in found.wills], leases_of(found.leases))
+        returned.start()
 
     membership.attach(durable, on_lost=fence, on_inherited=inherit)
+    durable.when_open(lambda _: returned.start())
+
+
+class ReturnedElsewhere:
+    """Discards Wills of an earlier process, or of a dead node, whose clients have stored a new Will at another node.
+
+    It looks at intervals as long as there are any. A client that has come back to another node without a Will is not
+    noticed.
+    """
+
+    def __init__(self, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry) -> None:
+        self._durable = durable
+        self._registry = registry
+        self._job = PeriodicJob(
+            self._look, name="looking for clients at other nodes", interval=RETURNS_INTERVAL, clock=clock,
+            foreseen=(StorageFailure,),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Look until no such Will is left."""
+        self._job.start(RETURNS_INTERVAL)
+
+    @as_deferred
+    async def _look(self) -> None:
+        parts, waiting = self._durable.parts, self._registry.lost_before()
+        if parts is None or not waiting:
+            self._job.stop()
+            return
+        self._registry.are_back(await parts.writer.run(partial(_at_other_nodes, self._durable.node, waiting)))
+
+
+def _at_other_nodes(node: int, client_ids: Sequence[str], connection: Connection) -> list[str]:
+    """Return which of these clients have a Will at another node."""
+    from holdfast.storage.postgres_values import Texts
+
+    cursor = connection.cursor()
+    cursor.execute("SELECT client_id FROM wills WHERE node <> ? AND client_id = ANY(?)", (node, Texts(client_ids)))
+    return [client_id for (client_id,) in cursor.fetchall()]

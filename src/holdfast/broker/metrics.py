@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.broker.figures import Surroundings
 from holdfast.changes.telemetry import Telemetry
@@ -17,6 +18,9 @@ from holdfast.storage.writer import Writer
 from holdfast.watch.alarms import Condition
 from holdfast.watch.audit import Audit
 from holdfast.watch.metrics import Histogram, Kind, Metric, Reading, counter, gauge, histogram
+
+if TYPE_CHECKING:
+    from holdfast.cluster.membership import Membership
 
 # Metrics of the process: version, time, memory, and the lateness of the reactor.
 
@@ -329,6 +333,22 @@ def storage_metrics(durable: DurableStore, surroundings: Callable[[], Surroundin
             ".", writer(lambda one: one.pending_bytes + one.room),
         ),
     ]  # fmt: skip
+
+
+def cluster_metrics(membership: Membership) -> list[Metric]:
+    """Return the metrics of a member of a cluster."""
+    return [
+        gauge(
+            "holdfast_cluster_lease_seconds",
+            "Time until the lease of this node ends; negative while no client is served.",
+            lambda: None if math.isinf(membership.left()) else membership.left(),
+        ),
+        gauge(
+            "holdfast_cluster_clock_offset_seconds",
+            "By how much the machine's clock is ahead of the database's.",
+            lambda: membership.offset,
+        ),
+    ]
 
 
 # The tables of all metrics and of all alarms for the documentation, as Markdown.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from twisted.application.service import MultiService, Service
@@ -26,7 +26,13 @@ from holdfast.broker.figures import Heartbeat, Recent, Recorded, SurroundingsWat
 from holdfast.broker.health import HealthChecks
 from holdfast.broker.identity import IdentityParts
 from holdfast.broker.listeners import ComposedListeners, ListenerParts
-from holdfast.broker.metrics import process_metrics, retained_metrics, security_metrics, storage_metrics
+from holdfast.broker.metrics import (
+    cluster_metrics,
+    process_metrics,
+    retained_metrics,
+    security_metrics,
+    storage_metrics,
+)
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts
 from holdfast.changes.history import RetainedHistory
@@ -52,6 +58,9 @@ from holdfast.watch.audit import (
     IAudit,
 )
 from holdfast.watch.scrape import Metrics, Run
+
+if TYPE_CHECKING:
+    from holdfast.cluster.membership import Membership
 
 # Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures.
 
@@ -87,6 +96,7 @@ def build(
         replays=retainer.replays, history=retainer.history, telemetry=retainer.telemetry, sessions=sessions,
         pressure=base.pressure, process=base.process, listeners=listening.listeners, tls=listening.tls,
         bans=identity.bans, audit=base.audit, is_stopping=is_stopping, clock=base.clock,
+        membership=base.membership,
     )  # fmt: skip
     if retainer.changes is not None:
         monitoring.services.addService(retainer.changes)
@@ -114,6 +124,7 @@ def compose_monitoring(
     run: Run | None = None,
     wall: Callable[[], float] = time.time,
     clock: BrokerClock | None = None,
+    membership: Membership | None = None,
 ) -> MonitoringParts:
     """Build the monitoring. ``now`` returns milliseconds since the epoch. The ``clock`` follows the machine's.
 
@@ -132,7 +143,7 @@ def compose_monitoring(
     watched = WatchedParts(
         counters=counters, durable=durable, retained=retained, replays=replays, audit=audit, heartbeat=heartbeat,
         guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends,
-        telemetry=telemetry, now=lambda: now() / 1000, wall=wall,
+        telemetry=telemetry, membership=membership, now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip
     watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
     _report(alarms, audit, sessions, config.node.id)
@@ -152,6 +163,7 @@ def compose_monitoring(
         *client_metrics(counters, registry, process, listeners.open_connections),
         *retained_metrics(counters, retained, replays, telemetry, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
+        *(() if membership is None else cluster_metrics(membership)),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends
         ),

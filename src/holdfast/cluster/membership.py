@@ -183,12 +183,13 @@ class Membership:
         self._job.stop()
         self.deadline = float("inf")
         connection, self._connection = self._connection, None
+        lease, self._lease = self._lease, None
         if connection is None:
             return
         left: Deferred[object] = Deferred()
 
         def end() -> None:
-            if self._lease is not None and not self._is_lost:
+            if lease is not None:
                 connection.leave()
             connection.close()
 
@@ -216,6 +217,7 @@ class Membership:
         if lease is None or self._is_lost:
             return
         begun = self._seconds()
+        self._note_left()
         told = False
         while self._look() is State.WAITING:
             if not lease.is_asking:
@@ -244,9 +246,12 @@ class Membership:
         """Send a renewal, unless one is under way."""
         lease = self._lease
         if lease is not None and not lease.is_asking and self._look() is not State.FENCED:
-            left = self.left()
-            self._worst = left if self._worst is None else min(self._worst, left)
+            self._note_left()
             self._send()
+
+    def _note_left(self) -> None:
+        left = self.left()
+        self._worst = left if self._worst is None else min(self._worst, left)
 
     def _send(self) -> None:
         connection, lease = self._connection, self._lease
@@ -287,10 +292,9 @@ class Membership:
         lease = self._lease
         assert lease is not None
         state = lease.look(self._seconds())
-        self.deadline = lease.deadline
+        self.deadline = float("inf") if state is State.FENCED else lease.deadline  # fenced: all connections are closed
         if state is State.FENCED and not self._is_lost:
             self._is_lost = True
-            self.deadline = float("inf")  # from now on, all connections are closed
             self._job.stop()
             self._on_lost(
                 f'node {self.candidate.node} has lost its lease in the cluster "{self.candidate.cluster}": another'

@@ -276,10 +276,17 @@ class GuardedTurns(Turns):
         self._guard = guard
         self._seconds = seconds
 
-    def check(self) -> None:
-        """Hold if the deadline has passed."""
-        if self._seconds() >= self._guard.deadline:
-            self._guard.hold()
+    def check(self) -> bool:
+        """Hold if the deadline has passed; return whether it had."""
+        if self._seconds() < self._guard.deadline:
+            return False
+        self._guard.hold()
+        return True
+
+    def before_timed_calls(self) -> None:
+        """Hold if the deadline has passed. Then read first: Keep Alive must not end for packets that have come."""
+        if self.check():
+            self.take(0)
 
     def take(self, timeout: float | None) -> None:
         """Take a turn, after the deadline is checked: packets are sent first."""
@@ -299,7 +306,7 @@ def guard_turns(reactor: Any, guard: Guard, seconds: Callable[[], float]) -> boo
         return False
     turns = poller.turns = GuardedTurns(poller.turns, guard, seconds)
     use_turn(reactor, turns.take)
-    before_timed_calls(reactor, turns.check)
+    before_timed_calls(reactor, turns.before_timed_calls)
     return True
 
 

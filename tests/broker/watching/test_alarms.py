@@ -104,6 +104,20 @@ def _certificate(days: float) -> Act:
     return act
 
 
+def _renewed_with(left: float) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.around.lease_left = left
+
+    return act
+
+
+def _offset(seconds: float) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.around.offset = seconds
+
+    return act
+
+
 def _behind(seconds: float) -> Act:
     def act(broker: WatchedBroker) -> None:
         broker.around.behind = seconds
@@ -151,6 +165,8 @@ CASES: dict[str, tuple[Act, Act]] = {
     "messages_dropped": (_count("messages_dropped_queue_full", 200), _nothing),
     "replay_stalled": (_idle(700), _idle(0)),
     "clock_went_back": (_behind(60), _behind(0)),
+    "lease_nearly_lost": (_renewed_with(0.2), _renewed_with(3.0)),
+    "clocks_differ": (_offset(-7.0), _offset(0.1)),
     "logins_fail": (_count("logins_failed", 200), _nothing),
     "certificate_expires": (_certificate(3), _certificate(90)),
     "audit_lines_lost": (_lost, _nothing),

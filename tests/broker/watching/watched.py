@@ -28,6 +28,16 @@ class Surroundings:
     stopping: bool = False
     behind: float = 0.0  #: of the machine's clock, in seconds
 
+    lease_left: float | None = None  #: seconds of this node's lease at its renewal
+    offset: float | None = None  #: of the clocks of this machine and the database, in seconds
+
+    def take_worst(self) -> float | None:
+        left, self.lease_left = self.lease_left, None
+        return left
+
+    def left(self) -> float:
+        return 4.0
+
     def open_connections(self) -> dict[str, int]:
         return self.connections
 
@@ -57,7 +67,7 @@ class WatchedBroker(RestartableBroker):
             tls=cast("Any", self.around),
             bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
             is_stopping=lambda: self.around.stopping, run=maybeDeferred,
-            wall=lambda: self.now() / 1000 - self.around.behind,
+            wall=lambda: self.now() / 1000 - self.around.behind, membership=cast("Any", self.around),
         )  # fmt: skip
 
     def storage(self) -> Mapping[str, object]:

@@ -44,7 +44,8 @@ class Scene:
     def _broker(self, directory: Path, number: int, url: str | None) -> BrokerProcess:
         own = directory / str(number)
         own.mkdir()
-        (own / "holdfast.toml").write_text(_CONFIG.format(id=number))
+        cluster = 'cluster.name = "mirrors"\n' if url is not None else ""
+        (own / "holdfast.toml").write_text(cluster + _CONFIG.format(id=number))
         options = ["--config", "holdfast.toml", "--listen", f"tcp:{lasting_port()}:interface=127.0.0.1"]
         if url is not None:
             options += ["--storage", url]
