@@ -1,4 +1,4 @@
-"""A member holds its work behind the deadline, and reads before its timers then. It tells once that it lost its lease."""
+"""A member holds its work behind the deadline, and reads before its timers then. It tells once that it is fenced."""
 
 from __future__ import annotations
 

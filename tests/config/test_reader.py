@@ -65,9 +65,9 @@ from tests.config.conftest import Problems
         ('[zones.""]', 1, 'zones.""', "not a name"),
         # unknown keys
         (
-            "paint = 1",
+            "furniture = 1",
             1,
-            "paint",
+            "furniture",
             "unknown key; known here: admin, alarms, audit, authentication, authorization, failed_logins,",
         ),
         ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),

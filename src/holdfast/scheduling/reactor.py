@@ -294,9 +294,11 @@ class GuardedTurns(Turns):
         super().take(timeout)
 
     def _serve(self, events: list[_Event]) -> None:
+        seconds, guard, serve = self._seconds, self._guard, super()._serve
         for event in events:
-            self.check()
-            super()._serve([event])
+            if seconds() >= guard.deadline:
+                guard.hold()
+            serve([event])
 
 
 def guard_turns(reactor: Any, guard: Guard, seconds: Callable[[], float]) -> bool:
