@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.broker.cluster import ReturnedElsewhere
-from holdfast.cluster.members import hand_over
+from holdfast.cluster.members import HandedOver, hand_over
 from holdfast.retained.leases import leases_of
 from holdfast.sessions.durable import will_of
 from holdfast.wire import packets as p
@@ -31,14 +31,11 @@ class Pair:
     def take_over(self) -> None:
         """Kill the first node, and hand over."""
         self.dead.kill()
-        found: list[object] = []
-        self.heir.parts.writer.run(lambda connection: hand_over(connection.cursor(), 1, 2)).addCallback(
-            lambda rows: found.append(
-                self.heir.registry.inherit([will_of(row) for row in rows.wills], leases_of(rows.leases))
-            )
-        )
+        taken: list[HandedOver] = []
+        self.heir.parts.writer.run(lambda connection: hand_over(connection.cursor(), 1, 2)).addCallback(taken.append)
         self.heir.commit()
-        assert len(found) == 1
+        (found,) = taken
+        self.heir.registry.inherit([will_of(row) for row in found.wills], leases_of(found.leases))
 
     def wills(self) -> list[tuple[int, str]]:
         """Return the nodes and clients of the stored Wills."""
