@@ -50,6 +50,8 @@ from holdfast.storage.store import DurableStore
 
 #: how many renewals are sent in the time of a lease
 RENEWALS = 3
+#: seconds of an answer that tells the difference of the clocks
+_QUICK = 1.0
 #: seconds between two tries while the reactor's thread is held
 _PAUSE = 0.25
 
@@ -61,10 +63,10 @@ def boottime() -> float:
 
 @frozen
 class _Answer:
-    """What became of a renewal that was sent at this time of the machine (milliseconds)."""
+    """What became of a renewal, and how far the machine's clock was ahead of the database's (seconds), if known."""
 
-    outcome: Renewal | BaseException
-    wall: float
+    outcome: Renewal | Exception
+    offset: float | None = None
 
 
 class Membership:
@@ -257,16 +259,21 @@ class Membership:
         connection, lease = self._connection, self._lease
         if connection is None or lease is None:
             return
-        wall = self._wall()
         lease.sent(self._seconds())
-        self._executor.call(partial(self._ask, connection, wall), self._answered)
+        self._executor.call(partial(self._ask, connection), self._answered)
 
-    def _ask(self, connection: LeaseConnection, wall: float) -> None:
+    def _ask(self, connection: LeaseConnection) -> None:
         """Put the answer where a thread that is held takes it too. Runs in the lease's thread."""
+        sent = self._wall()
         try:
-            self._answers.put(_Answer(connection.renew(), wall))
+            renewal = connection.renew()
         except Exception as error:  # noqa: BLE001 - every failure counts the same: no answer
-            self._answers.put(_Answer(error, wall))
+            self._answers.put(_Answer(error))
+            return
+        took = self._wall() - sent
+        # An answer that took long tells little: the process may have been stopped meanwhile.
+        offset = sent + took / 2 - renewal.now / 1000 if 0 <= took < _QUICK else None
+        self._answers.put(_Answer(renewal, offset))
 
     def _answered(self, _: object) -> None:
         with _patience():
@@ -277,12 +284,12 @@ class Membership:
         if lease is None:
             return
         outcome = answer.outcome
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, Exception):
             lease.failed(now)
             self._log.debug("the lease was not renewed: {error}", error=outcome)
         else:
             lease.answered(now, outcome.renewed)
-            self.offset = (answer.wall + self._wall()) / 2 - outcome.now / 1000
+            self.offset = self.offset if answer.offset is None else answer.offset
             if outcome.dead and lease.may_take_over(now):
                 self._claim(outcome.dead[0])
         self._look()
