@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from twisted.internet.selectreactor import SelectReactor
 
-from holdfast.broker.cluster import hash_of
+from holdfast.broker.cluster import hash_of, member_of
 from holdfast.cluster import members
 from holdfast.commands.examination import cluster, examine
 from holdfast.config import Config, ConfigError, load
@@ -53,6 +54,12 @@ def test_the_database_may_come_from_the_command_line(tmp_path: Path) -> None:
     url = "postgresql+psycopg://db.example.org/holdfast"
     config = load(file).override([], None, url, allow_anonymous=True, cwd=tmp_path)
     assert config.cluster.name == "plant"
+
+
+def test_a_reactor_that_cannot_be_guarded_is_refused(read: Callable[[str], Config]) -> None:
+    """A member has to notice that it stood still before it reads."""
+    with pytest.raises(ConfigError, match=r"needs Linux and its epoll reactor; remove .cluster."):
+        member_of(read(URL + 'cluster.name = "plant"\n'), SelectReactor())
 
 
 def test_the_sign_of_a_configuration_is_that_of_what_members_share(read: Callable[[str], Config]) -> None:

@@ -253,6 +253,19 @@ def test_what_a_dead_member_has_left_open_never_becomes_visible(url: str) -> Non
         assert ask(url, "SELECT node FROM source_surveys") == []
 
 
+def test_an_heir_that_is_superseded_itself_takes_nothing(url: str) -> None:
+    """The hand-over is a transaction of its writer, which compares the heir's own incarnation."""
+    ask(url, f"INSERT INTO wills VALUES (2, {WILL.format('a')})")
+    heir = Member(url).open()
+    ask(url, "UPDATE cluster_members SET incarnation = incarnation + 1")
+    assert heir.store.parts is not None
+    failures: list[Any] = []
+    writer = heir.store.parts.writer
+    writer.run(lambda connection: members.hand_over(connection.cursor(), 2, 1)).addErrback(failures.append)
+    assert isinstance(failures[0].value, Superseded)
+    assert ask(url, "SELECT node FROM wills") == [(2,)]
+
+
 def test_nobody_takes_the_place_of_a_living_member(url: str) -> None:
     """Its lease may have been renewed since somebody looked."""
     member = Member(url).open()

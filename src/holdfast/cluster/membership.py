@@ -200,7 +200,8 @@ class Membership:
         if isinstance(outcome, BaseException):
             self._log.warn("the lease could not be ended, and ends by itself: {error}", error=outcome)
         self._executor.stop()
-        self._claiming.stop()
+        if not self._is_claiming:  # else its thread may wait for a server that hangs; it ends with the process
+            self._claiming.stop()
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
