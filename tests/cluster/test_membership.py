@@ -10,11 +10,16 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast.cluster.lease import MARGIN
-from holdfast.cluster.members import Candidate, LeaseConnection, Renewal
+from holdfast.cluster.members import Candidate, LeaseConnection, Renewal, StillLeased, join
 from holdfast.cluster.membership import Membership
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.scheduling import reactor as turns
+from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
+from holdfast.storage.location import StoreUnusable
+from holdfast.storage.maintenance import database_at
+from holdfast.storage.postgres import MemberPostgres, PostgresDatabase
+from tests.postgres import drop, fresh_database
 
 LENGTH, GRACE = 6.0, 30.0
 AWAY = StorageFailure(FailureKind.UNAVAILABLE, "no answer within 2 s")
@@ -140,6 +145,33 @@ def test_leaving_ends_the_lease(member: Membership, server: Server) -> None:
     member._renew()
     assert member.deadline == float("inf")
     assert server.asked == 1
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_start_waits_for_an_earlier_lease_unless_that_is_renewed(renewed: bool) -> None:
+    """Time alone is no sign of life: the lease of a killed process has to end. A renewed one is of a living process."""
+    url = fresh_database()
+    database = database_at(url, Durability.FULL, 1)
+    assert isinstance(database, PostgresDatabase)
+    candidate = Candidate(cluster="plant", node=1, lease=60_000, address="", config_hash="")
+    join(database, candidate)
+    late = Membership(candidate, lease=60.0, grace=GRACE, reactor=Clock(), executor=SynchronousExecutor())
+    try:
+        for _ in range(2):
+            with pytest.raises(StillLeased):
+                late.join(database)
+        earlier = LeaseConnection(database, 1, 1, 60_000, 5.0)
+        if renewed:
+            earlier.renew()
+            with pytest.raises(StoreUnusable, match=r"node.id = 1 is in use by a living member; give each"):
+                late.join(database)
+        else:
+            earlier.leave()
+            assert isinstance(late.join(database), MemberPostgres)
+            late.withdraw()
+        earlier.close()
+    finally:
+        drop(url)
 
 
 class Poller:

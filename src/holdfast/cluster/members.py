@@ -92,11 +92,15 @@ class Candidate:
 
 @frozen(kw_only=True)
 class Member:
-    """A row of the table. ``left`` is how many milliseconds its lease lasts from now; 0 or less: it has ended."""
+    """A row of the table. ``lease_until`` is of the database's clock, in milliseconds.
+
+    ``left`` is how many milliseconds its lease lasts from now; 0 or less: it has ended.
+    """
 
     node: int
     cluster: str
     incarnation: int
+    lease_until: int
     left: int
     state: str
     protocols: tuple[int, int]
@@ -127,7 +131,7 @@ class HandedOver:
 
 
 class StillLeased(StoreLate):
-    """The lease of an earlier process of this node has not ended yet. ``incarnation`` and ``left`` are that process's.
+    """The lease of an earlier process of this node has not ended yet. ``incarnation`` and ``until`` are that process's.
 
     It ends by itself if that process is dead.
     """
@@ -141,15 +145,15 @@ class StillLeased(StoreLate):
 def read_members(cursor: Any) -> list[Member]:
     """Return all rows, by node."""
     cursor.execute(
-        f"SELECT node, cluster, incarnation, lease_until - {_NOW}, state, protocol_min, protocol_max, config_hash, "
-        "address FROM cluster_members ORDER BY node"
+        f"SELECT node, cluster, incarnation, lease_until, lease_until - {_NOW}, state, protocol_min, protocol_max, "
+        "config_hash, address FROM cluster_members ORDER BY node"
     )
     return [
         Member(
-            node=node, cluster=cluster, incarnation=incarnation, left=left, state=state, protocols=(oldest, newest),
-            config_hash=config_hash, address=address,
+            node=node, cluster=cluster, incarnation=incarnation, lease_until=until, left=left, state=state,
+            protocols=(oldest, newest), config_hash=config_hash, address=address,
         )
-        for node, cluster, incarnation, left, state, oldest, newest, config_hash, address in cursor.fetchall()
+        for node, cluster, incarnation, until, left, state, oldest, newest, config_hash, address in cursor.fetchall()
     ]  # fmt: skip
 
 
@@ -172,7 +176,7 @@ def join(database: PostgresDatabase, candidate: Candidate) -> int:
                 raise StillLeased(
                     f"{where}: the lease of an earlier process with node.id = {candidate.node} lasts for {left} more",
                     own.incarnation,
-                    _time(cursor) + own.left,
+                    own.lease_until,
                 )
             cursor.execute(_DEAD.format(node=candidate.node, lease=candidate.lease))
             for (dead,) in cursor.fetchall():
@@ -209,12 +213,6 @@ def _check_peers(members: Sequence[Member], candidate: Candidate, where: str) ->
 
 def _range(protocols: tuple[int, int]) -> str:
     return " to ".join(map(str, dict.fromkeys(protocols)))
-
-
-def _time(cursor: Any) -> int:
-    cursor.execute(f"SELECT {_NOW}")
-    ((now,),) = cursor.fetchall()
-    return int(now)
 
 
 @contextmanager
