@@ -230,6 +230,99 @@ def test_beyond_the_memory_messages_are_dropped_counted_and_told(make: Make) -> 
     assert brief(recorded(broker))[-1] == ("t/a", b"again", 0)
 
 
+def test_a_publisher_leaves_room_for_others_while_the_database_is_slow(make: Make) -> None:
+    """The first gets half of the room, the second a third of all at least; settled messages free their share."""
+    broker = make(ALL, manual=True)
+    broker.telemetry.limits = TelemetryLimits(max_waiting_bytes=100_000)
+    clients = [Client(broker, 5) for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.send(p.Connect(f"c{number}", 5, True, 0))
+    broker.commit()
+    with logged() as lines:
+        for _ in range(200):
+            clients[0].publish("t/a", b"x" * 100)
+    first = broker.telemetry.waiting_bytes
+    assert 45_000 < first <= 50_000
+    assert any("the share of 'c0' in retainer.telemetry.max_waiting_bytes is reached" in line for line in texts(lines))
+    dropped = broker.telemetry.dropped
+    for client in clients[1:]:
+        for _ in range(10):
+            client.publish("t/a", b"x" * 100)
+    assert broker.telemetry.dropped == dropped
+    found = recorded(broker)
+    assert [sum(message.client_id == f"c{number}" for message in found) for number in (1, 2)] == [10, 10]
+    assert (broker.telemetry.waiting_bytes, broker.telemetry._unawaited_bytes, broker.telemetry._bytes_of) == (0, 0, {})
+    clients[0].publish("t/a", b"again")
+    assert recorded(broker)[-1].payload == b"again"
+
+
+def test_a_topic_that_is_too_long_is_counted_apart(make: Make) -> None:
+    """So that the alarm can leave it out: the database has room for it never."""
+    broker = make(ALL)
+    broker.client("c", 5).publish("t/" + "x" * telemetry.LONGEST_TOPIC, b"")
+    assert (broker.telemetry.dropped, broker.telemetry.too_long) == (1, 1)
+    assert recorded(broker) == []
+
+
+def _wordy() -> Properties:
+    return Properties(user_properties=tuple(("k", "x" * 1000) for _ in range(60)))
+
+
+def test_a_page_is_bounded_by_its_properties_too(make: Make) -> None:
+    """Messages without payloads may have 60 kB of properties each: about a million bytes are a page."""
+    broker = make(ALL)
+    client = broker.client("c", 5)
+    for _ in range(40):
+        client.publish("t/a", b"", properties=_wordy())
+    page = asking(broker, broker.telemetry.messages("#", limit=1000))
+    assert 15 <= len(page.messages) <= 18
+    assert not page.done
+    assert len(recorded(broker, limit=1000)) == 40
+
+
+def test_max_bytes_counts_properties_in_both_of_their_forms(make: Make) -> None:
+    """Binary and as JSON: the table has both. The state agrees with the rows when all are pruned."""
+    broker = make(ALL)
+    client = broker.client("c", 5)
+    for _ in range(20):
+        client.publish("t/a", b"", properties=_wordy())
+    asking(broker, broker.telemetry.flushed())
+    ((size,),) = rows(broker, "SELECT bytes FROM telemetry_state")
+    ((stored,),) = rows(
+        broker, "SELECT sum(size + length(properties5) + length(properties_json) + 3 + 200) FROM telemetry"
+    )
+    assert size == stored > 20 * 120_000
+    broker.telemetry.limits = TelemetryLimits(max_bytes=1_300_000)
+    broker.telemetry.startService()
+    broker.commit()
+    assert len(recorded(broker, limit=1000)) == 10
+    broker.telemetry.limits = TelemetryLimits(max_messages=0)
+    broker.advance(10)
+    broker.commit()
+    assert rows(broker, "SELECT bytes FROM telemetry_state") == [(0,)]
+
+
+def test_a_first_page_does_not_wait_long_for_a_slow_database(make: Make) -> None:
+    """It has the messages that are stored; the next question finds the others."""
+    broker = make(ALL, manual=True)
+    client = connected(broker)
+    client.publish("t/a", b"1")
+    asking(broker, broker.telemetry.flushed())
+    client.publish("t/a", b"2")
+    pages: list[Any] = []
+    broker.telemetry.messages("#").addCallback(pages.append)
+    broker.clock.advance(telemetry._PATIENCE - 0.1)
+    assert pages == []
+    broker.clock.advance(0.2)
+    broker.settle()
+    for _ in range(100):
+        if pages:
+            break
+        broker.settle()
+    assert [message.payload for message in pages[0].messages] == [b"1"]
+    assert [message.payload for message in recorded(broker)] == [b"1", b"2"]
+
+
 def test_gathered_messages_leave_after_a_second_or_when_they_are_many(make: Make) -> None:
     """And at the stop of the broker. All rows of a write are one statement."""
     broker = make(ALL)

@@ -49,7 +49,7 @@ _TOPICS = 200
 _ENTRIES = 1000
 #: The most reads of one question about a revision.
 _MOST_READS = 100
-#: The payload bytes of one answer; a larger message is an answer of its own.
+#: The bytes of payloads and properties in one answer; a larger message is an answer of its own.
 _BYTES = 1 << 20
 #: The messages that one transaction of the baseline copies.
 _BASELINE_ROWS = 500

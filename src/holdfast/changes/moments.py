@@ -65,7 +65,10 @@ _LONGEST_PATTERN = 1000
 _MOST_ROWS = 200
 _COLUMNS = ", ".join(Entry._fields)
 _FROM = "SELECT seq, {time} FROM {table} WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
-_ENTRIES = "SELECT seq, topic, size FROM {table} WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
+_ENTRIES = (
+    "SELECT seq, topic, size + length(properties5) FROM {table}"
+    " WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
+)
 _NOT_RECORDED = (
     "there is no history: no broker has recorded changes in this database; retainer.history.enable = true does"
 )
@@ -77,7 +80,10 @@ _NOT_BEGUN = (
 
 @frozen
 class NumberedTable:
-    """A table with the columns ``seq``, ``topic`` and ``size``, and the column of its time, which never decreases."""
+    """A table with the columns ``seq``, ``topic``, ``size`` and ``properties5``, and that of its time.
+
+    The time never decreases.
+    """
 
     name: str
     time: str

@@ -13,8 +13,10 @@ and its acknowledgement waits for the commit::
     1060                                            [d]
 
 A message for which nobody waits is dropped, counted and told when ``max_waiting_bytes`` of messages wait already: the
-database is slower than the publishers, or away. It pauses no publisher. The others count among the pending bytes of the
-writer, which pauses publishers as for retained messages.
+database is slower than the publishers, or away. It pauses no publisher. The waiting messages of one publisher never
+take more than what is free beside them, so one alone gets half of the room, two get a third each, and there is room
+left for another. The others count among the pending bytes of the writer, which pauses publishers as for retained
+messages.
 
 The invariants: ``seq`` is the order of commits, also with several nodes, and has no gaps: a writer first updates the
 row of ``telemetry_state``, and pruning deletes the first messages only. ``received_at`` never decreases. A commit whose
@@ -59,6 +61,7 @@ from holdfast.storage.committer import IWriteKind, Write
 from holdfast.storage.driver import Bulk, Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.watch.lazy_log import LogThrottle
+from holdfast.watch.log import client_text
 from holdfast.wire import NO_PROPERTIES, Run, Single
 from holdfast.wire.property_codec import encode_properties
 
@@ -72,6 +75,8 @@ GATHERING_SECONDS = 1.0
 LONGEST_TOPIC = 2600
 #: seconds between two rounds of pruning
 _INTERVAL = 10.0
+#: seconds that a first page waits until the messages received before are stored; it then goes without them
+_PATIENCE = 2.0
 
 _IS_THERE = "SELECT 1 FROM telemetry WHERE seq = ? AND topic = ? AND received_at = ? AND size = ? AND payload = ?"
 
@@ -136,22 +141,26 @@ class TelemetryKind:
 
 
 class _Settled(NamedTuple):
-    """What became of writes: their keys, their messages, and the memory of these, and of those that were gathered."""
+    """What became of writes: their keys, their messages, and the memory of these; of gathered ones by publisher."""
 
     keys: tuple[Any, ...]
     messages: int
     held: int
-    gathered: int
+    gathered: dict[str | None, int]
 
     @classmethod
     def of(cls, writes: Sequence[Write]) -> _Settled:
-        held = [sum(row.held_bytes for row in write.row) for write in writes]
-        return cls(
-            tuple(write.key for write in writes),
-            sum(len(write.row) for write in writes),
-            sum(held),
-            sum(size for write, size in zip(writes, held, strict=True) if not write.size),
-        )
+        gathered: dict[str | None, int] = {}
+        held = 0
+        for write in writes:
+            if write.size:
+                held += write.size
+                continue
+            for row in write.row:
+                size = row.held_bytes
+                held += size
+                gathered[row.client_id] = gathered.get(row.client_id, 0) + size
+        return cls(tuple(write.key for write in writes), sum(len(write.row) for write in writes), held, gathered)
 
 
 def _is_there(cursor: Cursor, row: TelemetryRow) -> bool:
@@ -179,10 +188,12 @@ class Telemetry(Service):
         limits: TelemetryLimits | None = None,
     ) -> None:
         self.limits = limits or TelemetryLimits()
-        #: messages that this process has stored, and that it has dropped
-        self.stored = self.dropped = 0
+        #: messages that this process has stored, that it has dropped, and how many of these had topics too long for it
+        self.stored = self.dropped = self.too_long = 0
         #: bytes of all messages that wait in memory, and of those that no acknowledgement waits for
         self.waiting_bytes = self._unawaited_bytes = 0
+        #: bytes that no acknowledgement waits for, by the Client Identifier of their publisher: those that are not 0
+        self._bytes_of: dict[str | None, int] = {}
         self._clock = clock
         self._now = now
         self._statements = statements_for(store.dialect)
@@ -236,18 +247,25 @@ class Telemetry(Service):
     def _take(self, rows: list[TelemetryRow], waits: bool) -> CommitTicket:
         held = sum(row.held_bytes for row in rows)
         if len(rows[0].topic) * 4 > LONGEST_TOPIC and len(rows[0].topic.encode()) > LONGEST_TOPIC:
+            self.too_long += len(rows)
             return self._drop(len(rows), f"a topic has more than {LONGEST_TOPIC} bytes")
         if waits:
             self.hand_over()
             self.waiting_bytes += held
             return self._parts.writer.submit(Write(self._kind, next(self._numbers), rows, held))
-        if self._unawaited_bytes and self._unawaited_bytes + held > self.limits.max_waiting_bytes:
+        publisher = rows[0].client_id
+        own = self._bytes_of.get(publisher, 0) + held
+        free = self.limits.max_waiting_bytes - self._unawaited_bytes - held
+        if self._unawaited_bytes and own > free:
             self.hand_over()
+            whose = "" if free < 0 else f"the share of {client_text(publisher or 'operators')} in "
             return self._drop(
-                len(rows), "retainer.telemetry.max_waiting_bytes is reached: the database is slower than the publishers"
+                len(rows),
+                f"{whose}retainer.telemetry.max_waiting_bytes is reached: the database is slower than the publishers",
             )
         self.waiting_bytes += held
         self._unawaited_bytes += held
+        self._bytes_of[publisher] = own
         self._gathered += rows
         self._gathered_bytes += held
         if len(self._gathered) >= MOST_GATHERED or self._gathered_bytes >= GATHERED_BYTES:
@@ -284,7 +302,11 @@ class Telemetry(Service):
 
     def _count_off(self, settled: _Settled) -> None:
         self.waiting_bytes -= settled.held
-        self._unawaited_bytes -= settled.gathered
+        for publisher, size in settled.gathered.items():
+            self._unawaited_bytes -= size
+            left = self._bytes_of.pop(publisher, 0) - size
+            if left > 0:
+                self._bytes_of[publisher] = left
 
     def flushed(self) -> Deferred[None]:
         """Fire when all messages accepted until now are stored or lost."""
@@ -308,10 +330,11 @@ class Telemetry(Service):
         """Return the next messages that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
 
         ``since`` and ``until`` are the first and the last time of their receipt, in milliseconds since the epoch;
-        ``cursor`` comes from the page before.
+        ``cursor`` comes from the page before. The first page has all messages received before, unless the database
+        needs more than two seconds to store them.
         """
         if not cursor:
-            await self.flushed()
+            await self.flushed().addTimeout(_PATIENCE, self._clock, lambda *_: None)
 
         def work(reading: Cursor) -> TelemetryPage:
             return page_of_messages(reading, topic_filter, since, until, limit, cursor, newest_first)

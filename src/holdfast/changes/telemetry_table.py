@@ -22,7 +22,7 @@ TELEMETRY = NumberedTable("telemetry", "received_at")
 #: the messages of a transaction of the pruning, and about their bytes
 _PRUNED_ROWS = 1000
 _PRUNED_BYTES = 4 << 20
-#: the messages that one read visits, and the payload bytes of a page
+#: the messages that one read visits, and the bytes of the payloads and properties of a page
 _ENTRIES = 1000
 _BYTES = 1 << 20
 _MOST_PLACES = 200
@@ -30,7 +30,9 @@ _MOST_PLACES = 200
 _TURN = "UPDATE telemetry_state SET last_seq = last_seq WHERE id = 1 RETURNING last_seq, last_at, bytes"
 _ADVANCE = "UPDATE telemetry_state SET last_seq = ?, last_at = ?, bytes = bytes + ? WHERE id = 1"
 _STATE = "SELECT last_seq, last_at, bytes FROM telemetry_state"
-_OLDEST = f"SELECT seq, received_at, {WEIGHT} FROM telemetry ORDER BY seq LIMIT ?"
+_OLDEST = (
+    f"SELECT seq, received_at, {WEIGHT} + coalesce(length(properties_json), 0) FROM telemetry ORDER BY seq LIMIT ?"
+)
 
 
 @frozen
@@ -61,12 +63,12 @@ class TelemetryRow(NamedTuple):
     @property
     def weight(self) -> int:
         """The bytes that ``retainer.telemetry.max_bytes`` counts."""
-        return self.size + len(self.topic) + len(self.properties5) + STORED_ENTRY
+        return self.size + len(self.topic) + len(self.properties5) + len(self.properties_json or "") + STORED_ENTRY
 
     @property
     def held_bytes(self) -> int:
         """The bytes that the row occupies in memory while it waits for its commit."""
-        return self.size + len(self.topic) + len(self.properties5) + len(self.properties_json or "") + HELD_ENTRY
+        return self.weight - STORED_ENTRY + HELD_ENTRY
 
 
 _MESSAGES = f"SELECT {', '.join(TelemetryRow._fields)} FROM telemetry WHERE seq IN ({{places}})"

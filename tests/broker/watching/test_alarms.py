@@ -213,6 +213,20 @@ def test_an_alarm_begins_and_ends(watched: WatchedBroker, name: str) -> None:
     watched.close()
 
 
+def test_messages_with_topics_too_long_for_the_record_begin_no_alarm(watched: WatchedBroker) -> None:
+    """It would never end while their publisher goes on, and no other database would help."""
+    look(watched, _nothing, 2)
+
+    def too_long(broker: WatchedBroker) -> None:
+        broker.telemetry.dropped += 1
+        broker.telemetry.too_long += 1
+
+    for _ in range(10):
+        look(watched, too_long, 1)
+    assert watched.monitoring.alarms.active == []
+    watched.close()
+
+
 def test_the_alarm_of_the_disk_ends_soon_after_there_is_room_again(watched: WatchedBroker) -> None:
     """Also if the disk has never had much more than the limit. Its message always tells the present room."""
     alarms, limit = watched.monitoring.alarms, 1 << 30
