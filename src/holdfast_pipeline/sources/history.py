@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
+from attrs import frozen
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -37,7 +39,16 @@ from holdfast_pipeline.database import (
     telemetry_range,
 )
 from holdfast_pipeline.errors import PipelineError
-from holdfast_pipeline.sources.columns import HISTORY, TELEMETRY, Column, MatchingRows, batches_of, chosen, struct_of
+from holdfast_pipeline.sources.columns import (
+    HISTORY,
+    TELEMETRY,
+    Column,
+    MatchingRows,
+    batches_of,
+    chosen,
+    packed_batches,
+    struct_of,
+)
 from holdfast_pipeline.sources.options import OneMessage, Options
 from holdfast_pipeline.sources.ranges import Condition
 
@@ -54,6 +65,14 @@ _ROWS_PER_TRIGGER = 200_000
 _NEWEST = "NOT EXISTS (SELECT 1 FROM retained_history WHERE topic = entries.topic AND seq > entries.seq AND seq <= ?)"
 
 Offset = dict[str, int]
+
+
+@frozen
+class _Entries:
+    """The entries from ``low`` up to but not including ``high``."""
+
+    low: int
+    high: int
 
 
 class EntryRange(InputPartition):
@@ -116,17 +135,24 @@ class EntryReader(OneMessage):
         columns = ", ".join(column.sql for column in self._columns)
         knows = self._knows(partition)
         checked = self._filter != EVERY_TOPIC or knows is not None
-        where, values = "seq > ? AND seq <= ?", [partition.after, partition.upto]
+        where, values = "1 = 1", list[Any]()
         if partition.newest_upto is not None:
-            where, values = f"{where} AND {_NEWEST}", [*values, partition.newest_upto]
+            where, values = _NEWEST, [partition.newest_upto]
         if self._only is not None:
             where, values = f"{where} AND {self._only.sql}", [*values, *self._only.values]
-        statement = (
-            f"SELECT {columns}{', topic' if checked else ''} FROM {self.table} AS entries WHERE {where} ORDER BY seq"
-        )
-        with self.source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
-            rows = MatchingRows(cursor, self._filter, knows or _any) if checked else cursor
-            yield from batches_of(rows, self._columns)
+        with self.source.transaction() as transaction:
+            if transaction.dialect == "sqlite" and not checked:
+                span = _Entries(partition.after + 1, partition.upto + 1)
+                yield from packed_batches(transaction, self.table, self._columns, "seq", span, where, values)
+            else:
+                statement = (
+                    f"SELECT {columns}{', topic' if checked else ''} FROM {self.table} AS entries "
+                    f"WHERE seq > ? AND seq <= ? AND {where} ORDER BY seq"
+                )
+                values = [partition.after, partition.upto, *values]
+                with transaction.streamed(statement, values) as cursor:
+                    rows = MatchingRows(cursor, self._filter, knows or _any) if checked else cursor
+                    yield from batches_of(rows, self._columns)
             self._verify(transaction, partition)
 
     def _knows(self, _partition: EntryRange) -> Callable[[str], bool] | None:

@@ -58,6 +58,7 @@ from holdfast_pipeline.sources.columns import (
     MatchingRows,
     batches_of,
     chosen,
+    packed_batches,
     struct_of,
 )
 from holdfast_pipeline.sources.history import EntryRange, EntryReader
@@ -323,9 +324,14 @@ class RetainedReader(OneMessage, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition."""
         assert isinstance(partition, TopicRanges)
-        where, values = self._where(partition)
-        columns = ", ".join(column.sql for column in self._columns)
         with self.source.transaction() as transaction:
+            if transaction.dialect == "sqlite" and not partition.checked:
+                where, values = self._conditions_of(partition)
+                for span in partition.ranges:
+                    yield from packed_batches(transaction, "retained", self._columns, "topic", span, where, values)
+                return
+            where, values = self._where(partition)
+            columns = ", ".join(column.sql for column in self._columns)
             if partition.checked:
                 statement = f"SELECT {columns}, topic FROM retained WHERE {where}"
                 with transaction.streamed(statement, values) as cursor:
@@ -339,9 +345,12 @@ class RetainedReader(OneMessage, DataSourceReader):
         return selection(self._filter, levels, transaction.dialect)
 
     def _where(self, partition: TopicRanges) -> tuple[str, list[Any]]:
-        ranges, values = within(partition.ranges)
-        terms = [f"({ranges})", "tombstone = 0", "(expires_at IS NULL OR expires_at > ?)"]
-        bound: list[Any] = [*values, self._expired_at]
+        ranges, inside = within(partition.ranges)
+        where, values = self._conditions_of(partition)
+        return f"({ranges}) AND {where}", [*inside, *values]
+
+    def _conditions_of(self, partition: TopicRanges) -> tuple[str, list[Any]]:
+        terms, bound = ["tombstone = 0", "(expires_at IS NULL OR expires_at > ?)"], [self._expired_at]
         for condition in partition.conditions:
             terms.append(condition.sql)
             bound += condition.values

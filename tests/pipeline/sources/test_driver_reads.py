@@ -29,7 +29,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(name="nothing_small")
 def _nothing_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every result go to a file, in batches and row groups of few rows."""
-    monkeypatch.setattr(arrow_batches.batches_of, "__defaults__", (7, arrow_batches.BYTES))
+    for reading in (arrow_batches.batches_of, arrow_batches.packed_batches):
+        monkeypatch.setattr(reading, "__defaults__", (7, arrow_batches.BYTES))
     monkeypatch.setattr(driver_reads.read_here, "__defaults__", (None, None, 0, 0, lambda _: None))
     monkeypatch.setattr(driver_reads, "_GROUP_ROWS", 2)
 
