@@ -37,8 +37,8 @@ class TopicChanges:
     A topic has the number of its ``changes`` and their ``bytes``, the times of its ``first`` and ``last`` entry and of
     its ``first_change`` and ``last_change`` (milliseconds since the epoch), the ``times`` that its message was stored,
     the position of its first entry (``first_seq``), whether it is ``retained`` when the snapshot is taken, whether a
-    Will was published (``has_will``), and two of its publishers, ``one`` and ``other``, which may be the same. A topic
-    with a baseline alone has no changes.
+    Will was published (``has_will``), and hashes of two of its publishers, ``one`` and ``other``, which differ if it
+    has several. A topic with a baseline alone has no changes.
     """
 
     changes: DataFrame
@@ -73,6 +73,8 @@ def _by_topic(entries: DataFrame) -> DataFrame:
     # An override moves the expiry of a stored message. The message is not stored again.
     stored = (F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.OVERRIDE.value)
     changed_at = F.when(is_change, F.col("changed_at"))
+    # Numbers, since Spark would sort all entries for the least text of each topic.
+    publisher = F.when(published & F.col("client_id").isNotNull(), F.xxhash64("client_id"))
     return entries.groupBy("topic").agg(
         F.count_if(is_change).alias("changes"),
         F.sum(F.when(is_change, F.col("size"))).alias("bytes"),
@@ -84,8 +86,8 @@ def _by_topic(entries: DataFrame) -> DataFrame:
         F.min("seq").alias("first_seq"),
         F.max_by(F.expr(retained_sql(NOW)), "seq").alias("retained"),
         F.bool_or(F.col("origin") == ChangeOrigin.WILL.value).alias("has_will"),
-        F.min(F.when(published, F.col("client_id"))).alias("one"),
-        F.max(F.when(published, F.col("client_id"))).alias("other"),
+        F.min(publisher).alias("one"),
+        F.max(publisher).alias("other"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -69,11 +70,24 @@ def learn(kept: KeptTable, patterns: Patterns, most: int = MOST_LEARNED) -> tupl
     """
     rows = kept.rows if kept.rows is not None and kept.count <= most else _part(kept, most).toArrow()
     learner, learned = Learner(), rows.select(["topic", "kind"])
-    for batch in learned.to_batches():
-        for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if not patterns.learn(topic):
-                learner.add(topic, kind)
-    return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
+    with _without_collections():
+        for batch in learned.to_batches():
+            for topic, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if not patterns.learn(topic):
+                    learner.add(topic, kind)
+        return learned, Shapes(learner.learn(MOST_SHAPES), patterns)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Have Python look for no garbage in cycles: it would visit the whole tree each time that it has grown."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _part(table: KeptTable, most: int) -> DataFrame:
@@ -99,6 +113,8 @@ def _part(table: KeptTable, most: int) -> DataFrame:
 _SHAPE, _FORM = "shape", "form"
 #: The most names with numbers that are compared with each level.
 _MOST_NAMES = 1000
+#: What every hexadecimal number has that is more than digits: without it, its digits become the same.
+_BESIDE_LETTER = "[0-9][a-fA-FxX]|[a-fA-F][0-9]"
 _IS_ASCII = r"\A[\x00-\x7F]*\z"
 
 
@@ -148,15 +164,22 @@ def _form(topic: Column, names: list[str]) -> Column:
 
 
 def _without_numbers(text: Column) -> Column:
-    for pattern in ASCII_NUMBERS:
-        text = F.regexp_replace(text, pattern, NUMBER)
-    return text
+    """Replace UUIDs, hexadecimal numbers and digits, in this order.
+
+    Most topics need no search for the first two: a UUID has a hyphen, and a hexadecimal number that is more than digits
+    has a digit beside a letter.
+    """
+    uuid, hexadecimal, digits = ASCII_NUMBERS
+    text = F.when(text.contains("-"), F.regexp_replace(text, uuid, NUMBER)).otherwise(text)
+    text = F.when(text.rlike(_BESIDE_LETTER), F.regexp_replace(text, hexadecimal, NUMBER)).otherwise(text)
+    return F.regexp_replace(text, digits, NUMBER)
 
 
 def _joined(frame: DataFrame, shapes: Shapes, column: str, texts: pa.ChunkedArray) -> DataFrame:
     """Add the shapes of these texts to the rows that have them in a column."""
     found = frame.sparkSession.createDataFrame(pa.table({column: texts, _SHAPE: _numbers(shapes, texts)}))
-    return frame.join(F.broadcast(found), column)
+    # All rows find theirs. With an inner join, Spark would look for NULL first, and compute the column twice for that.
+    return frame.join(F.broadcast(found), column, "left")
 
 
 def _numbers(shapes: Shapes, topics: pa.ChunkedArray) -> pa.Array:

@@ -38,19 +38,20 @@ _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A cached result then has as many partitions as its size needs, instead of 200.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # To find the best form of a kept column takes longer than all queries of it, and most columns are texts that differ.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Otherwise Spark keeps a table by a copy of the session, which it never closes: a server would keep the rows that
     # commands have sent.
     "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
 }
 
 #: A small input is in one task. Then nothing is exchanged among tasks, and the few exchanges left need no second plan.
-#: Its groups fit into memory: beyond 128 of them, Spark would sort the rows for some functions. A kept table is not
-#: compressed. Compiled code computes the columns of the driver's rows, rather than the optimiser of queries.
+#: Its groups fit into memory: beyond 128 of them, Spark would sort the rows for some functions. Compiled code computes
+#: the columns of the driver's rows, rather than the optimiser of queries.
 _SMALL_SETTINGS = {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "300000",
 }
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"

@@ -56,7 +56,7 @@ def rows_of(connection: sqlite3.Connection, where: str, values: tuple[Any, ...] 
 @pytest.mark.parametrize("seed", range(20))
 def test_columns_are_those_of_rows_read_one_by_one(connection: sqlite3.Connection, seed: int) -> None:
     """NULL, empty values, U+0000, commas and the largest numbers, in chunks of all sizes, with a condition."""
-    chosen = random.Random(seed)  # noqa: S311 - examples, no secret
+    chosen = random.Random(seed)
     put(
         connection,
         *(
