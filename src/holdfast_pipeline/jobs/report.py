@@ -15,6 +15,7 @@ from holdfast.core.messages import STALE_AFTER
 from holdfast.retained.api import FlowSettings
 from holdfast_pipeline.analysis.history import TopicChanges, history_of, topic_changes
 from holdfast_pipeline.analysis.messages import NEEDED_BY_BRANCHES, KeptTable, branches, kept_messages, totals_of
+from holdfast_pipeline.analysis.prefixes import MOST_BYTES, MOST_ROWS, count_prefixes
 from holdfast_pipeline.analysis.shape_details import details_of
 from holdfast_pipeline.analysis.shapes import shapes_of
 from holdfast_pipeline.choices import PAGES, TREE_ORDERS
@@ -37,7 +38,7 @@ from holdfast_pipeline.report.figures import (
 from holdfast_pipeline.shapes import Patterns, ShapesFound
 from holdfast_pipeline.sources.columns import NOW
 from holdfast_pipeline.sources.snapshot import Snapshot
-from holdfast_pipeline.sources.tables import age, read_retained, retained_table
+from holdfast_pipeline.sources.tables import age, read_retained, retained_table, rows_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -279,6 +280,11 @@ def tree(spark: SparkSession, snapshot: Snapshot, depth: int = 3, top: int = 30,
 
     ``order`` is one of ``TREE_ORDERS``. Raises :class:`PipelineError`.
     """
+    with phase("counting", snapshot.messages):
+        here = rows_here(snapshot, NEEDED_BY_BRANCHES, MOST_ROWS, MOST_BYTES)
+        if here is not None:
+            whole = count_prefixes(here, snapshot.taken_at, depth, top, order)
+            return Tree(snapshot.taken_at, depth, whole.messages, whole.bytes, whole.prefixes, whole.leading)
     read = retained_table(spark, snapshot, columns=NEEDED_BY_BRANCHES)
     found = branches(read.frame, depth, with_medians=read.is_small or order == "age")
     # A message has exactly one prefix of one level.

@@ -101,6 +101,23 @@ def read_here(
         return None if folder is None else _written(chain(found, batches), schema, folder, added)
 
 
+def rows_here(snapshot: Snapshot, columns: Sequence[str], most_rows: int, most_bytes: int) -> pa.Table | None:
+    """Return the retained messages of an SQLite database, in the order of the bytes of their topics.
+
+    None for another snapshot, for more rows than ``most_rows``, or for more bytes. Raises :class:`PipelineError`.
+    """
+    source = snapshot.source
+    if isinstance(source, Lake) or source.held is None or snapshot.messages > most_rows:
+        return None
+    known = named(RETAINED, columns)
+    reader: Any = RetainedSource({**Source(source.url).options, "expired_at": str(snapshot.taken_at)}).reader(
+        struct_of(known)
+    )
+    reader.source = source
+    found = read_here(reader, known, None, None, most_rows, most_bytes)
+    return found if isinstance(found, pa.Table) else None
+
+
 def _batches(reader: TableReader, now: int | None) -> Generator[pa.RecordBatch, None, None]:
     for partition in reader.partitions():
         with closing(reader.read(partition)) as batches:  # type: ignore[type-var]  # readers are generators

@@ -38,7 +38,7 @@ _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A cached result then has as many partitions as its size needs, instead of 200.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # To find the best form of a kept column takes longer than all queries of it, and most columns are texts that differ.
+    # To find the best form of a kept column takes longer than its queries, and most columns are texts that differ.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Otherwise Spark keeps a table by a copy of the session, which it never closes: a server would keep the rows that
     # commands have sent.
