@@ -190,13 +190,15 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
             with phase(starting_text()), self._output.captured() if self._output else nullcontext():
                 # A Spark Connect server has settings of its own.
                 master = "" if "SPARK_REMOTE" in os.environ else _start_java()
-                if uses_other_hosts(os.environ.get("SPARK_REMOTE", master), os.environ):
+                if not is_used(os.environ) and uses_other_hosts(os.environ.get("SPARK_REMOTE", master), os.environ):
                     on_cluster()
                 choose_worker_python(os.environ, is_local=False)
                 session = self._session = SparkSession.builder.appName(self._name).getOrCreate()
             self._on_start()
             if is_used(os.environ):
                 give_up_soon(session)
+                if has_remote_tasks(session):
+                    on_cluster()
         prepare(session, is_small and self._session is not None)
         follow_tasks(tasks_of(session))
         return session
