@@ -275,16 +275,21 @@ class Tree:
     branches: tuple[PrefixTotals, ...]
 
 
+def tree_here(snapshot: Snapshot, depth: int = 3, top: int = 30, order: str = "messages") -> Tree | None:
+    """Return what :func:`tree` does, without Spark; None if the snapshot is of no SQLite database, or a large one."""
+    with phase("counting", snapshot.messages):
+        rows = rows_here(snapshot, NEEDED_BY_BRANCHES, MOST_ROWS, MOST_BYTES)
+        if rows is None:
+            return None
+        whole = count_prefixes(rows, snapshot.taken_at, depth, top, order)
+    return Tree(snapshot.taken_at, depth, whole.messages, whole.bytes, whole.prefixes, whole.leading)
+
+
 def tree(spark: SparkSession, snapshot: Snapshot, depth: int = 3, top: int = 30, order: str = "messages") -> Tree:
     """Count the retained messages below each prefix of 1 to ``depth`` levels; return the first ``top`` prefixes.
 
     ``order`` is one of ``TREE_ORDERS``. Raises :class:`PipelineError`.
     """
-    with phase("counting", snapshot.messages):
-        here = rows_here(snapshot, NEEDED_BY_BRANCHES, MOST_ROWS, MOST_BYTES)
-        if here is not None:
-            whole = count_prefixes(here, snapshot.taken_at, depth, top, order)
-            return Tree(snapshot.taken_at, depth, whole.messages, whole.bytes, whole.prefixes, whole.leading)
     read = retained_table(spark, snapshot, columns=NEEDED_BY_BRANCHES)
     found = branches(read.frame, depth, with_medians=read.is_small or order == "age")
     # A message has exactly one prefix of one level.

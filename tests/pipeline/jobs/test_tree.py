@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast_pipeline import snapshot_of
 from holdfast_pipeline.analysis.messages import branches, prefixes
+from holdfast_pipeline.choices import TREE_ORDERS
 from holdfast_pipeline.cli.root import main
 from holdfast_pipeline.jobs.report import tree
 from holdfast_pipeline.report.figures import PrefixTotals
@@ -54,6 +55,25 @@ def test_the_first_prefixes_are_returned(spark: SparkSession, filled: Filled) ->
     with snapshot_of(filled.url) as snapshot:
         found = tree(spark, snapshot, 2, 1, "bytes")
     assert (found.messages, found.bytes, found.prefixes, [one.prefix for one in found.branches]) == (3, 102, 5, ["b"])
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("order", TREE_ORDERS)
+def test_an_sqlite_database_needs_no_spark(
+    spark: SparkSession, filled: Filled, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command prints what Spark counts. A Topic Name may be a prefix of another one."""
+    filled.put(*(message(f"{place}/{number}", b"x" * number) for place in ("a", "a!", "b") for number in range(9)))
+    filled.put(message("a", expires_at=LATER), at=NOW + 7000)
+    with snapshot_of(filled.url) as snapshot:
+        found = tree(spark, snapshot, 2, 6, order)
+    monkeypatch.setattr("holdfast_pipeline.spark.SparkProcess.start", lambda *_: pytest.fail("Spark starts"))
+    command = ["report", "--only", "tree", "--storage", filled.url, "--depth", "2", "--top", "6", "--by", order]
+    told = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    ages = ("oldest_age", "median_age", "newest_age")  # of another moment
+    expected = [{name: value for name, value in asdict(one).items() if name not in ages} for one in found.branches]
+    assert [{name: value for name, value in one.items() if name not in ages} for one in told["branches"]] == expected
+    assert (told["messages"], told["bytes"], told["prefixes"]) == (found.messages, found.bytes, found.prefixes)
 
 
 def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, filled: Filled) -> None:

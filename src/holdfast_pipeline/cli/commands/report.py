@@ -15,6 +15,7 @@ from holdfast_pipeline.errors import WrongUsage
 from holdfast_pipeline.formatting import number, size
 
 if TYPE_CHECKING:
+    from holdfast_pipeline.jobs.report import Tree
     from holdfast_pipeline.output.folder import Folder
     from holdfast_pipeline.report.summary import Summary
 
@@ -103,21 +104,25 @@ def report(
         before = None if previous is None else _summary(previous)
         requested = of_file(file) if file else RequestedFilters()
         is_small = options.require_readable(storage, config, lake)
-        spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
-        with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
-            if only in (None, "filters"):
-                requested = requested.also(of_sessions(snapshot))
-            if only == "tree":
-                part = tree_part(tree(spark, snapshot, depth, top, order))
-            elif only == "shapes":
-                part = shapes_part(shapes(spark, snapshot, given), top)
-            elif only == "filters":
-                part = filters_part(filters(spark, snapshot, requested, flow), top, asdict(flow))
-            else:
-                found = run(spark, snapshot, flow, requested, given, depth, stale_after, pages)
-                data = page(found, title, before).encode()
-                folder.write(name, data)
-                messages, written = found.totals.messages, folder.below(name)
+        counted = _tree_here(storage, config, snapshot_dir, depth, top, order) if only == "tree" and not lake else None
+        if counted is not None:
+            part = tree_part(counted)
+        else:
+            spark = start(is_small, lambda: refuse_snapshot(storage, config, snapshot_dir, lake))
+            with shared_snapshot(spark, storage, config, snapshot_dir, lake) as snapshot:
+                if only in (None, "filters"):
+                    requested = requested.also(of_sessions(snapshot))
+                if only == "tree":
+                    part = tree_part(tree(spark, snapshot, depth, top, order))
+                elif only == "shapes":
+                    part = shapes_part(shapes(spark, snapshot, given), top)
+                elif only == "filters":
+                    part = filters_part(filters(spark, snapshot, requested, flow), top, asdict(flow))
+                else:
+                    found = run(spark, snapshot, flow, requested, given, depth, stale_after, pages)
+                    data = page(found, title, before).encode()
+                    folder.write(name, data)
+                    messages, written = found.totals.messages, folder.below(name)
     if not as_json:
         print_refused(requested.refused, file)
     if only is not None:
@@ -132,6 +137,20 @@ def report(
         print_result(result, as_json, f"{number(messages)} messages reported in {written}, {size(len(data))}")
     if requested.refused:
         raise SystemExit(ExitStatus.FOUND)
+
+
+def _tree_here(
+    storage: str | None, config: str | None, snapshot_dir: str | None, depth: int, top: int, order: str
+) -> Tree | None:
+    """Count the tree of an SQLite database before Spark starts; None for another or a large one."""
+    from holdfast_pipeline.database import Source, url_of
+    from holdfast_pipeline.jobs.report import tree_here
+    from holdfast_pipeline.sources.snapshot import snapshot_of
+
+    if not Source(url_of(storage, config)).is_sqlite:
+        return None
+    with snapshot_of(storage, config, snapshot_dir) as snapshot:
+        return tree_here(snapshot, depth, top, order)
 
 
 def _age(text: str | None) -> int:
