@@ -1,7 +1,7 @@
 """Snapshots: a database at one moment, or a lake, for any number of tasks and for as long as they read.
 
 SQLite cannot share a transaction among processes. So this process reads an SQLite database itself, in one transaction,
-and hands rows over to Spark's tasks as Parquet files (:mod:`.driver_reads`). A database that takes long to read is
+and hands rows over to Spark's tasks as Parquet files (:mod:`.tables`). A database that takes long to read is
 copied first, and so is one whose snapshot is kept for longer than half a minute. Postgres shares: a transaction that is
 kept open exports its snapshot, and other transactions import it by name.
 """

@@ -186,9 +186,8 @@ def read_retained(
 
     Only the named ``columns`` are read (by default all). ``partitions`` is the number of tasks: by default as many as
     the session runs at once, or none, since the driver reads small results itself, and so it reads all of an SQLite
-    database (:mod:`.driver_reads`). With
-    ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first column is ``op``,
-    "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
+    database. With ``since``, a token of an earlier snapshot or a time, only what has changed since: then the first
+    column is ``op``, "set" or "clear", and the last one ``changed_at``. Raises :class:`PipelineError`.
     """
     return _read_retained(spark, snapshot, topic_filter, columns, since, partitions).frame
 
