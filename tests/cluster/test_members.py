@@ -283,9 +283,10 @@ WILL = "'{}', NULL, 't', 1, 1, 0, NULL, '\\x00', '\\x6f', 'default', 0, 0"
 
 
 @pytest.mark.usefixtures("patient_server")
-def test_a_joiner_takes_over_from_all_dead_members(url: str) -> None:
-    """Wills and leases come to it. The Will of a client that has a new one elsewhere is over. What belongs to a stored
-    Session stays with that, as the Sessions of the dead node do."""
+def test_an_heir_takes_wills_and_leases(url: str) -> None:
+    """The Will of a client that is connected elsewhere is over, but not that of one that has left an older Will there.
+    What belongs to a stored Session stays with that, as the Sessions of the dead node do. A node that joins takes
+    nothing: after an outage, it may be the first one that reaches the database."""
     for node in (2, 3, 4):
         join(database(url, node), candidate(node))
     for node in (2, 3):
@@ -295,8 +296,17 @@ def test_a_joiner_takes_over_from_all_dead_members(url: str) -> None:
     for term, session in (("connected", 0), ("session", 0), ("session", 77)):
         ask(url, f"INSERT INTO retained_leases VALUES (2, '{term}{session}', 1, 'c', NULL, '{term}', {session})")
     ask(url, "INSERT INTO sessions VALUES (770, 's', NULL, 'default', NULL, NULL, NULL)")
+    ask(url, f"INSERT INTO wills VALUES (3, {WILL.format('back')})")
+    ask(url, f"INSERT INTO wills VALUES (4, {WILL.format('back')})")
+    ask(url, "UPDATE wills SET due_at = 5 WHERE node = 4 AND client_id = 'back'")
     join(database(url), candidate())
-    assert ask(url, "SELECT node, client_id FROM wills ORDER BY 1, 2") == [(1, "a"), (1, "b"), (4, "moved")]
+    assert ask(url, "SELECT node FROM cluster_members WHERE state = 'dead'") == []
+    for node in (2, 3):
+        with database(url).open_connection() as connection, members.taken_place(connection, node, url):
+            members.hand_over(connection.cursor(), node, 1)
+    assert ask(url, "SELECT node, client_id FROM wills ORDER BY 1, 2") == [
+        (1, "a"), (1, "b"), (1, "back"), (4, "back"), (4, "moved"),
+    ]  # fmt: skip
     assert ask(url, "SELECT node, topic FROM retained_leases ORDER BY 1, 2") == [
         (1, "connected0"), (1, "session0"), (2, "session77"),
     ]  # fmt: skip
@@ -370,19 +380,22 @@ def test_a_broker_alone_and_others_exclude_each_other(url: str, monkeypatch: pyt
     alone = LonePostgres.of(database(url, 1)).connect()
     with pytest.raises(
         StorageFailure,
-        match=r"another broker uses this database .node.id 1.; to run several brokers on"
+        match=r"another broker uses this database .node.id 1, by connection [0-9]+.; to run several brokers on"
         ' one database, add two lines to the configuration of each: .cluster. and name = "NAME"',
     ):
         LonePostgres.of(database(url, 2)).connect()  # fmt: skip
     ask(url, "INSERT INTO cluster_members VALUES (3, 'plant', 5, 0, 'member', 1, 1, '', '')")
-    with pytest.raises(StorageFailure, match=r"a broker without .cluster. uses this database .node.id 1.; stop it"):
+    with pytest.raises(StorageFailure, match=r"a broker without .cluster. uses this database .node.id 1, by"):
         MemberPostgres.of(database(url, 3), 5).connect()
+    with pytest.raises(StoreUnusable, match=r"a broker without .cluster. uses this database"):
+        join(database(url), candidate())  # with its own node.id
+    assert alone.execute("SELECT 1").fetchone() == (1,)
     alone.close()
     ask(url, "INSERT INTO cluster_members VALUES (4, 'plant', 5, 0, 'member', 1, 1, '', '')")
     with (
         MemberPostgres.of(database(url, 3), 5).connect(),
         MemberPostgres.of(database(url, 4), 5).connect(),
-        pytest.raises(StorageFailure, match=r"another broker uses this database .node.id 3, node.id 4."),
+        pytest.raises(StorageFailure, match=r"another broker uses this database .node.id 3, by .*, node.id 4, by"),
     ):
         LonePostgres.of(database(url, 1)).connect()
 

@@ -114,9 +114,13 @@ class ReturnedElsewhere:
 
 
 def _at_other_nodes(node: int, client_ids: Sequence[str], connection: Connection) -> list[str]:
-    """Return which of these clients have a Will at another node."""
+    """Return which of these clients have a Will at another node, as clients that are connected."""
+    from holdfast.cluster.members import CONNECTED
     from holdfast.storage.postgres_values import Texts
 
     cursor = connection.cursor()
-    cursor.execute("SELECT client_id FROM wills WHERE node <> ? AND client_id = ANY(?)", (node, Texts(client_ids)))
+    cursor.execute(
+        f"SELECT client_id FROM wills WHERE node <> ? AND client_id = ANY(?) AND {CONNECTED}",  # noqa: S608 - constants
+        (node, Texts(client_ids)),
+    )
     return [client_id for (client_id,) in cursor.fetchall()]

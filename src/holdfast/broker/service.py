@@ -207,6 +207,8 @@ class BrokerService(Service):
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             complain("interrupted before it was ready; nothing is lost")
+            if self._membership is not None:
+                self._membership.withdraw()
             raise SystemExit(1) from None
         Service.privilegedStartService(self)
 
@@ -307,6 +309,8 @@ class BrokerService(Service):
             if self._membership is not None:
                 self._membership.begin()
         except StoreLate as late:
+            if self._membership is not None and not self._store.is_open:
+                self._membership.withdraw()  # the next try joins again
             if not self._waits:
                 raise
             if not self._store_late:  # a port in use ends the start at once

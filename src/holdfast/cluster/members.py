@@ -35,7 +35,7 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
 from holdfast.storage.location import StoreLate, StoreUnusable
-from holdfast.storage.postgres import PostgresDatabase, lock_within
+from holdfast.storage.postgres import PostgresDatabase, alone_here, lock_within, shares_company
 from holdfast.storage.postgres_values import JOINING, LOCKS
 
 #: the versions of what members say to each other and rely on in the database, the oldest and the newest that this
@@ -60,6 +60,8 @@ _RENEW = (
     "WHERE node = {node} AND incarnation = {incarnation} RETURNING 1) "
     f"SELECT (SELECT count(*) FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' ')"
 )
+#: the Will of a client that is connected: one that has due_at or lost is of a client that has gone
+CONNECTED = "due_at IS NULL AND lost = 0"
 _HOLDERS = (
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND objid = ? "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -158,14 +160,19 @@ def read_members(cursor: Any) -> list[Member]:
 
 
 def join(database: PostgresDatabase, candidate: Candidate) -> int:
-    """Take over from all dead members, and begin an incarnation of this node. Return its number.
+    """Begin an incarnation of this node. Return its number.
 
-    Raises :class:`StoreUnusable` if this node cannot be a member, :class:`StillLeased` if it may soon.
+    It takes over from no other node: a member does that, this one too once it renews its lease. So a node that joins
+    after an outage leaves the living members the time to renew theirs. Raises :class:`StoreUnusable` if this node
+    cannot be a member, :class:`StoreLate` if it may soon.
     """
     where = database.location
     with database.explaining_errors(), database.open_connection() as connection:
         connection.execute("SET synchronous_commit = on")
         check_server(database, connection)
+        # Before anything of this node's place changes: a broker alone may have the same node.id.
+        if not shares_company(connection):
+            raise StoreUnusable(f"{where}: {alone_here(connection)}")
         with _alone(connection, where):
             cursor = connection.cursor()
             members = read_members(cursor)
@@ -178,10 +185,6 @@ def join(database: PostgresDatabase, candidate: Candidate) -> int:
                     own.incarnation,
                     own.lease_until,
                 )
-            cursor.execute(_DEAD.format(node=candidate.node, lease=candidate.lease))
-            for (dead,) in cursor.fetchall():
-                with taken_place(connection, dead, where), connection.transaction():
-                    hand_over(connection.cursor(), dead, candidate.node)
             cursor.execute(
                 _BEGIN,
                 (
@@ -219,8 +222,8 @@ def _range(protocols: tuple[int, int]) -> str:
 def _alone(connection: psycopg.Connection[Any], where: str) -> Iterator[None]:
     """Join, or take over, while nobody else does."""
     if not lock_within(connection, _PATIENCE, "pg_advisory_lock", JOINING, 0):
-        raise StoreUnusable(
-            f"{where}: another node has been joining for {_PATIENCE / 1000:g} s; look whether it hangs, and try again"
+        raise StoreLate(
+            f"{where}: another node has been joining, or taking over from a dead one, for {_PATIENCE // 1000} s"
         )
     try:
         yield
@@ -270,7 +273,9 @@ def hand_over(cursor: Cursor, dead: int, heir: int) -> HandedOver:
     """
     cursor.execute("SET LOCAL synchronous_commit = on")
     cursor.execute(
-        "DELETE FROM wills WHERE node = ? AND client_id IN (SELECT client_id FROM wills WHERE node <> ?)", (dead, dead)
+        "DELETE FROM wills WHERE node = ? AND client_id IN (SELECT client_id FROM wills WHERE node <> ? AND "
+        f"{CONNECTED})",
+        (dead, dead),
     )
     cursor.execute(f"UPDATE wills SET node = ? WHERE node = ? RETURNING {layouts.wills.names}", (heir, dead))
     wills = list(cursor.fetchall())

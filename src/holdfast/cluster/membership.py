@@ -47,6 +47,7 @@ from holdfast.storage.location import StoreUnusable
 from holdfast.storage.postgres import MemberPostgres, PostgresDatabase
 from holdfast.storage.postgres_values import JOINING
 from holdfast.storage.store import DurableStore
+from holdfast.watch.lazy_log import LogThrottle
 
 #: how many renewals are sent in the time of a lease
 RENEWALS = 3
@@ -106,6 +107,8 @@ class Membership:
         self._worst: float | None = None
         self._is_lost = False
         self._is_claiming = False
+        self._tried = 0  #: the dead node that this one has tried last to take over from
+        self._throttle = LogThrottle(self._log, reactor.seconds, 60, write=self._log.warn)
         self._job = PeriodicJob(self._renew, name="renewing the lease", interval=lease / RENEWALS, clock=reactor)
         #: until when the reactor may serve, in ``seconds``; without end while this node is not a member
         self.deadline = float("inf")
@@ -169,8 +172,10 @@ class Membership:
         self._job.start(self._job.interval)
 
     def withdraw(self) -> None:
-        """End the lease of a start that has failed, so that the next one need not wait for its end."""
+        """End the lease of a start that has failed or is late, so that the next one need not wait for its end."""
         self._job.stop()
+        self.deadline = float("inf")
+        self._lease = None
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -185,14 +190,13 @@ class Membership:
         self._job.stop()
         self.deadline = float("inf")
         connection, self._connection = self._connection, None
-        lease, self._lease = self._lease, None
+        self._lease = None
         if connection is None:
             return
         left: Deferred[object] = Deferred()
 
         def end() -> None:
-            if lease is not None:
-                connection.leave()
+            connection.leave()
             connection.close()
 
         self._executor.call(end, left.callback)
@@ -292,7 +296,8 @@ class Membership:
             lease.answered(now, outcome.renewed)
             self.offset = self.offset if answer.offset is None else answer.offset
             if outcome.dead and lease.may_take_over(now):
-                self._claim(outcome.dead[0])
+                # The next one after the last one tried: a node that cannot be taken over holds up no other.
+                self._claim(next((node for node in outcome.dead if node > self._tried), outcome.dead[0]))
         self._look()
 
     def _look(self) -> State:
@@ -317,12 +322,12 @@ class Membership:
         if self._is_claiming:
             return
         self._is_claiming = True
+        self._tried = node
         self._take_over(node).addErrback(
-            lambda failure: self._log.warn(
-                "node {node} is dead, and its Wills are not taken over yet: {error}",
-                node=node, error=failure.getErrorMessage(),
+            lambda failure: self._throttle.log(
+                str(node), f"node {node} is dead, and is not taken over yet: {failure.getErrorMessage()}"
             )
-        ).addCallback(lambda _: setattr(self, "_is_claiming", False))  # fmt: skip
+        ).addCallback(lambda _: setattr(self, "_is_claiming", False))
 
     @as_deferred
     async def _take_over(self, node: int) -> None:
@@ -336,13 +341,14 @@ class Membership:
             inherited = await parts.writer.run(
                 lambda connection: hand_over(connection.cursor(), node, self.candidate.node)
             )
+            # At once: what follows may fail, and nobody else takes over any more.
+            self._log.warn(
+                "node {node} is dead: this node has taken over {wills} Wills and {leases} leases from it",
+                node=node, wills=len(inherited.wills), leases=len(inherited.leases),
+            )  # fmt: skip
+            self._on_inherited(inherited)
         finally:
             await self._in_thread(place.close)
-        self._log.warn(
-            "node {node} is dead: this node has taken over {wills} Wills and {leases} leases from it",
-            node=node, wills=len(inherited.wills), leases=len(inherited.leases),
-        )  # fmt: skip
-        self._on_inherited(inherited)
 
     def _occupy(self, place: ExitStack, node: int) -> bool:
         """Claim the place of a dead node for as long as ``place`` is open; False if another one joins or takes over."""

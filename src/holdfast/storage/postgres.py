@@ -342,8 +342,9 @@ class LonePostgres(PostgresDatabase):
         super()._take_place(connection)
         if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock", COMPANY, 0):
             raise self._unavailable(
-                f"another broker uses this database ({_others(connection, self.node)}); to run several brokers on one"
-                ' database, add two lines to the configuration of each: [cluster] and name = "NAME"'
+                f"another broker uses this database ({_company(connection)}); to run several brokers on one"
+                ' database, add two lines to the configuration of each: [cluster] and name = "NAME"; if that broker is'
+                f" dead, end what is left of it: {_ENDING}"
             )
 
 
@@ -376,11 +377,8 @@ class MemberPostgres(PostgresDatabase):
 
     def _take_place(self, connection: psycopg.Connection[Any]) -> None:
         super()._take_place(connection)
-        if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock_shared", COMPANY, 0):
-            raise self._unavailable(
-                f"a broker without [cluster] uses this database ({_others(connection, self.node)}); stop it, and add"
-                " [cluster] to its configuration, with the name that this one has"
-            )
+        if not shares_company(connection):
+            raise self._unavailable(alone_here(connection))
         self._compare(connection.execute(f"{_INCARNATION} {self.node}").fetchone())
 
     def _compare(self, found: tuple[Any, ...] | None) -> None:
@@ -392,10 +390,31 @@ class MemberPostgres(PostgresDatabase):
             )
 
 
-def _others(connection: psycopg.Connection[Any], node: int) -> str:
-    """Name the other brokers that are connected."""
-    nodes = connection.execute(f"{LIVING_NODES} AND objid <> {node} ORDER BY objid").fetchall()
-    return ", ".join(f"node.id {other}" for (other,) in nodes) or "just started"
+#: how an operator ends the connection of a broker that is dead, before the server notices that by itself
+_ENDING = "SELECT pg_terminate_backend(CONNECTION)"
+
+
+def shares_company(connection: psycopg.Connection[Any]) -> bool:
+    """Note as long as the connection lasts that members of a cluster use the database; False if a broker is alone."""
+    return lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock_shared", COMPANY, 0)
+
+
+def alone_here(connection: psycopg.Connection[Any]) -> str:
+    """Return the sentence for a member that finds a broker without ``[cluster]``."""
+    return (
+        f"a broker without [cluster] uses this database ({_company(connection)}); stop it, and add [cluster] to its"
+        f" configuration, with the name that this one has; if it is dead, end what is left of it: {_ENDING}"
+    )
+
+
+def _company(connection: psycopg.Connection[Any]) -> str:
+    """Name the brokers that use the database, and their connections."""
+    found = connection.execute(
+        "SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND pid <> "
+        "pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1",
+        (LOCKS,),
+    ).fetchall()
+    return ", ".join(f"node.id {node}, by connection {pid}" for node, pid in found if node) or "just started"
 
 
 def _is_starting(tried: pq.abc.PGconn) -> bool:
