@@ -325,7 +325,8 @@ class RetainedReader(OneMessage, DataSourceReader):
         """Read a partition."""
         assert isinstance(partition, TopicRanges)
         with self.source.transaction() as transaction:
-            if transaction.dialect == "sqlite" and not partition.checked:
+            # With conditions of a query, the database searches for few rows. To pack them, it would walk through all.
+            if transaction.dialect == "sqlite" and not partition.checked and not self._conditions:
                 where, values = self._conditions_of(partition)
                 for span in partition.ranges:
                     yield from packed_batches(transaction, "retained", self._columns, "topic", span, where, values)

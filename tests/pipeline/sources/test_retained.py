@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, Filter
 
 from holdfast.core.topics import matches
-from holdfast_pipeline import read_retained, snapshot_of
+from holdfast_pipeline import Source, read_retained, snapshot_of
+from holdfast_pipeline.sources.retained import RetainedSource
 from tests.pipeline.stores import NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark
@@ -132,3 +138,34 @@ def test_as_of_without_a_history_is_refused(spark: SparkSession, tmp_path: Path)
         with pytest.raises(PySparkException, match=r"there is no history: .* retainer.history.enable = true") as caught:
             read.load().collect()
     assert "Traceback" not in str(caught.value)  # of a Python worker: the message says all
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_a_condition_is_a_search_and_no_walk(filled: Filled) -> None:
+    """SQLite's own instructions are counted: those for one topic of 3,000, and those for all topics."""
+    filled.put(*(message(f"t/{number:04}") for number in range(3000)))
+
+    def instructions(*filters: Filter) -> tuple[int, int]:
+        steps = 0
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        class Counted:
+            @contextmanager
+            def used(self) -> Iterator[Any]:
+                with closing(sqlite3.connect(filled.url.removeprefix("sqlite:///"))) as connection:
+                    connection.set_progress_handler(count, 1)
+                    yield connection
+
+        source = RetainedSource({"storage": filled.url})
+        reader: Any = source.reader(source.schema())
+        assert list(reader.pushFilters(list(filters))) == []
+        (partition,) = reader.partitions()
+        reader.source = Source(filled.url, held=cast("Any", Counted()))
+        return sum(batch.num_rows for batch in reader.read(partition)), steps
+
+    (rows, some), (every, all_steps) = instructions(EqualTo(("topic",), "t/0700")), instructions()
+    assert (rows, every) == (1, 3000)
+    assert some * 20 < all_steps
