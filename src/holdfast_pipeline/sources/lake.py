@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from attrs import asdict, evolve, field, frozen
@@ -180,6 +180,7 @@ SEQ = "holdfast.seq"
 PARTITION = "date"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _S3 = re.compile(r"^s3://")
+_SLASHES = re.compile(r"(?<!:)/+")
 
 
 class Lake:
@@ -313,9 +314,19 @@ class _IcebergFiles:
 
 
 def _is_below(file: str, folder: str) -> bool:
-    if "://" in folder:
-        return usual_uri(file).startswith(f"{usual_uri(folder)}/")
-    return Path(file.removeprefix("file://")).resolve().is_relative_to(Path(folder).resolve())
+    inner, outer = _local(file), _local(folder)
+    if inner is None or outer is None:
+        return inner is outer and _SLASHES.sub("/", usual_uri(file)).startswith(
+            f"{_SLASHES.sub('/', usual_uri(folder))}/"
+        )
+    return inner.is_relative_to(outer)
+
+
+def _local(name: str) -> Path | None:
+    """Return a path, or that of a ``file`` URI; None for another URI."""
+    if name.startswith("file:"):
+        name = unquote(urlsplit(name).path)
+    return None if "://" in name else Path(name).resolve()
 
 
 def _read(spark: SparkSession, schema: StructType, files: Sequence[str], base: str | None) -> DataFrame:

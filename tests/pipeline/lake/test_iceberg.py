@@ -297,12 +297,13 @@ def test_other_commands_read_the_lake(spark: SparkSession, recorded: Filled, tmp
 
 @SQLITE
 def test_a_copy_is_refused_and_a_link_is_not(recorded: Filled, tmp_path: Path) -> None:
-    """The metadata of a copy name the files of the original, by their full paths."""
-    out = tmp_path / "lake"
+    """The metadata of a copy name the files of the original, by their full paths. A URI of the same folder is none."""
+    out = tmp_path / "my lake"
     grow(recorded, 3)
     synced(recorded, out)
     (tmp_path / "link").symlink_to(out)
     assert Lake(str(tmp_path / "link")).rows(CHANGES) == len(expected(recorded)[0])
+    assert Lake(out.as_uri()).rows(CHANGES) == len(expected(recorded)[0])
     shutil.copytree(out, tmp_path / "copy")
     with pytest.raises(PipelineError, match="is a copy: its files are named as"):
         Lake(str(tmp_path / "copy"))
