@@ -442,9 +442,15 @@ def is_small(source: Source, telemetry: bool = False) -> bool:
     Raises :class:`PipelineError`.
     """
     with source.transaction() as transaction:
-        ((messages,),) = transaction.rows(_MESSAGES)
+        messages = message_count(transaction)
         there = (telemetry_range if telemetry else history_range)(transaction)
-    return int(messages) + there.last - there.before <= MOST_SMALL
+    return messages + there.last - there.before <= MOST_SMALL
+
+
+def message_count(transaction: ReadTransaction) -> int:
+    """Return the number of retained messages; those that have expired and were not deleted yet count."""
+    ((messages,),) = transaction.rows(_MESSAGES)
+    return int(messages)
 
 
 # Tells the database which entries of its history are in a lake. The broker prunes no other entries.

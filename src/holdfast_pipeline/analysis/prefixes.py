@@ -22,9 +22,9 @@ from attrs import evolve, frozen
 from holdfast_pipeline.choices import TREE_ORDERS
 from holdfast_pipeline.report.figures import PrefixTotals
 
-#: With more messages, or bytes of their columns, Spark counts: all of them are in memory here.
-MOST_ROWS = 10_000_000
-MOST_BYTES = 1 << 30
+#: With more messages, or bytes of their columns, Spark counts: here, a million messages take about 700 MB of memory.
+MOST_ROWS = 2_000_000
+MOST_BYTES = 256 << 20
 _SLASH = ord("/")
 _NEVER = np.iinfo(np.int64).max
 

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from holdfast.changes.api import Period, last_token, read_periods, turns_of
 from holdfast.storage.api import shown
-from holdfast_pipeline.database import Source, check, history_range, temporary_folder, url_of
+from holdfast_pipeline.database import Source, check, history_range, message_count, temporary_folder, url_of
 from holdfast_pipeline.errors import PipelineError
 from holdfast_pipeline.progress import BYTES, phase
 from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
@@ -25,9 +25,7 @@ from holdfast_pipeline.sources.lake import CHANGES, CURRENT, Lake
 #: About 60 MB of a database with small rows are read in a second: a larger one is copied first.
 _MOST_HELD = 30 * 60 << 20
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-_AMOUNTS = (
-    "SELECT last_seq, (SELECT CAST(coalesce(sum(retained_count), 0) AS bigint) FROM nodes) FROM retained_history_state"
-)
+_LAST_SEQ = "SELECT last_seq FROM retained_history_state"
 
 
 @frozen
@@ -81,7 +79,8 @@ def snapshot_of(
     source = Source(url)
     with _held(source, folder) if source.is_sqlite else _exported(source) as (kept, taken_at):
         with kept.transaction() as transaction:
-            last_seq, messages = transaction.rows(_AMOUNTS)[0]
+            ((last_seq,),) = transaction.rows(_LAST_SEQ)
+            messages = message_count(transaction)
             known = last_token(transaction.connection.cursor(), turns_of(transaction.dialect))
             before = history_range(transaction).before
             periods = read_periods(transaction.connection.cursor())

@@ -143,12 +143,17 @@ def _tree_here(
     storage: str | None, config: str | None, snapshot_dir: str | None, depth: int, top: int, order: str
 ) -> Tree | None:
     """Count the tree of an SQLite database before Spark starts; None for another or a large one."""
-    from holdfast_pipeline.database import Source, url_of
+    from holdfast_pipeline.analysis.prefixes import MOST_ROWS
+    from holdfast_pipeline.database import Source, message_count, url_of
     from holdfast_pipeline.jobs.report import tree_here
     from holdfast_pipeline.sources.snapshot import snapshot_of
 
-    if not Source(url_of(storage, config)).is_sqlite:
+    source = Source(url_of(storage, config))
+    if not source.is_sqlite:
         return None
+    with source.transaction() as transaction:  # before a snapshot, which may be a copy of the file
+        if message_count(transaction) > MOST_ROWS:
+            return None
     with snapshot_of(storage, config, snapshot_dir) as snapshot:
         return tree_here(snapshot, depth, top, order)
 
