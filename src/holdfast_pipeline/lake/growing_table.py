@@ -45,7 +45,30 @@ class DataFile:
     part: str | None
 
 
-class GrowingTable:
+class _DeltaTable:
+    """A Delta table of a job: its marks, and its rows."""
+
+    def __init__(self, uri: str, table: DeltaTable) -> None:
+        self.uri = uri
+        self._table = table
+
+    def refresh(self) -> None:
+        """Go to the newest version, which another process may have written."""
+        with explained(self.uri):
+            self._table.update_incremental()
+
+    def mark(self, name: str) -> int | None:
+        """Return a mark; None before the first change that moved it."""
+        with explained(self.uri):
+            return self._table.transaction_version(name)
+
+    def read(self, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
+        """Return the rows that meet a condition (None: all rows); files without such rows are not read."""
+        with explained(self.uri):
+            return self._table.to_pyarrow_dataset().to_table(list(columns), filter=where)
+
+
+class GrowingTable(_DeltaTable):
     """The table in ``folder`` with the rows of the database ``store``. It is created if it does not exist.
 
     ``keep`` (seconds) is how long the log of a new table keeps old versions. Columns that an existing table lacks are
@@ -54,15 +77,15 @@ class GrowingTable:
     """
 
     def __init__(self, folder: Folder, layout: Layout, store: str, keep: float) -> None:
-        self.uri = usual_uri(folder.uri)
+        uri = usual_uri(folder.uri)
         self._lake = delta_package()
-        if "://" not in self.uri and set(self.uri) & set("[]%"):
+        if "://" not in uri and set(uri) & set("[]%"):
             raise PipelineError(f"{folder.uri}: Delta tables cannot be in a folder with one of [ ] % in its name")
-        with explained(self.uri):
-            if not self._lake.DeltaTable.is_deltatable(self.uri):
+        with explained(uri):
+            if not self._lake.DeltaTable.is_deltatable(uri):
                 _require_empty(folder)
-                self._create(layout, store, keep)
-            self._table: DeltaTable = self._lake.DeltaTable(self.uri)
+                self._create(uri, layout, store, keep)
+            super().__init__(uri, self._lake.DeltaTable(uri))
             theirs = self._table.metadata().configuration.get(STORE)
             if theirs != store:
                 raise PipelineError(
@@ -93,21 +116,6 @@ class GrowingTable:
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         name = next(iter(self._table.metadata().partition_columns), None)
         return [DataFile(row["size_bytes"], str(row[f"partition.{name}"]) if name else None) for row in actions]
-
-    def refresh(self) -> None:
-        """Go to the newest version, which another process may have written."""
-        with explained(self.uri):
-            self._table.update_incremental()
-
-    def mark(self, name: str) -> int | None:
-        """Return a mark; None before the first change that moved it."""
-        with explained(self.uri):
-            return self._table.transaction_version(name)
-
-    def read(self, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
-        """Return the rows of the newest version that meet a condition; None: all rows."""
-        with explained(self.uri):
-            return rows_of(self._table, columns, where)
 
     def append(self, rows: pa.Table, marks: Mapping[str, int]) -> None:
         """Add rows, and move marks."""
@@ -171,9 +179,9 @@ class GrowingTable:
             )  # fmt: skip
             return len(gone)
 
-    def _create(self, layout: Layout, store: str, keep: float) -> None:
+    def _create(self, uri: str, layout: Layout, store: str, keep: float) -> None:
         self._lake.DeltaTable.create(
-            self.uri, schema=layout.columns, mode="ignore",
+            uri, schema=layout.columns, mode="ignore",
             partition_by=[layout.divided_by] if layout.divided_by else None,
             configuration={STORE: store, "delta.logRetentionDuration": f"interval {max(1, int(keep // 3600))} hours"},
             raise_if_key_not_exists=False,  # Delta does not know the first one
@@ -228,11 +236,6 @@ class GrowingTable:
         return made
 
 
-def rows_of(table: DeltaTable, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
-    """Return the rows of a table that meet a condition (None: all rows); files without such rows are not read."""
-    return table.to_pyarrow_dataset().to_table(list(columns), filter=where)
-
-
 def _require_empty(folder: Folder) -> None:
     """Raise :class:`PipelineError` if a folder has files. The vacuum of a table deletes files that are not its own."""
     for name in _visible(folder.names("")):
@@ -254,41 +257,26 @@ def _quoted(name: str) -> str:
 # Reading a table that another job keeps: its marks, and parts of its rows.
 
 
-class TableReader:
+class TableReader(_DeltaTable):
     """The table in a folder. Raises :class:`PipelineError` if there is none, or if no job of Holdfast keeps it."""
 
     def __init__(self, folder: Folder) -> None:
-        self.uri = usual_uri(folder.uri)
+        uri = usual_uri(folder.uri)
         lake = delta_package()
-        with explained(self.uri):
+        with explained(uri):
             if folder.has("metadata"):
                 raise PipelineError(
                     f"{folder.uri}: is an Iceberg table; roll-ups read Delta tables: holdfast-pipeline sync --format "
                     "delta, to another folder"
                 )
-            if not lake.DeltaTable.is_deltatable(self.uri):
+            if not lake.DeltaTable.is_deltatable(uri):
                 raise PipelineError(f"{folder.uri}: is not a Delta table; make one: holdfast-pipeline sync --to")
-            self._table: DeltaTable = lake.DeltaTable(self.uri)
+            super().__init__(uri, lake.DeltaTable(uri))
             store = self._table.metadata().configuration.get(STORE)
         if store is None:
             raise PipelineError(f"{folder.uri}: was not made by holdfast-pipeline sync")
         #: The database of the rows.
         self.store = store
-
-    def refresh(self) -> None:
-        """Go to the newest version."""
-        with explained(self.uri):
-            self._table.update_incremental()
-
-    def mark(self, name: str) -> int | None:
-        """Return a mark; None before the first change that moved it."""
-        with explained(self.uri):
-            return self._table.transaction_version(name)
-
-    def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """Return the rows that meet a condition."""
-        with explained(self.uri):
-            return rows_of(self._table, columns, where)
 
     def first_after(self, name: str, number: int) -> int | None:
         """Return a number above ``number`` up to which a column has no value above ``number``; None if it has none.
