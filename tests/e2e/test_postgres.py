@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,25 +16,10 @@ from holdfast.wire import NO_PROPERTIES
 from holdfast.wire import packets as p
 from tests.e2e.never_stale.tool import Tool
 from tests.e2e.raw import RawClient
-from tests.postgres import drop, empty_database, own_server, own_url
+from tests.postgres import own_url
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    """An empty database."""
-    made = empty_database()
-    yield made
-    drop(made)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server that the test can stop and start."""
-    with own_server(tmp_path) as server:
-        yield server
 
 
 def acknowledged(client: RawClient, *packets: p.Publish) -> None:
