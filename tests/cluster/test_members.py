@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,8 +16,9 @@ from click.testing import CliRunner
 
 from holdfast.cluster import members
 from holdfast.cluster.members import Candidate, LeaseConnection, StillLeased, join, pooler_between, read_members
+from holdfast.cluster.membership import Starting
 from holdfast.commands import main
-from holdfast.core.tickets import CommitTicket, StorageFailure, Superseded
+from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure, Superseded
 from holdfast.storage import layouts, postgres
 from holdfast.storage.committer import Write
 from holdfast.storage.database import Database, Durability
@@ -71,13 +73,13 @@ def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_joining_begins_an_incarnation(url: str) -> None:
-    """The numbers of a node rise. A lease lasts longer while the node joins."""
+    """The numbers of a node rise."""
     assert join(database(url), candidate()) == 1
     end_lease(url, 1)
     assert join(database(url), candidate()) == 2
     (row,) = read_members(database(url).open_connection().cursor())
     assert (row.state, row.cluster, row.address, row.protocols) == ("joining", "plant", "mqtt1:1883", (1, 1))
-    assert LEASE < row.left <= members.JOINING_LEASES * LEASE
+    assert 0 < row.left <= LEASE
     connection = LeaseConnection(database(url), 1, 2, LEASE, 5.0)
     assert connection.renew().renewed
     connection.close()
@@ -398,6 +400,37 @@ def test_a_broker_alone_and_others_exclude_each_other(url: str, monkeypatch: pyt
         pytest.raises(StorageFailure, match=r"another broker uses this database .node.id 3, by .*, node.id 4, by"),
     ):
         LonePostgres.of(database(url, 1)).connect()
+
+
+def test_a_member_is_not_kept_out_by_its_own_lost_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may notice only after hours that a connection is gone. Another incarnation is kept out."""
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 500)
+    ask(url, "INSERT INTO cluster_members VALUES (3, 'plant', 5, 0, 'member', 1, 1, '', '')")
+    lost = MemberPostgres.of(database(url, 3), 5).connect()
+    with pytest.raises(Superseded):
+        MemberPostgres.of(database(url, 3), 4).connect()
+    assert lost.execute("SELECT 1").fetchone() == (1,)
+    with MemberPostgres.of(database(url, 3), 5).connect() as again:
+        assert again.execute("SELECT 1").fetchone() == (1,)
+        with pytest.raises(psycopg.OperationalError):
+            lost.execute("SELECT 1")
+
+
+def test_a_node_renews_its_lease_while_it_starts() -> None:
+    """Until it has restored its Sessions, however long that takes, and whatever single renewals fail."""
+    asked: Queue[str] = Queue()
+
+    class Server:
+        def renew(self, state: str) -> None:
+            asked.put(state)
+            if asked.qsize() == 1:
+                raise StorageFailure(FailureKind.UNAVAILABLE, "no answer", "")
+
+    starting = Starting(cast("LeaseConnection", Server()), 0.001)
+    assert [asked.get(timeout=30) for _ in range(3)] == ["joining"] * 3
+    starting.end()
+    assert starting._thread is not None
+    assert not starting._thread.is_alive()
 
 
 @pytest.fixture

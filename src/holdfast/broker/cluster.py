@@ -74,7 +74,7 @@ def hash_of(config: Config) -> str:
 def attach(
     membership: Membership, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry, fence: Fence
 ) -> None:
-    """Let the membership use the other parts: what comes from dead nodes goes to the Sessions of this one."""
+    """Let the membership use the other parts. The Sessions of this node inherit Wills and leases of dead nodes."""
     returned = ReturnedElsewhere(clock, durable, registry)
 
     def inherit(found: HandedOver) -> None:

@@ -14,7 +14,7 @@ and its acknowledgement waits for the commit::
 
 A message for which nobody waits is dropped, counted and told when ``max_waiting_bytes`` of messages wait already: the
 database is slower than the publishers, or away. It pauses no publisher. The waiting messages of one publisher never
-take more than what is free beside them, so one alone gets half of the room, two get a third each, and there is room
+take more than the free room beside them. So one alone gets half of the room, two get a third each, and there is room
 left for another. The others count among the pending bytes of the writer, which pauses publishers as for retained
 messages.
 

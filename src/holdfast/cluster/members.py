@@ -35,14 +35,12 @@ from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
 from holdfast.storage.location import StoreLate, StoreUnusable
-from holdfast.storage.postgres import PostgresDatabase, alone_here, lock_within, shares_company
+from holdfast.storage.postgres import PostgresDatabase, alone_here, end_holders, lock_within, shares_company
 from holdfast.storage.postgres_values import JOINING, LOCKS
 
 #: the versions of what members say to each other and rely on in the database, the oldest and the newest that this
 #: program understands
 PROTOCOLS = (1, 1)
-#: how often a lease is as long while a member joins: it restores its Sessions, and serves nobody
-JOINING_LEASES = 10
 #: milliseconds to wait for others that join or take over, and for the lock of a dead node
 _PATIENCE = 10_000
 #: seconds that a connection of its own may take to be opened
@@ -62,10 +60,6 @@ _RENEW = (
 )
 #: the Will of a client that is connected: one that has due_at or lost is of a client that has gone
 CONNECTED = "due_at IS NULL AND lost = 0"
-_HOLDERS = (
-    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND objid = ? "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-)
 _RAISE = (
     "UPDATE cluster_members SET incarnation = incarnation + 1 "
     f"WHERE node = ? AND {_ALIVE} AND lease_until <= {_NOW} RETURNING incarnation"
@@ -188,12 +182,12 @@ def join(database: PostgresDatabase, candidate: Candidate) -> int:
             cursor.execute(
                 _BEGIN,
                 (
-                    candidate.node, candidate.cluster, JOINING_LEASES * candidate.lease, *PROTOCOLS,
+                    candidate.node, candidate.cluster, candidate.lease, *PROTOCOLS,
                     candidate.config_hash, candidate.address,
                 ),
             )  # fmt: skip
             ((incarnation,),) = cursor.fetchall()
-            _end_holders(cursor, candidate.node, where)
+            end_holders(connection, candidate.node, where)
     return int(incarnation)
 
 
@@ -242,7 +236,7 @@ def taken_place(connection: psycopg.Connection[Any], node: int, where: str) -> I
     cursor.execute(_RAISE, (node,))
     if not cursor.fetchall():
         raise StorageFailure(FailureKind.REFUSED, f"node {node} has renewed its lease", where)
-    _end_holders(cursor, node, where)
+    end_holders(connection, node, where)
     if not lock_within(connection, _PATIENCE, "pg_advisory_lock", LOCKS, node):
         raise StorageFailure(FailureKind.UNAVAILABLE, f"the connection of node {node} does not end", where)
     try:
@@ -250,20 +244,6 @@ def taken_place(connection: psycopg.Connection[Any], node: int, where: str) -> I
     finally:
         if not connection.closed:
             connection.execute("SELECT pg_advisory_unlock(?, ?)", (LOCKS, node))
-
-
-def _end_holders(cursor: Any, node: int, where: str) -> None:
-    """End the connections that hold the lock of a node."""
-    try:
-        cursor.execute(_HOLDERS, (LOCKS, node))
-        for (pid,) in cursor.fetchall():
-            cursor.execute("SELECT pg_terminate_backend(CAST(? AS integer))", (pid,))
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise StorageFailure(
-            FailureKind.UNAVAILABLE,
-            f"the connection of node {node} cannot be ended; let all members use one database user",
-            where,
-        ) from error
 
 
 def hand_over(cursor: Cursor, dead: int, heir: int) -> HandedOver:
@@ -360,9 +340,9 @@ class LeaseConnection:
         self._patience = patience
         self._connection: psycopg.Connection[Any] | None = None
 
-    def renew(self) -> Renewal:
-        """Renew the lease, as a member. Raises :class:`StorageFailure` if the server does not answer."""
-        ((count, now, dead),) = self._ask(_RENEW.format(**self._values, state="member"))
+    def renew(self, state: str = "member") -> Renewal:
+        """Renew the lease, in a state. Raises :class:`StorageFailure` if the server does not answer."""
+        ((count, now, dead),) = self._ask(_RENEW.format(**self._values, state=state))
         return Renewal(renewed=count == "1", now=int(now), dead=tuple(map(int, dead.split())))
 
     def leave(self) -> None:

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 from attrs import frozen
@@ -101,6 +102,7 @@ class Membership:
         self._on_lost: Callable[[str], None]
         self._on_inherited: Callable[[HandedOver], None]
         self._connection: LeaseConnection | None = None
+        self._starting = NOT_STARTING
         self._earlier: StillLeased | None = None
         self._answers: SimpleQueue[_Answer] = SimpleQueue()
         self._lease: Lease | None = None
@@ -155,11 +157,13 @@ class Membership:
             'node {node} joins the cluster "{cluster}" as incarnation {incarnation}',
             node=self.candidate.node, cluster=self.candidate.cluster, incarnation=incarnation,
         )  # fmt: skip
+        self._starting = Starting(self._connection, self._length / RENEWALS)
         return MemberPostgres.of(database, incarnation)
 
     def begin(self) -> None:
         """Become a member: the stored state is read, and listeners open next. Raises :class:`StoreUnusable`."""
         assert self._connection is not None
+        self._starting.end()
         sent = self._seconds()
         try:
             renewal = self._connection.renew()
@@ -176,6 +180,7 @@ class Membership:
         self._job.stop()
         self.deadline = float("inf")
         self._lease = None
+        self._starting.end()
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -189,6 +194,7 @@ class Membership:
         """End the lease, after the last commit: others take over at once, and the next process need not wait."""
         self._job.stop()
         self.deadline = float("inf")
+        self._starting.end()
         connection, self._connection = self._connection, None
         self._lease = None
         if connection is None:
@@ -368,6 +374,32 @@ class Membership:
 
         self._claiming.call(work, done)
         return answer
+
+
+class Starting:
+    """Renews the lease of a node that joins, in a thread: it restores its Sessions, which may take longer."""
+
+    def __init__(self, connection: LeaseConnection | None, interval: float) -> None:
+        self._over = Event()
+        self._thread: Thread | None = None
+        if connection is not None:
+            work = partial(self._renew, connection, interval)
+            self._thread = Thread(target=work, name="holdfast-joining", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Renew no more. The connection is free afterwards."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _renew(self, connection: LeaseConnection, interval: float) -> None:
+        while not self._over.wait(interval):
+            with suppress(StorageFailure):  # the next try may do; if the lease ends, the node cannot begin
+                connection.renew("joining")
+
+
+NOT_STARTING = Starting(None, 0)
 
 
 @contextmanager

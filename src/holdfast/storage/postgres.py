@@ -376,9 +376,16 @@ class MemberPostgres(PostgresDatabase):
         self._compare(cursor.fetchone())
 
     def _take_place(self, connection: psycopg.Connection[Any]) -> None:
+        self._require_own(connection)
+        # What holds the lock now is an earlier connection of this process, which the server has not noticed to be gone.
+        if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock", LOCKS, self.node):
+            end_holders(connection, self.node, self.location)
         super()._take_place(connection)
         if not shares_company(connection):
             raise self._unavailable(alone_here(connection))
+        self._require_own(connection)
+
+    def _require_own(self, connection: psycopg.Connection[Any]) -> None:
         self._compare(connection.execute(f"{_INCARNATION} {self.node}").fetchone())
 
     def _compare(self, found: tuple[Any, ...] | None) -> None:
@@ -409,12 +416,31 @@ def alone_here(connection: psycopg.Connection[Any]) -> str:
 
 def _company(connection: psycopg.Connection[Any]) -> str:
     """Name the brokers that use the database, and their connections."""
-    found = connection.execute(
-        "SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND pid <> "
-        "pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1",
+    return ", ".join(f"node.id {node}, by connection {pid}" for node, pid in _holders(connection)) or "just started"
+
+
+def end_holders(connection: psycopg.Connection[Any], node: int, where: str) -> None:
+    """End the connections of other processes that hold the lock of a node. Raises :class:`StorageFailure`."""
+    try:
+        for held, pid in _holders(connection):
+            if held == node:
+                connection.execute("SELECT pg_terminate_backend(CAST(? AS integer))", (pid,))
+    except errors.InsufficientPrivilege as error:
+        raise StorageFailure(
+            FailureKind.UNAVAILABLE,
+            f"the connection of node {node} cannot be ended; let all members use one database user",
+            where,
+        ) from error
+
+
+def _holders(connection: psycopg.Connection[Any]) -> list[tuple[int, int]]:
+    """Return the nodes whose locks other connections hold, with the server's numbers of these connections."""
+    return connection.execute(
+        "SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = ? AND objid <> 0 "
+        "AND pid <> pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        "ORDER BY objid",
         (LOCKS,),
     ).fetchall()
-    return ", ".join(f"node.id {node}, by connection {pid}" for node, pid in found if node) or "just started"
 
 
 def _is_starting(tried: pq.abc.PGconn) -> bool:
