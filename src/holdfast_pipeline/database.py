@@ -501,9 +501,9 @@ def broker_of(url: str, config: str | None) -> Config:
 
 
 def create_missing(url: str, make_folder: bool) -> str | None:
-    """Create the database at a URL if there is none, or build the schema of an empty one; return what was created.
+    """Create the database at a URL if there is none, or build the schema of an empty one. Name the new thing.
 
-    None: the database exists. An SQLite file is created in a folder that exists; with ``make_folder``, the folder is
+    None: the database existed. An SQLite file is created in a folder that exists; with ``make_folder``, the folder is
     created, too. A Postgres server must have the database. A broker that starts meanwhile does no harm: the schema is
     built in one transaction, which looks first. Raises :class:`PipelineError`.
     """

@@ -1,4 +1,4 @@
-"""Jobs that follow the history: what they read, the columns of their tables, and the upkeep of these.
+"""Jobs that follow the history: their reading, the columns of their tables, and the upkeep of these tables.
 
 How it works. Each commit adds at least one file. Once a part of a table (a day, or the whole of ``current``) has
 ``most_small`` files below half of ``file_size``, they are joined; a past day already with two of them, because it gets

@@ -187,7 +187,7 @@ def _called(one: FilterDelivery) -> str:
     return f"“{visible(one.topic_filter, 60)}”"
 
 
-# The findings of the page: what is wrong, how bad it is, and what to do. Pure.
+# The findings of the page, each with its severity and its advice. Pure.
 #
 # A finding is about the data, as a shape with malformed payloads, or about the settings, as advice on flow control.
 

@@ -119,7 +119,7 @@ def _id(*parts: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-# The comparison of a report with an earlier one: what is new, gone, grown and shrunk. Pure.
+# The comparison of a report with an earlier one: new, gone, grown and shrunk shapes. Pure.
 
 #: A shape has grown or shrunk if its messages or its bytes differ by this share, and by as many.
 _SHARE, _MESSAGES, _BYTES = 0.1, 10, 1024
