@@ -36,10 +36,8 @@ import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from holdfast.commands import stand_in
-from holdfast_pipeline import register
-from holdfast_pipeline.sink import merging as commit
-from holdfast_pipeline.sources import retained
-from holdfast_pipeline.sink import writer as sink
+from holdfast_pipeline import register, sink
+from holdfast_pipeline.sources.options import Options
 from holdfast_pipeline.jobs import imports
 
 source, url, point, mark = sys.argv[1:]
@@ -61,7 +59,7 @@ class Held(sink.RetainedWriter):
         if point == "staged":
             stop()
         stand_in._ROWS = 250  # more than one part
-        merge, target = commit.Target.merge, self._target
+        merge, target = sink.Target.merge, self._target
         def told(*arguments):
             for said in merge(target, *arguments):
                 yield said
@@ -74,14 +72,14 @@ class Held(sink.RetainedWriter):
         if point == "merged":
             stop()
 
-class HeldSource(retained.RetainedSource):
+class HeldSource(sink.RetainedFormat):
     def writer(self, schema, overwrite):
-        return Held(retained.Options(self.name(), self.options, sink.OPTIONS), schema, overwrite)
+        return Held(Options(self.name(), self.options, sink.OPTIONS), schema, overwrite)
 
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 register(spark)
 spark.dataSource.register(HeldSource)
-imports.import_messages(spark, source, "ndjson", commit.Target(url, None), job="killed")
+imports.import_messages(spark, source, "ndjson", sink.Target(url, None), job="killed")
 """
 
 
