@@ -377,7 +377,7 @@ class MemberPostgres(PostgresDatabase):
 
     def _take_place(self, connection: psycopg.Connection[Any]) -> None:
         self._require_own(connection)
-        # What holds the lock now is an earlier connection of this process, which the server has not noticed to be gone.
+        # An earlier connection of this process may hold the lock: the server has not noticed its end.
         if not lock_within(connection, _LOCK_TIMEOUT, "pg_advisory_lock", LOCKS, self.node):
             end_holders(connection, self.node, self.location)
         super()._take_place(connection)
