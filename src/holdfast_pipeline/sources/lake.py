@@ -315,11 +315,11 @@ class _IcebergFiles:
 
 def _is_below(file: str, folder: str) -> bool:
     inner, outer = _local(file), _local(folder)
-    if inner is None or outer is None:
-        return inner is outer and _SLASHES.sub("/", usual_uri(file)).startswith(
-            f"{_SLASHES.sub('/', usual_uri(folder))}/"
-        )
-    return inner.is_relative_to(outer)
+    if inner is not None and outer is not None:
+        return inner.is_relative_to(outer)
+    if inner is not None or outer is not None:
+        return False
+    return _SLASHES.sub("/", usual_uri(file)).startswith(_SLASHES.sub("/", f"{usual_uri(folder)}/"))
 
 
 def _local(name: str) -> Path | None:
