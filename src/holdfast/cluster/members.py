@@ -53,10 +53,16 @@ _DEAD = (
     f"SELECT node FROM cluster_members WHERE {_ALIVE} AND lease_until <= {_NOW} AND node <> {{node}} AND "
     "pg_postmaster_start_time() <= clock_timestamp() - {lease} * interval '1 ms' ORDER BY node"
 )
+#: each node that has not been taken over, as NODE:INCARNATION:1 if its lease lasts, else :0
+_PLACES = (
+    f"SELECT node || ':' || incarnation || ':' || CAST(lease_until > {_NOW} AS integer) FROM cluster_members "
+    f"WHERE {_ALIVE} ORDER BY node"
+)
 _RENEW = (
     f"WITH renewed AS (UPDATE cluster_members SET lease_until = {_NOW} + {{lease}}, state = '{{state}}' "
     "WHERE node = {node} AND incarnation = {incarnation} RETURNING 1) "
-    f"SELECT (SELECT count(*) FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' ')"
+    f"SELECT (SELECT count(*) FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' '), "
+    f"array_to_string(ARRAY({_PLACES}), ' ')"
 )
 #: the Will of a client that is connected: one that has due_at or lost is of a client that has gone
 CONNECTED = "due_at IS NULL AND lost = 0"
@@ -109,13 +115,26 @@ class Member:
         return self.state in ("joining", "member", "draining") and self.left > 0
 
 
+@frozen
+class Place:
+    """A node that nobody has taken over. ``lives``: its lease lasts."""
+
+    node: int
+    incarnation: int
+    lives: bool
+
+
 @frozen(kw_only=True)
 class Renewal:
-    """The answer to a renewal. ``now`` is the database's time in milliseconds; ``dead`` are nodes to take over from."""
+    """The answer to a renewal. ``now`` is the database's time in milliseconds; ``dead`` are nodes to take over from.
+
+    ``places`` are all nodes that nobody has taken over, this one among them.
+    """
 
     renewed: bool
     now: int
     dead: tuple[int, ...]
+    places: tuple[Place, ...] = ()
 
 
 @frozen
@@ -342,8 +361,13 @@ class LeaseConnection:
 
     def renew(self, state: str = "member") -> Renewal:
         """Renew the lease, in a state. Raises :class:`StorageFailure` if the server does not answer."""
-        ((count, now, dead),) = self._ask(_RENEW.format(**self._values, state=state))
-        return Renewal(renewed=count == "1", now=int(now), dead=tuple(map(int, dead.split())))
+        ((count, now, dead, places),) = self._ask(_RENEW.format(**self._values, state=state))
+        return Renewal(
+            renewed=count == "1",
+            now=int(now),
+            dead=tuple(map(int, dead.split())),
+            places=tuple(_place(*text.split(":")) for text in places.split()),
+        )
 
     def leave(self) -> None:
         """End the lease now. Raises :class:`StorageFailure`."""
@@ -364,6 +388,10 @@ class LeaseConnection:
         except (psycopg.Error, OSError) as error:
             self.close()
             raise self._database.failure(error) from error
+
+
+def _place(node: str, incarnation: str, lives: str) -> Place:
+    return Place(int(node), int(incarnation), lives == "1")
 
 
 def _asked(pgconn: pq.abc.PGconn, statement: bytes, seconds: float) -> list[tuple[str, ...]]:

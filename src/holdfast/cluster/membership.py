@@ -17,7 +17,7 @@ From the dead, the member with the first look takes over. A thread claims the pl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -25,7 +25,7 @@ from threading import Event, Thread
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from holdfast.cluster.lease import Lease, State
@@ -33,6 +33,7 @@ from holdfast.cluster.members import (
     Candidate,
     HandedOver,
     LeaseConnection,
+    Place,
     Renewal,
     StillLeased,
     hand_over,
@@ -101,6 +102,12 @@ class Membership:
         self._durable: DurableStore
         self._on_lost: Callable[[str], None]
         self._on_inherited: Callable[[HandedOver], None]
+        #: is told of all nodes that nobody has taken over, after each renewal
+        self.on_places: Callable[[Sequence[Place]], None] = _tell_nobody
+        #: has to be done before a dead node, whose place is claimed, is handed over
+        self.before_hand_over: Callable[[int], Deferred[None]] = _nothing_before
+        #: this incarnation, 0 before it has joined
+        self.incarnation = 0
         self._connection: LeaseConnection | None = None
         self._starting = NOT_STARTING
         self._earlier: StillLeased | None = None
@@ -139,7 +146,7 @@ class Membership:
         """
         assert isinstance(database, PostgresDatabase)
         try:
-            incarnation = join(database, self.candidate)
+            incarnation = self.incarnation = join(database, self.candidate)
         except StillLeased as late:
             earlier, self._earlier = self._earlier, late
             if earlier is not None and (earlier.incarnation, earlier.until) != (late.incarnation, late.until):
@@ -174,6 +181,7 @@ class Membership:
         self._lease = Lease(length=self._length, grace=self._grace, sent=sent)
         self.deadline = self._lease.deadline
         self._job.start(self._job.interval)
+        self.on_places(renewal.places)
 
     def withdraw(self) -> None:
         """End the lease of a start that has failed or is late, so that the next one need not wait for its end."""
@@ -301,6 +309,8 @@ class Membership:
         else:
             lease.answered(now, outcome.renewed)
             self.offset = self.offset if answer.offset is None else answer.offset
+            if outcome.renewed:
+                self.on_places(outcome.places)
             if outcome.dead and lease.may_take_over(now):
                 # The next one after the last one tried: a node that cannot be taken over holds up no other.
                 self._claim(next((node for node in outcome.dead if node > self._tried), outcome.dead[0]))
@@ -344,6 +354,7 @@ class Membership:
             parts = self._durable.parts
             if parts is None:
                 return
+            await self.before_hand_over(node)
             inherited = await parts.writer.run(
                 lambda connection: hand_over(connection.cursor(), node, self.candidate.node)
             )
@@ -400,6 +411,15 @@ class Starting:
 
 
 NOT_STARTING = Starting(None, 0)
+
+
+def _tell_nobody(_places: Sequence[Place]) -> None:
+    """Tell nobody of the nodes."""
+
+
+def _nothing_before(_node: int) -> Deferred[None]:
+    """Do nothing before a hand-over."""
+    return succeed(None)
 
 
 @contextmanager

@@ -47,6 +47,8 @@ class ReplayRegistry:
         #: where replays read the past; None without a history
         self.past = past
         self._store = store
+        #: what replays read: the store, perhaps through other parts
+        self.source: IReplaySource = store
         self._feed = feed
         feed.import_begun, feed.import_ended = self._include, self._included
         self._now = now
@@ -87,7 +89,7 @@ class ReplayRegistry:
             topic_filter,
             delivery,
             number=self._last_number,
-            store=source or self._store,
+            store=source or self.source,
             feed=self._feed,
             flow=self.flow,
             registry=self,

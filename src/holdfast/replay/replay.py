@@ -32,8 +32,9 @@ holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
   batch is read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
 - As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.
   So it is not delivered before that change is committed (``_would_leave_late``).
-- Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row, of any revision.
-  When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
+- Another node writes ``plant/b``. A later read finds the row, of any revision. In a cluster the change is in this feed
+  once ``c`` is sent it live; the copy is dropped then, and the topic stays marked, since a later read finds the row
+  again. Before a batch is delivered, all changes are sent live that it may contain (:mod:`holdfast.cluster`). When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
   delivers while an earlier message of the other still waits to leave (``_would_overtake``).
 
 The invariant: for every topic, the messages that leave for the client have rising revisions.
@@ -183,7 +184,7 @@ class Replay:
             return False
         held = bool(self.held)
         self.reread()
-        self.held.forget(self.held.committed())
+        self._forget_marks()
         self._feed.forget(self._listening)
         self._listening = None
         return held
@@ -417,8 +418,8 @@ class Replay:
         """Hear of changes again. Those that were missed have to be committed before the next read."""
         self._enter(ReplayState.COMMITTING)
         self._listening = self._feed.listen(self._changed, self.topic_filter)
-        if self._rows.raise_to(self._registry.unsent_revision):
-            self._delivery.yield_to_queue()  # as in include()
+        if self._rows.raise_to(self._registry.unsent_revision) or self._store.shared:
+            self._delivery.yield_to_queue()  # as in include(); other nodes' changes were missed as well
         self._store.flushed(self.topic_filter).when_settled(self._committed)
 
     def _get_ready(self, goes_on: bool = False) -> None:
@@ -445,7 +446,17 @@ class Replay:
         if len(held.marks) > MOST_MARKS:
             # The next read sees all committed changes, so their marks are dropped.
             self.reread()
-            held.forget(held.committed())
+            self._forget_marks()
+
+    def _forget_marks(self) -> None:
+        """Drop the marks of committed changes, of other nodes too: nothing is held.
+
+        Later reads see the rows of other nodes, whatever their revision. So the live messages leave first.
+        """
+        held = self.held
+        held.forget(held.committed())
+        if self._store.shared and held.forget_others():
+            self._delivery.yield_to_queue()
 
     def _stored(self, change: Change, failure: StorageFailure | None) -> None:
         """Read again after a commit: the held copy is older than a row that this client was not sent live."""
@@ -634,8 +645,18 @@ class HeldMessages:
         return last.batch is None or other.cursor < last.batch.after
 
     def committed(self) -> list[Change]:
-        """Return the marked changes that every read from now on sees."""
-        return [change for change in self.marks.values() if change.ticket.settled and change.ticket.failure is None]
+        """Return the marked changes that every read from now on sees, or leaves out because they were sent live."""
+        return [
+            change
+            for change in self.marks.values()
+            if change.ticket.settled and change.ticket.failure is None and not change.is_foreign
+        ]
+
+    def forget_others(self) -> bool:
+        """Drop the marks of changes of other nodes. Return whether there were any."""
+        foreign = [change for change in self.marks.values() if change.is_foreign]
+        self.forget(foreign)
+        return bool(foreign)
 
     def forget(self, changes: list[Change]) -> None:
         """Drop the marks of these changes. A later change of the same topic keeps its mark."""

@@ -17,7 +17,8 @@ from holdfast.hot_values import hot_frozen
 class Change:
     """One accepted change. The store can read it once ``ticket`` is settled.
 
-    ``live`` tells that matching subscribers were sent the message live, or were not allowed to get it.
+    ``live`` tells that matching subscribers were sent the message live, or were not allowed to get it. ``is_foreign``
+    tells that another node has stored it.
     """
 
     topic: str
@@ -26,6 +27,7 @@ class Change:
     origin: ChangeOrigin
     live: bool
     ticket: CommitTicket
+    is_foreign: bool = False
 
 
 def _ignore(revision: int) -> None:

@@ -91,6 +91,8 @@ class RetainedMessages(Service):
         self.admission = Admission(store, limits, self.delayed, self._sweep.make_room, clock)
         self._announces_expiry = False  #: for topics whose policy says nothing
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
+        #: the last change that was stored, or will be, for one that routes its message to other nodes in the same turn
+        self.last: RetainedChange | None = None
         #: messages set, cleared and expired here since the start
         self.changes = dict.fromkeys(ChangeKind, 0)
 
@@ -181,6 +183,7 @@ class RetainedMessages(Service):
             kind = self._count_decided(change, decision.revision)
             if self._conditional.pending:  # others that were submitted before and are decided later are overtaken
                 self._conditional.note(topic, decision.revision)
+            self.last = evolve(change, revision=decision.revision)
             if not decision.overtaken:  # else a newer change was announced before
                 self.feed.announce(Change(topic, decision.revision, kind, change.origin, True, COMMITTED))
         return decision
@@ -273,6 +276,7 @@ class RetainedMessages(Service):
             return COMMITTED
         change = self._change(evolve(message, payload=b""), self._now(), ChangeOrigin.LIMIT)
         clear = ConditionalChange(change, Conditions(present=True), NO_PROPERTIES, repeated=False)
+        self.last = change
         ticket = self.store.put_if(clear)
 
         def settled(failure: StorageFailure | None) -> None:
@@ -291,7 +295,7 @@ class RetainedMessages(Service):
         an import it is stored at once, and its token is owed.
         """
         self.admission.charge(message)
-        change = self._change(message, self._now(), origin)
+        change = self.last = self._change(message, self._now(), origin)
         self.changes[ChangeKind.SET] += 1
         ticket = self.delayed.add_for_rate(change, message.client_id or "", message.qos > 0)
         if self.admission.is_suspended:
@@ -364,6 +368,7 @@ class RetainedMessages(Service):
 
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self.store.put(change)
+        self.last = change
         if self._leased:
             self.leases.changed(change.topic, change.revision)
         self.changes[kind] += 1
@@ -394,6 +399,7 @@ class RetainedMessages(Service):
             or not self.delayed.add(change, policy.write_interval)
         ):
             return False
+        self.last = change
         self.changes[ChangeKind.SET] += 1
         if len(self.feed):
             self._tell(change, ChangeKind.SET, self.delayed.ticket_of(change.topic))

@@ -449,8 +449,9 @@ class SessionRegistry:
         self, session: Session, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
     ) -> CommitTicket:
         """Add or replace a subscription of the Session. ``progress``: see :meth:`Session.subscribe`."""
-        self._router.table.subscribe(session, subscription)
-        return session.subscribe(topic_filter, subscription, progress)
+        table = self._router.table
+        table.subscribe(session, subscription)
+        return both(table.gate, session.subscribe(topic_filter, subscription, progress))
 
     def unsubscribe(self, session: Session, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription of the Session. Return None if there was none."""

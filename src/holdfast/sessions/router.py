@@ -53,8 +53,9 @@ class Router:
         counters: Counters,
         rejecting: bool = False,
         telemetry: Telemetry | None = None,
+        table: RoutingTable | None = None,
     ) -> None:
-        self.table = RoutingTable(counters.holdings, authorizer)
+        self.table = table or RoutingTable(counters.holdings, authorizer)
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters
@@ -152,11 +153,15 @@ class Router:
         for group in route.groups:
             if outgoing is None:
                 outgoing = OutgoingMessage(message, after, replaces)
-            if replaces:  # any member may have an older message in its queue
-                for session in group.away():
-                    session.queue.drop_retained(message.topic, group.shared_filter)
-            self._deliver_shared(group, group.choose(), group.choose, outgoing)
+            self._deliver_to_group(group, outgoing)
         return COMMITTED if outgoing is None else outgoing.ticket, bool(route.matches or route.groups)
+
+    def _deliver_to_group(self, group: SharedGroup, outgoing: OutgoingMessage) -> None:
+        """Send a message to one member of a group."""
+        if outgoing.replaces:  # any member may have an older message in its queue
+            for session in group.away():
+                session.queue.drop_retained(outgoing.message.topic, group.shared_filter)
+        self._deliver_shared(group, group.choose(), group.choose, outgoing)
 
     def route_for_runs(self, message: ApplicationMessage, may_reject: bool) -> int | None:
         """Return the number of the route that runs of messages like this one take, None if they may not be runs.

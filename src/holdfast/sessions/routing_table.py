@@ -26,6 +26,7 @@ from attrs import evolve, frozen
 from twisted.python.failure import Failure
 
 from holdfast.core.messages import ApplicationMessage
+from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.core.topics import TopicTree, before_wildcard, matches, split_shared
 from holdfast.identity.interfaces import IAuthorizer, Principal
 from holdfast.sessions.counters import Holdings
@@ -120,6 +121,9 @@ def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
 class RoutingTable:
     """All subscriptions, and the routes found so far. Shared subscriptions count in the ``holdings`` of the broker."""
 
+    #: settled when the last subscription has effect for all publishers: at once, where one node serves them all
+    gate: CommitTicket = COMMITTED
+
     def __init__(self, holdings: Holdings, authorizer: IAuthorizer) -> None:
         self._holdings = holdings
         self._authorizer = authorizer
@@ -143,36 +147,54 @@ class RoutingTable:
         self._changed: deque[str] = deque(maxlen=_MOST_CHANGES)
         self.forget_routes()
 
-    def subscribe(self, session: Session, subscription: Subscription) -> None:
-        """Add or replace a Session's subscription."""
+    def subscribe(self, session: Session, subscription: Subscription) -> Subscription | None:
+        """Add or replace a Session's subscription. Return the one that it replaces; None for a shared one."""
         topic_filter = subscription.topic_filter
         if subscription.group is None:
             former = self._tree.add(topic_filter, session, subscription)
             self._forget(topic_filter, former)
-            return
-        key = (subscription.group, topic_filter)
-        group = self._groups.get(key)
-        if group is None:
-            shared_filter = f"$share/{subscription.group}/{topic_filter}"
-            group = self._groups[key] = SharedGroup(shared_filter, self._holdings)
-            self._shared_tree.add(topic_filter, group, subscription)
-            self._forget(topic_filter, None)
+            return former
+        group = self._group_for(subscription)
         group.add(session, subscription)
         session.groups[group.shared_filter] = group
+        return None
 
-    def unsubscribe(self, session: Session, topic_filter: str) -> None:
-        """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
+    def unsubscribe(self, session: Session, topic_filter: str) -> Subscription | None:
+        """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it.
+
+        Return the removed one; None for a shared one.
+        """
         name, inner = split_shared(topic_filter)
         if name is None:
-            self._forget(inner, self._tree.remove(inner, session))
-            return
+            former = self._tree.remove(inner, session)
+            self._forget(inner, former)
+            return former
         session.groups.pop(topic_filter, None)
         group = self._groups.get((name, inner))
         if group is not None:
             group.remove(session)
-            if not group:
-                self._forget(inner, self._shared_tree.remove(inner, group))
-                del self._groups[name, inner]
+            self._drop_if_empty(name, inner, group)
+        return None
+
+    def _group_for(self, subscription: Subscription) -> SharedGroup:
+        """Return the group of a shared subscription, a new one if there is none."""
+        topic_filter = subscription.topic_filter
+        key = (subscription.group or "", topic_filter)
+        group = self._groups.get(key)
+        if group is None:
+            shared_filter = f"$share/{subscription.group}/{topic_filter}"
+            group = self._groups[key] = self._new_group(shared_filter)
+            self._shared_tree.add(topic_filter, group, subscription)
+            self._forget(topic_filter, None)
+        return group
+
+    def _new_group(self, shared_filter: str) -> SharedGroup:
+        return SharedGroup(shared_filter, self._holdings)
+
+    def _drop_if_empty(self, name: str, topic_filter: str, group: SharedGroup) -> None:
+        if not group:
+            self._forget(topic_filter, self._shared_tree.remove(topic_filter, group))
+            del self._groups[name, topic_filter]
 
     def changed_since(self, changes: int) -> list[str] | None:
         """Return the Topic Filters of all changes after the one of this number: other topics have their routes still.
