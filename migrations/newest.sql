@@ -44,6 +44,36 @@ CREATE TABLE cluster_members (
     address TEXT NOT NULL,
     PRIMARY KEY (node)
 );
+CREATE TABLE cluster_messages (
+    origin SMALLINT NOT NULL,
+    number BIGINT NOT NULL,
+    targets TEXT NOT NULL,
+    share TEXT,
+    revision BIGINT,
+    topic TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    retain SMALLINT NOT NULL,
+    replaces SMALLINT NOT NULL,
+    client_id TEXT,
+    username TEXT,
+    expires_at BIGINT,
+    properties5 BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (origin, number)
+);
+CREATE TABLE cluster_cursors (
+    node SMALLINT NOT NULL,
+    origin SMALLINT NOT NULL,
+    number BIGINT NOT NULL,
+    PRIMARY KEY (node, origin)
+) WITHOUT ROWID;
+CREATE TABLE cluster_runs (
+    id INTEGER NOT NULL,
+    target SMALLINT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE INDEX cluster_runs_targets ON cluster_runs (target, id);
 CREATE TABLE retained_usage (
     scope TEXT NOT NULL,
     subject TEXT NOT NULL,

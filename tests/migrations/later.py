@@ -103,6 +103,13 @@ ROWS: Contents = {
         (2, revision(3, 2), -1, -900, 0, None),
     ],
     "cluster_members": [(2, "plant", 3, THEN, "dead", 1, 1, "0123456789ab", "mqtt2.example.org:1883")],
+    "cluster_messages": [
+        (2, revision(40, 2), ",1,3,", "$share/group/jobs/+", None, "jobs/1", 1, 0, 0, "gateway-2", "anna", FAR, UNIT,
+         b"3\0"),
+        (2, revision(41, 2), ",1,", None, revision(41, 2), "haus/k\u00fcche", 0, 1, 1, None, None, None, b"\0", b""),
+    ],
+    "cluster_cursors": [(1, 1, 0), (1, 2, revision(40, 2)), (2, 2, revision(41, 2))],
+    "cluster_runs": [(7, 1, b"\0run")],
     "retained_usage": [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)],
     "sessions": [
         (PUMP, "pump-7", "anna", "default", None, None, revision(9)),

@@ -57,6 +57,38 @@ cluster_members = Layout(
     config_hash=TEXT,
     address=TEXT,
 )
+cluster_messages = Layout(
+    "cluster_messages",
+    2,
+    origin=SMALL,
+    number=BIG,
+    targets=TEXT,
+    share=TEXT,
+    revision=BIG,
+    topic=TEXT,
+    qos=SMALL,
+    retain=SMALL,
+    replaces=SMALL,
+    client_id=TEXT,
+    username=TEXT,
+    expires_at=BIG,
+    properties5=BLOB,
+    payload=BLOB,
+)
+cluster_cursors = Layout(
+    "cluster_cursors",
+    2,
+    node=SMALL,
+    origin=SMALL,
+    number=BIG,
+)
+cluster_runs = Layout(
+    "cluster_runs",
+    1,
+    id=BIG,
+    target=SMALL,
+    data=BLOB,
+)
 retained_usage = Layout(
     "retained_usage",
     2,
@@ -309,6 +341,9 @@ TABLES = (
     retained_levels,
     nodes,
     cluster_members,
+    cluster_messages,
+    cluster_cursors,
+    cluster_runs,
     retained_usage,
     sessions,
     session_subscriptions,

@@ -106,6 +106,52 @@ cluster_members = Table(
     Column("address", Text, nullable=False),
 )
 
+#: Messages that cross from one member of a cluster to others (:mod:`holdfast.cluster.crossing`). ``number`` is a
+#: revision of the ``origin``, and rises with its commits. ``targets`` are the nodes that read the row, as ",2,3,".
+#: ``share`` is the shared subscription whose member gets the message. ``revision`` is that of the retained message that
+#: this one is, NULL if it is not the retained message of its topic. ``replaces`` is 1 if it takes the place of queued
+#: retained messages of its topic.
+cluster_messages = Table(
+    "cluster_messages",
+    metadata,
+    Column("origin", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("targets", Text, nullable=False),
+    Column("share", TopicName),
+    Column("revision", BigInteger),
+    Column("topic", TopicName, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("retain", SmallInteger, nullable=False),
+    Column("replaces", SmallInteger, nullable=False),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("expires_at", BigInteger),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+
+#: Up to which ``number`` a node has given the messages of an origin to its Sessions; a missing row is 0. The row of a
+#: node as its own origin is the highest number that it has committed.
+cluster_cursors = Table(
+    "cluster_cursors",
+    metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
+    Column("origin", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: What members tell each other through the database. The ``target`` deletes what it has taken. The rows may be lost
+#: with a crash of the server, and are not written to its log.
+cluster_runs = Table(
+    "cluster_runs",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("target", SmallInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+Index("cluster_runs_targets", cluster_runs.c.target, cluster_runs.c.id)
+
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
 #: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("":
@@ -534,6 +580,9 @@ _FIRST_ROWS = (
     "INSERT INTO telemetry_state VALUES (1, 0, 0, 0)",
 )
 
+#: what only Postgres is told of the tables
+_POSTGRES_ONLY = ("ALTER TABLE cluster_runs SET UNLOGGED",)
+
 
 def statements(dialect: str) -> list[str]:
     """Return the statements that build the schema in an empty database: ``dialect`` is "sqlite" or "postgresql"."""
@@ -552,4 +601,4 @@ def statements(dialect: str) -> list[str]:
         source = _SOURCES[view.name].format(now=_NOW[dialect])
         columns = fill(", ".join(column.name for column in view.columns), 110)
         made.append(f"CREATE VIEW {view.name} AS\nSELECT {columns}\nFROM {source}")
-    return [*made, *_FIRST_ROWS]
+    return [*made, *(_POSTGRES_ONLY if dialect == "postgresql" else ()), *_FIRST_ROWS]
