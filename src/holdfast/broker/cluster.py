@@ -15,16 +15,19 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
 from holdfast.core.tickets import StorageFailure
+from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.leases import leases_of
+from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.durable import will_of
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection
-from holdfast.storage.store import DurableStore
+from holdfast.storage.store import DurableStore, OpenStore
 
 if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
     from holdfast.cluster.members import HandedOver
     from holdfast.cluster.membership import Membership
 
@@ -69,6 +72,28 @@ def hash_of(config: Config) -> str:
     values = [(key, repr(value)) for key, value, *_ in present_values(config) if key.partition(".")[0] not in _OWN]
     values = [each for each in values if each[0] != "cluster.address"]
     return hashlib.sha256(repr(sorted(values)).encode()).hexdigest()[:12]
+
+
+def exchange_of(
+    membership: Membership | None, reactor: Any, durable: DurableStore, retained: RetainedMessages,
+    replays: ReplayRegistry,
+) -> Exchange | None:  # fmt: skip
+    """Build the exchange with the other members; None for a broker without ``[cluster]``."""
+    if membership is None:
+        return None
+    from holdfast.cluster.exchange import Exchange
+    from holdfast.cluster.postgres_bus import PostgresBus
+    from holdfast.storage.postgres import PostgresDatabase
+
+    def bus(parts: OpenStore) -> PostgresBus:
+        assert isinstance(parts.database, PostgresDatabase)
+        return PostgresBus(parts.database, durable.node, reactor)
+
+    exchange = Exchange(
+        durable, reactor, retained=retained, replays=replays, bus=bus, incarnation=lambda: membership.incarnation
+    )
+    membership.on_places = exchange.places
+    return exchange
 
 
 def attach(

@@ -18,7 +18,7 @@ from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite
 from holdfast.broker import admin, base, identity, listeners, retainer, sessions, watch
 from holdfast.broker.audit import open_audit
-from holdfast.broker.cluster import attach
+from holdfast.broker.cluster import attach, exchange_of
 from holdfast.broker.reloaded_parts import (
     Reloadable,
     compose_reloads,
@@ -60,7 +60,8 @@ def compose_broker(
     ground = base.build(config, reactor=reactor, now=now, environment=environment, clock=clock, open_files=open_files)
     who = identity.build(config, ground)
     kept = retainer.build(config, ground, who)
-    served = sessions.build(config, ground, who, kept)
+    exchange = exchange_of(ground.membership, reactor, durable, kept.retained, kept.replays)
+    served = sessions.build(config, ground, who, kept, exchange)
     listening = listeners.build(config, ground, who, served)
     broker: BrokerService | None = None
     watched = watch.build(
@@ -88,6 +89,7 @@ def compose_broker(
         close_audit=ground.audit.close,
         store=durable,
         membership=ground.membership,
+        exchange=exchange,
         retained=kept.retained,
         since=kept.replays.since,
         history=kept.history,

@@ -31,6 +31,7 @@ from holdfast.transports.listening import CannotListen, Listening
 from holdfast.transports.protocol import OpenConnections
 
 if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
     from holdfast.cluster.membership import Membership
 
 #: seconds that clients have to receive their last packets when the broker stops
@@ -101,6 +102,7 @@ class BrokerService(Service):
         close_audit: Callable[[], None],
         store: Store,
         membership: Membership | None = None,
+        exchange: Exchange | None = None,
         retained: RetainedMessages,
         since: IService | None,
         history: RetainedHistory,
@@ -132,6 +134,7 @@ class BrokerService(Service):
         self._close_audit = close_audit
         self._store = store
         self._membership = membership
+        self._exchange = exchange
         self._retained = retained
         self._since = since
         self._history = history
@@ -158,7 +161,8 @@ class BrokerService(Service):
         self._lines: list[str] = []
         self._waits = waits
         self._warnings = warnings
-        self._is_open = False  # the store is open, and the Sessions are restored
+        self._is_restored = False  # the store is open, and the Sessions are restored
+        self._is_open = False  # the listeners are opened, too
         self._has_started = False  # the parts run
         self._is_ready = False
         self._store_late = ""
@@ -252,6 +256,8 @@ class BrokerService(Service):
             await self._stop_parts()
         await DeferredList(closing)
         await self._connections.all_closed(DRAIN_TIME)
+        if self._exchange is not None:
+            await self._exchange.stop()
         if self._has_started:
             self._retained.stopService()
             if self._since is not None:
@@ -281,6 +287,8 @@ class BrokerService(Service):
         for each in (self._control.close(), *self._admin.close(), *self._listening.close()):
             each.addErrback(lambda failure: self._log.failure("a listener could not be closed", failure))
         self._registry.cut_off()
+        if self._exchange is not None:
+            self._exchange.stop()
         self._connections.all_closed(DRAIN_TIME).addCallback(lambda _: end_with_failure(self._reactor, FENCED))
 
     async def _stop_parts(self) -> None:
@@ -303,15 +311,19 @@ class BrokerService(Service):
     def _open(self) -> bool:
         """Open the store, then the listeners; return False if the store is late. Raises one of ``_WRONG``."""
         try:
-            if not self._store.is_open:
-                self._store.open()
-            self._registry.restore(self._limits_of)
-            if self._membership is not None:
-                self._membership.begin()
+            if not self._is_restored:
+                if not self._store.is_open:
+                    self._store.open()
+                self._registry.restore(self._limits_of)
+                if self._membership is not None:
+                    self._membership.begin()
+                self._is_restored = True
+            if self._exchange is not None:
+                self._begin_exchange(self._exchange)
         except StoreLate as late:
             if self._membership is not None and not self._store.is_open:
                 self._membership.withdraw()  # the next try joins again
-            if not self._waits:
+            if not self._waits and not self._is_restored:
                 raise
             if not self._store_late:  # a port in use ends the start at once
                 self._listening.try_out()
@@ -322,6 +334,14 @@ class BrokerService(Service):
         self._lines += [f"admin {line}" for line in self._admin.open(self._waits)]
         return True
 
+    def _begin_exchange(self, exchange: Exchange) -> None:
+        """Begin to speak with the other members. Raises StoreLate as long as some of them are awaited."""
+        exchange.start()
+        late = exchange.why_not_ready()
+        if late is not None:
+            exchange.on_ready = self._try_again
+            raise StoreLate(late)
+
     @as_deferred
     async def _try_again(self) -> None:
         if self._is_open:
@@ -330,7 +350,7 @@ class BrokerService(Service):
         else:
             try:
                 await self._store.reach()
-                if self._stopping:
+                if self._stopping or self._is_open:
                     return
                 if self._open():
                     self._start_parts()

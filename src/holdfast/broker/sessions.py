@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
@@ -55,6 +56,9 @@ from holdfast.watch.audit import IAudit, NoAudit
 from holdfast.watch.log import ClientLog
 from holdfast.wire.reasons import ReasonCode
 
+if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
+
 
 @frozen(kw_only=True)
 class SessionParts:
@@ -77,8 +81,17 @@ class SessionParts:
     connect_operator: Callable[[INetworkConnection, Limits, str, str, bool], Connection]
 
 
-def build(config: Config, base: Base, identity: IdentityParts, retainer: RetainerParts) -> SessionParts:
-    """Build the parts of the running broker. Revoked users are disconnected from now on."""
+def build(
+    config: Config,
+    base: Base,
+    identity: IdentityParts,
+    retainer: RetainerParts,
+    exchange: Exchange | None = None,
+) -> SessionParts:
+    """Build the parts of the running broker. Revoked users are disconnected from now on.
+
+    A member of a cluster has an ``exchange`` with the others.
+    """
     authentication = identity.authentication.parts
     parts = compose_sessions(
         clock=base.reactor,
@@ -108,6 +121,7 @@ def build(config: Config, base: Base, identity: IdentityParts, retainer: Retaine
         accounts=accounts_of(config),
         most_memory=most_memory(config),
         telemetry=retainer.telemetry,
+        make_router=Router if exchange is None else exchange.router,
     )
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
@@ -148,8 +162,9 @@ def compose_sessions(
     most_memory: int | None = None,
     measure_memory: Callable[[], int] = resident_bytes,
     telemetry: Telemetry | None = None,
+    make_router: Callable[[RetainedMessages, IAuthorizer, Counters, bool, Telemetry | None], Router] = Router,
 ) -> SessionParts:
-    """Build the parts that serve clients.
+    """Build the parts that serve clients. ``make_router`` makes the router, that of a member of a cluster, perhaps.
 
     With ``accounts``, what each payer has in Sessions is limited. ``most_memory`` (bytes) limits the process. Without
     ``telemetry``, no message without RETAIN is recorded.
@@ -157,7 +172,7 @@ def compose_sessions(
     counters = Counters()
     audit = NoAudit() if audit is None else audit
     denied = _counted(denied, counters)
-    router = Router(retained, authorizer, counters, rejects_when_full, telemetry)
+    router = make_router(retained, authorizer, counters, rejects_when_full, telemetry)
     work = LongWork(clock)
     log = ClientLog(clock, logs_connections)
     wills = Wills(

@@ -53,10 +53,10 @@ _DEAD = (
     f"SELECT node FROM cluster_members WHERE {_ALIVE} AND lease_until <= {_NOW} AND node <> {{node}} AND "
     "pg_postmaster_start_time() <= clock_timestamp() - {lease} * interval '1 ms' ORDER BY node"
 )
-#: each node that has not been taken over, as NODE:INCARNATION:1 if its lease lasts, else :0
+#: each node that is not removed, as NODE:INCARNATION:1 if its lease lasts, else :0
 _PLACES = (
-    f"SELECT node || ':' || incarnation || ':' || CAST(lease_until > {_NOW} AS integer) FROM cluster_members "
-    f"WHERE {_ALIVE} ORDER BY node"
+    f"SELECT node || ':' || incarnation || ':' || CAST({_ALIVE} AND lease_until > {_NOW} AS integer) "
+    "FROM cluster_members WHERE state <> 'left' ORDER BY node"
 )
 _RENEW = (
     f"WITH renewed AS (UPDATE cluster_members SET lease_until = {_NOW} + {{lease}}, state = '{{state}}' "
@@ -117,7 +117,7 @@ class Member:
 
 @frozen
 class Place:
-    """A node that nobody has taken over. ``lives``: its lease lasts."""
+    """A node that is not removed. ``lives``: its lease lasts."""
 
     node: int
     incarnation: int
@@ -128,7 +128,7 @@ class Place:
 class Renewal:
     """The answer to a renewal. ``now`` is the database's time in milliseconds; ``dead`` are nodes to take over from.
 
-    ``places`` are all nodes that nobody has taken over, this one among them.
+    ``places`` are all nodes that are not removed, this one among them.
     """
 
     renewed: bool

@@ -25,7 +25,7 @@ from threading import Event, Thread
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from holdfast.cluster.lease import Lease, State
@@ -102,10 +102,8 @@ class Membership:
         self._durable: DurableStore
         self._on_lost: Callable[[str], None]
         self._on_inherited: Callable[[HandedOver], None]
-        #: is told of all nodes that nobody has taken over, after each renewal
+        #: is told of all nodes that are not removed, after each renewal
         self.on_places: Callable[[Sequence[Place]], None] = _tell_nobody
-        #: has to be done before a dead node, whose place is claimed, is handed over
-        self.before_hand_over: Callable[[int], Deferred[None]] = _nothing_before
         #: this incarnation, 0 before it has joined
         self.incarnation = 0
         self._connection: LeaseConnection | None = None
@@ -354,7 +352,6 @@ class Membership:
             parts = self._durable.parts
             if parts is None:
                 return
-            await self.before_hand_over(node)
             inherited = await parts.writer.run(
                 lambda connection: hand_over(connection.cursor(), node, self.candidate.node)
             )
@@ -415,11 +412,6 @@ NOT_STARTING = Starting(None, 0)
 
 def _tell_nobody(_places: Sequence[Place]) -> None:
     """Tell nobody of the nodes."""
-
-
-def _nothing_before(_node: int) -> Deferred[None]:
-    """Do nothing before a hand-over."""
-    return succeed(None)
 
 
 @contextmanager

@@ -148,7 +148,8 @@ class ClusterGroup(SharedGroup):
 class ClusterTable(RoutingTable):
     """The routing table of a member: the Sessions of this node, and the other nodes.
 
-    ``group_changed`` is called with each group whose members on this node have changed.
+    ``group_changed`` is called with each group whose members on this node have changed; ``groups_gate`` returns the
+    ticket that is settled when all nodes know of it.
     """
 
     def __init__(
@@ -157,7 +158,9 @@ class ClusterTable(RoutingTable):
         authorizer: IAuthorizer,
         interest: Any,
         group_changed: Callable[[ClusterGroup], None],
+        groups_gate: Callable[[], CommitTicket],
     ) -> None:
+        self._groups_gate = groups_gate
         self._interest = interest
         self._group_changed = group_changed
         self._gates: dict[str, CommitTicket] = {}  # those that are not settled, by Topic Filter
@@ -166,8 +169,9 @@ class ClusterTable(RoutingTable):
     def subscribe(self, session: Session, subscription: Subscription) -> Subscription | None:
         """Add or replace a Session's subscription, and let other nodes know its Topic Filter."""
         former = super().subscribe(session, subscription)
-        self.gate = COMMITTED
-        if subscription.group is None:
+        if subscription.group is not None:
+            self.gate = self._groups_gate()
+        else:
             topic_filter = subscription.topic_filter
             self.gate = self._interest.want(topic_filter, subscription.qos)
             if not self.gate.settled:
@@ -239,7 +243,8 @@ class Destinations:
 class ClusterRouter(Router):
     """Routes messages of this node's clients to its Sessions and to other nodes, and those of others to its Sessions.
 
-    ``cross`` lets a message cross, and returns the ticket that its publisher's acknowledgement waits for.
+    ``cross`` lets a message cross, and returns the ticket that its publisher's acknowledgement waits for. ``retains``
+    is told the topics of messages with RETAIN 1 of this node's clients.
     """
 
     table: ClusterTable
@@ -254,8 +259,10 @@ class ClusterRouter(Router):
         *,
         table: ClusterTable,
         cross: Callable[[ApplicationMessage, Destinations, bool], CommitTicket],
+        retains: Callable[[str], None],
     ) -> None:
         self._cross = cross
+        self._retains = retains
         self._crossing: Destinations | None = None  # of the message that is being routed
         self._is_foreign = False  # whether another node has routed it here
         super().__init__(retained, authorizer, counters, rejecting, telemetry, table)
@@ -264,6 +271,8 @@ class ClusterRouter(Router):
         self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False
     ) -> tuple[CommitTicket, bool]:
         """Send the message to every matching Session, on all nodes. See :meth:`Router.route`."""
+        if message.retain:
+            self._retains(message.topic)
         before = self._crossing, self._is_foreign
         self._crossing, self._is_foreign = None, False
         try:

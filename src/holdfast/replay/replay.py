@@ -34,7 +34,8 @@ holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
   So it is not delivered before that change is committed (``_would_leave_late``).
 - Another node writes ``plant/b``. A later read finds the row, of any revision. In a cluster the change is in this feed
   once ``c`` is sent it live; the copy is dropped then, and the topic stays marked, since a later read finds the row
-  again. Before a batch is delivered, all changes are sent live that it may contain (:mod:`holdfast.cluster`). When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
+  again. Before a batch is delivered, all changes are sent live that it may contain (:mod:`holdfast.cluster`).
+  When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
   delivers while an earlier message of the other still waits to leave (``_would_overtake``).
 
 The invariant: for every topic, the messages that leave for the client have rising revisions.

@@ -1,0 +1,454 @@
+"""The exchange of messages between this node and the others: it joins links, interest, rows, runs and the table.
+
+How it works. The answers to the renewals of the lease name all nodes that are not removed. For each other one there is
+a :class:`_Node` here, with its receiver in the routing table. A dead node keeps its receiver, for the Topic Filters of
+its stored Sessions: their messages are rows that it reads when it comes back.
+
+    what a node says     what this node does
+    Interest             changes the routing table; answers Applied when all that it has matched before is stored
+    Applied              opens gates: SUBACK and the replay of a new subscription wait for all living nodes
+    Hint, Run            rows are read, runs are delivered
+
+So a subscriber gets the messages of publishers at other nodes from its SUBACK on. Each earlier retained message is
+stored by then: the replay, which begins behind the gate, reads it. Each batch that a replay reads waits until the rows
+that were stored before are applied: an older live message never comes behind a newer replayed one.
+
+A node that starts serves clients when each living node has told all of its interest, and has applied this node's
+(:meth:`Exchange.why_not_ready`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from holdfast.changes.telemetry import Telemetry
+from holdfast.cluster import messages
+from holdfast.cluster.corrections import Corrections
+from holdfast.cluster.crossing import CrossedMessage, Rows
+from holdfast.cluster.interest import OwnInterest
+from holdfast.cluster.links import Bus, Links
+from holdfast.cluster.members import Place
+from holdfast.cluster.messages import ENDED, Applied, Hint, Interest, Malformed, Members, Run, Wanted
+from holdfast.cluster.receivers import ClusterGroup, ClusterRouter, ClusterTable, Destinations, Peer
+from holdfast.cluster.runs import IncomingRuns, LastRows, OutgoingRuns
+from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
+from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether, both
+from holdfast.core.topics import EVERY_TOPIC
+from holdfast.identity.interfaces import IAuthorizer
+from holdfast.replay.registry import ReplayRegistry
+from holdfast.retained.feed import Change
+from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.interfaces import IReplaySource
+from holdfast.retained.store.values import Batch, Selection
+from holdfast.sessions.counters import Counters
+from holdfast.storage.driver import Connection
+from holdfast.storage.store import DurableStore, OpenStore
+
+_STORED_FILTERS = (
+    "SELECT topic_filter, max(qos) FROM session_subscriptions WHERE session_id & 255 = ? "
+    "AND topic_filter NOT LIKE '$share/%' GROUP BY topic_filter"
+)
+#: with more new Topic Filters than that, the changes of all topics are flushed
+_FLUSHED_SINGLY = 20
+
+
+@define(eq=False)
+class _Node:
+    """Another node: its receiver, its entries in the routing table, and its runs.
+
+    ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
+    ``answers`` are the versions that it awaits, in order.
+    """
+
+    peer: Peer
+    incarnation: int
+    lives: bool
+    runs: IncomingRuns
+    filters: dict[str, int] = field(factory=dict)
+    groups: set[str] = field(factory=set)
+    told: set[str] | None = field(factory=set)
+    answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of its interest is in the routing table."""
+        return self.told is None
+
+
+class Exchange:
+    """Lets messages cross between this node and the others.
+
+    ``bus`` makes the bus of an open store. The membership tells :meth:`places`.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        durable: DurableStore,
+        clock: IReactorTime,
+        *,
+        retained: RetainedMessages,
+        replays: ReplayRegistry,
+        bus: Callable[[OpenStore], Bus],
+        incarnation: Callable[[], int],
+    ) -> None:
+        self.node = durable.node
+        self._durable = durable
+        self._clock = clock
+        self._retained = retained
+        self._bus = bus
+        self._incarnation = incarnation
+        self._links: Links | None = None
+        self._nodes: dict[int, _Node] = {}
+        self._router: ClusterRouter
+        self._table: ClusterTable
+        self._last_rows = LastRows()
+        self._changed_groups: dict[str, ClusterGroup] = {}
+        self._groups_gate = COMMITTED  # for the changes of groups in this turn
+        self._places: Sequence[Place] = ()
+        self._reading_filters: set[int] = set()
+        self.interest = OwnInterest(self._tell, partial(clock.callLater, 0))
+        self.rows = Rows(
+            durable, clock, deliver=self._deliver_row, hint=self._hint,
+            heard=lambda: frozenset() if self._links is None else self._links.heard(),
+        )  # fmt: skip
+        self.runs = OutgoingRuns(clock, self._last_rows, self._send_run)
+        self.corrections = Corrections(retained, clock, self._correct)
+        replays.source = cast("IReplaySource", ReplaysBehindRows(retained.store, self))
+        #: is called once, when this node may serve clients
+        self.on_ready: Callable[[], object] | None = None
+
+    def router(
+        self,
+        retained: RetainedMessages,
+        authorizer: IAuthorizer,
+        counters: Counters,
+        rejecting: bool,
+        telemetry: Telemetry | None,
+    ) -> ClusterRouter:
+        """Build the router of this member."""
+        self._table = ClusterTable(
+            counters.holdings, authorizer, self.interest, self._group_changed, lambda: self._groups_gate
+        )
+        self._router = ClusterRouter(
+            retained,
+            authorizer,
+            counters,
+            rejecting,
+            telemetry,
+            table=self._table,
+            cross=self._cross,
+            retains=lambda topic: self.corrections.changed(topic, self.node),
+        )
+        return self._router
+
+    # --- starting and stopping ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to speak with the other nodes. The store is open, and the Sessions are restored."""
+        if self._links is not None:
+            return
+        parts = self._durable.parts
+        assert parts is not None
+        self._links = Links(
+            self.node, self._incarnation(), self._bus(parts), self._clock, received=self._received,
+            up=self.interest.peer_up, down=self._gone, began=self._began,
+        )  # fmt: skip
+        self._links.start()
+        self.rows.start()
+        self.places(self._places)
+
+    def stop(self) -> Deferred[None]:
+        """Speak with nobody any more, and apply nothing."""
+        self.rows.stop()
+        self.corrections.stop()
+        self.on_ready = None
+        links, self._links = self._links, None
+        return succeed(None) if links is None else links.stop()
+
+    def why_not_ready(self) -> str | None:
+        """Return which nodes this one still waits for before it serves clients; None if there are none."""
+        late = [
+            node for node, other in self._nodes.items()
+            if not other.is_known or (other.lives and not self.interest.is_applied_by(node))
+        ]  # fmt: skip
+        if self._links is None:
+            return "the exchange with the other nodes of the cluster has not begun"
+        if not late:
+            return None
+        return f"waits for node {', '.join(map(str, late))} of the cluster: holdfast node list shows the nodes"
+
+    # --- the other nodes ----------------------------------------------------------------------------------------------
+
+    def places(self, places: Sequence[Place]) -> None:
+        """Note which nodes there are."""
+        self._places = places
+        if self._links is None:
+            return
+        others = {place.node: place for place in places if place.node != self.node}
+        for node in [node for node in self._nodes if node not in others]:
+            self._remove(node)
+        for node, place in others.items():
+            other = self._nodes.get(node)
+            if other is None:
+                other = self._nodes[node] = _Node(
+                    Peer(node, self._router_to_peer), place.incarnation, place.lives, self._incoming(node)
+                )
+                if not place.lives:
+                    self._read_filters(node, other)
+            elif (other.lives, other.incarnation) != (place.lives, place.incarnation):
+                if other.lives and not place.lives:
+                    self._read_filters(node, other)
+                other.lives, other.incarnation = place.lives, place.incarnation
+        self._links.members({node: place.incarnation for node, place in others.items() if place.lives})
+        self._look_if_ready()
+
+    def _router_to_peer(self, node: int, outgoing: Any, qos: int) -> None:
+        self._router.to_peer(node, outgoing, qos)
+
+    def _incoming(self, node: int) -> IncomingRuns:
+        return IncomingRuns(self._clock, partial(self.rows.when_passed, node), self._deliver_run)
+
+    def _read_filters(self, node: int, other: _Node) -> None:
+        """Find the Topic Filters of the stored Sessions of a dead node, and keep only these."""
+        parts = self._durable.parts
+        if parts is None or node in self._reading_filters:
+            return
+
+        def read(connection: Connection) -> list[tuple[str, int]]:
+            cursor = connection.cursor()
+            cursor.execute(_STORED_FILTERS, (node,))
+            return list(cursor.fetchall())
+
+        def found(filters: list[tuple[str, int]]) -> None:
+            self._reading_filters.discard(node)
+            if self._nodes.get(node) is other and not other.lives:
+                wanted = dict(filters)
+                for topic_filter in [each for each in other.filters if each not in wanted]:
+                    self._change(other, Wanted(topic_filter, ENDED))
+                for topic_filter, qos in wanted.items():
+                    self._change(other, Wanted(topic_filter, qos))
+                for shared_filter in list(other.groups):
+                    self._change(other, Members(shared_filter, 0, 0))
+                other.told = None
+                self._look_if_ready()
+
+        def failed(failure: Any) -> None:
+            self._reading_filters.discard(node)
+            failure.trap(StorageFailure)
+            self._clock.callLater(1, self._read_filters, node, other)
+
+        self._reading_filters.add(node)
+        reading = parts.readers.read(read)
+        reading.addCallbacks(found, failed)
+        reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
+
+    def _gone(self, node: int) -> None:
+        self.interest.peer_down(node)
+        other = self._nodes.get(node)
+        if other is not None:
+            other.answers.clear()
+            other.runs = self._incoming(node)
+
+    def _began(self, node: int) -> None:
+        other = self._nodes.get(node)
+        if other is not None:
+            other.told = set()
+            other.answers.clear()
+
+    def _remove(self, node: int) -> None:
+        other = self._nodes.pop(node)
+        for topic_filter in list(other.filters):
+            self._change(other, Wanted(topic_filter, ENDED))
+        for shared_filter in list(other.groups):
+            self._change(other, Members(shared_filter, 0, 0))
+
+    def _change(self, other: _Node, change: Wanted | Members) -> None:
+        """Change the routing table as a node tells."""
+        if isinstance(change, Members):
+            self._table.members_elsewhere(other.peer.node, change.shared_filter, change.online, change.away)
+            if change.online or change.away:
+                other.groups.add(change.shared_filter)
+            else:
+                other.groups.discard(change.shared_filter)
+        elif change.qos == ENDED:
+            if other.filters.pop(change.topic_filter, None) is not None:
+                self._table.remove_peer(other.peer, change.topic_filter)
+        elif other.filters.get(change.topic_filter) != change.qos:
+            other.filters[change.topic_filter] = change.qos
+            self._table.add_peer(other.peer, change.topic_filter, change.qos)
+
+    # --- messages of members ------------------------------------------------------------------------------------------
+
+    def _received(self, node: int, data: bytes) -> None:
+        other = self._nodes.get(node)
+        if other is None:
+            return
+        try:
+            message = messages.decode(data)
+        except Malformed as wrong:
+            self._log.error("node {node} has sent what no member sends: {wrong}", node=node, wrong=wrong)
+            return
+        if isinstance(message, Run):
+            other.runs.take(message)
+        elif isinstance(message, Hint):
+            self.rows.hinted(node, message.number)
+        elif isinstance(message, Applied):
+            self.interest.applied(node, message.version)
+        else:
+            self._take_interest(node, other, message)
+        self._look_if_ready()
+
+    def _look_if_ready(self) -> None:
+        if self.on_ready is not None and self.why_not_ready() is None:
+            told, self.on_ready = self.on_ready, None
+            told()
+
+    def _take_interest(self, node: int, other: _Node, interest: Interest) -> None:
+        stored = TicketsTogether()
+        for change in interest.changes:
+            self._change(other, change)
+            name = change.topic_filter if isinstance(change, Wanted) else change.shared_filter
+            if other.told is not None:
+                other.told.add(name)
+        if interest.is_whole and other.told is not None:
+            for topic_filter in [each for each in other.filters if each not in other.told]:
+                self._change(other, Wanted(topic_filter, ENDED))
+            for shared_filter in [each for each in other.groups if each not in other.told]:
+                self._change(other, Members(shared_filter, 0, 0))
+            other.told = None
+        # Messages that were matched with the table before may not be stored yet; the replay must find them.
+        added = [each.topic_filter for each in interest.changes if isinstance(each, Wanted) and each.qos != ENDED]
+        for topic_filter in added if len(added) <= _FLUSHED_SINGLY else [EVERY_TOPIC]:
+            stored.add(self._retained.store.flushed(topic_filter))
+        if interest.version or interest.is_whole:
+            ticket = stored.ticket()
+            other.answers.append((interest.version, ticket))
+            ticket.when_settled(lambda _: self._answer(node, other))
+
+    def _answer(self, node: int, other: _Node) -> None:
+        """Tell a node which of its versions have effect here."""
+        version = None
+        while other.answers and other.answers[0][1].settled:
+            version = other.answers.popleft()[0]
+        if version is not None and self._nodes.get(node) is other:
+            self._tell(node, Applied(version))
+
+    def _tell(self, node: int, message: Interest | Applied | Hint) -> None:
+        if self._links is not None:
+            self._links.send(node, messages.encode(message))
+
+    def _hint(self, node: int, number: int) -> None:
+        self.runs.flush(node)
+        self._tell(node, Hint(number))
+
+    def _send_run(self, node: int, run: Run) -> None:
+        if self._links is not None:
+            self._links.send(node, messages.encode(run), droppable=True)
+
+    # --- messages that cross ------------------------------------------------------------------------------------------
+
+    def _cross(self, message: ApplicationMessage, destinations: Destinations, replaces: bool) -> CommitTicket:
+        """Let a message cross; return the ticket that its acknowledgement waits for."""
+        ticket = COMMITTED
+        if destinations.rows:
+            ticket = self._cross_by_row(message, destinations.rows, None, replaces)
+        if destinations.runs:
+            self.runs.add(message, destinations.runs)
+        for node, share in destinations.groups:
+            if message.qos or message.retain:
+                ticket = both(ticket, self._cross_by_row(message, [node], share, replaces))
+            else:
+                self.runs.add(message, [node], share)
+        return ticket
+
+    def _cross_by_row(
+        self, message: ApplicationMessage, nodes: list[int], share: str | None, replaces: bool
+    ) -> CommitTicket:
+        revision = None
+        change = self._retained.last
+        if message.retain and change is not None and change.topic == message.topic:
+            stored = b"" if change.message is None else change.message.payload
+            if stored == message.payload:
+                revision = change.revision
+        number, ticket = self.rows.cross(message, nodes, share=share, revision=revision, replaces=replaces)
+        self._last_rows.note(message.topic, number)
+        return ticket if message.qos else COMMITTED
+
+    def _deliver_row(self, crossed: CrossedMessage, after: CommitTicket) -> None:
+        message, revision = crossed.message, crossed.revision
+        if revision is not None and crossed.share is None:
+            if len(self._retained.feed):
+                kind = ChangeKind.SET if message.payload else ChangeKind.CLEAR
+                change = Change(message.topic, revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED, True)
+                self._retained.feed.announce(change)
+            self.corrections.changed(message.topic, crossed.origin)
+        self._router.deliver_here(message, after, crossed.share, crossed.replaces)
+
+    def _deliver_run(self, message: ApplicationMessage, share: str | None) -> None:
+        self._router.deliver_here(message, COMMITTED, share, False)
+
+    def _correct(self, message: ApplicationMessage) -> None:
+        self._router.deliver_here(message, COMMITTED, None, True)
+
+    def gate_of(self, topic_filter: str) -> CommitTicket:
+        """Return a ticket that is settled when all nodes send this one the messages of a Topic Filter."""
+        return self._table.gate_of(topic_filter)
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _group_changed(self, group: ClusterGroup) -> None:
+        """Tell the members of a group once a turn: thousands may come together."""
+        if not self._changed_groups:
+            self._groups_gate = CommitTicket()
+            self._clock.callLater(0, self._tell_groups)
+        self._changed_groups[group.shared_filter] = group
+
+    def _tell_groups(self) -> None:
+        groups, self._changed_groups = self._changed_groups, {}
+        gate, self._groups_gate = self._groups_gate, COMMITTED
+        told = TicketsTogether()
+        for shared_filter, group in groups.items():
+            told.add(self.interest.group(shared_filter, *group.here))
+        told.ticket().when_settled(gate.settle)
+
+
+class ReplaysBehindRows:
+    """The retained messages as replays of a member read them: behind the gate, and behind the rows of other nodes."""
+
+    def __init__(self, store: IReplaySource, exchange: Exchange) -> None:
+        self._store = store
+        self._exchange = exchange
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def flushed(self, topic_filter: str = EVERY_TOPIC) -> CommitTicket:
+        """Return a ticket for the time when a replay of a Topic Filter may begin to read."""
+        ticket = CommitTicket()
+
+        def stored(_: object) -> None:
+            self._exchange.rows.caught_up().addCallback(lambda _: ticket.settle())
+
+        both(self._store.flushed(topic_filter), self._exchange.gate_of(topic_filter)).when_settled(stored)
+        return ticket
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        """Read messages; wait until the rows are applied that were stored before."""
+        reading: Deferred[Batch] = self._store.read(selection, after, rows, slice_rows, max_bytes, detailed)
+
+        def read(batch: Batch) -> Deferred[Batch]:
+            return self._exchange.rows.caught_up().addCallback(lambda _: batch)
+
+        return reading.addCallback(read)

@@ -1,0 +1,241 @@
+"""What members tell each other over the bus, as bytes.
+
+| message | says |
+|---|---|
+| :class:`Interest` | changes of the Topic Filters and groups of this node's Sessions, up to a version |
+| :class:`Applied` | the other node's interest has effect here up to this version |
+| :class:`Hint` | a row with this number is committed, and all runs before it are sent |
+| :class:`Run` | messages with QoS 0, behind a row |
+
+Each begins with a byte for its kind. Integers are big-endian; texts and bytes have their length before them. Whoever
+can write to the bus could send anything, so :func:`decode` takes nothing for granted, and raises :class:`Malformed`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+from holdfast.hot_values import hot_frozen
+
+_BYTE, _LONG, _NUMBER = Struct(">B"), Struct(">I"), Struct(">Q")
+_INTEREST, _APPLIED, _HINT, _RUN = range(1, 5)
+#: in place of a QoS: no Session has this Topic Filter any more
+ENDED = 3
+#: what is not there: a text, or a time
+_NONE = 0xFFFFFFFF
+
+
+class Malformed(ValueError):
+    """These bytes are no message of a member."""
+
+
+@hot_frozen
+class Wanted:
+    """The most QoS of a Topic Filter (0..2), :data:`ENDED` if no Session has it any more."""
+
+    topic_filter: str
+    qos: int
+
+
+@hot_frozen
+class Members:
+    """How many members of a group are connected to the node, and how many are away."""
+
+    shared_filter: str
+    online: int
+    away: int
+
+
+@hot_frozen
+class Interest:
+    """Changes of the interest of a node. With ``is_whole``, this message ends all of its interest."""
+
+    version: int
+    changes: tuple[Wanted | Members, ...]
+    is_whole: bool = False
+
+
+@hot_frozen
+class Applied:
+    """The interest of the other node has effect up to this version."""
+
+    version: int
+
+
+@hot_frozen
+class Hint:
+    """A row with this number is committed."""
+
+    number: int
+
+
+@hot_frozen
+class CrossingMessage:
+    """A message with QoS 0. ``properties`` is the encoded block, ``expires_at`` in milliseconds since the epoch."""
+
+    topic: str
+    payload: bytes
+    properties: bytes
+    client_id: str | None
+    username: str | None
+    expires_at: int | None
+    share: str | None
+
+
+@hot_frozen
+class Run:
+    """Messages with QoS 0, to be delivered behind the row of this number (0: of none)."""
+
+    behind: int
+    messages: tuple[CrossingMessage, ...]
+
+
+Message = Interest | Applied | Hint | Run
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message."""
+    parts: list[bytes] = []
+    add = parts.append
+    if isinstance(message, Run):
+        add(_BYTE.pack(_RUN) + _NUMBER.pack(message.behind) + _LONG.pack(len(message.messages)))
+        for each in message.messages:
+            _add_text(parts, each.topic)
+            _add_bytes(parts, each.payload)
+            _add_bytes(parts, each.properties)
+            _add_text(parts, each.client_id)
+            _add_text(parts, each.username)
+            add(_NUMBER.pack(each.expires_at or 0))
+            _add_text(parts, each.share)
+    elif isinstance(message, Interest):
+        add(_BYTE.pack(_INTEREST) + _NUMBER.pack(message.version) + _BYTE.pack(message.is_whole))
+        add(_LONG.pack(len(message.changes)))
+        for change in message.changes:
+            if isinstance(change, Wanted):
+                add(_BYTE.pack(change.qos))
+                _add_text(parts, change.topic_filter)
+            else:
+                add(_BYTE.pack(ENDED + 1))
+                _add_text(parts, change.shared_filter)
+                add(_LONG.pack(change.online) + _LONG.pack(change.away))
+    elif isinstance(message, Applied):
+        add(_BYTE.pack(_APPLIED) + _NUMBER.pack(message.version))
+    else:
+        add(_BYTE.pack(_HINT) + _NUMBER.pack(message.number))
+    return b"".join(parts)
+
+
+def _add_bytes(parts: list[bytes], value: bytes) -> None:
+    parts.append(_LONG.pack(len(value)))
+    parts.append(value)
+
+
+def _add_text(parts: list[bytes], value: str | None) -> None:
+    if value is None:
+        parts.append(_LONG.pack(_NONE))
+    else:
+        _add_bytes(parts, value.encode())
+
+
+def decode(data: bytes) -> Message:
+    """Return the message of these bytes. Raises :class:`Malformed`."""
+    reader = _Reader(data)
+    try:
+        message = _read(reader)
+    except (error, UnicodeDecodeError, IndexError) as wrong:
+        raise Malformed(f"no message of a member: {wrong}") from None
+    if reader.place != len(data):
+        raise Malformed("bytes behind the end of a message")
+    return message
+
+
+def _read(reader: _Reader) -> Message:
+    kind = reader.byte()
+    if kind == _RUN:
+        behind, count = reader.number(), reader.count(25)
+        return Run(behind, tuple(_read_crossing(reader) for _ in range(count)))
+    if kind == _HINT:
+        return Hint(reader.number())
+    if kind == _APPLIED:
+        return Applied(reader.number())
+    if kind == _INTEREST:
+        version, is_whole = reader.number(), reader.byte()
+        if is_whole > 1:
+            raise Malformed("a flag is 0 or 1")
+        count = reader.count(5)
+        return Interest(version, tuple(_read_change(reader) for _ in range(count)), bool(is_whole))
+    raise Malformed(f"no message has the kind {kind}")
+
+
+def _read_change(reader: _Reader) -> Wanted | Members:
+    qos = reader.byte()
+    if qos <= ENDED:
+        return Wanted(reader.text(), qos)
+    if qos > ENDED + 1:
+        raise Malformed(f"no change has the kind {qos}")
+    return Members(reader.text(), reader.long(), reader.long())
+
+
+def _read_crossing(reader: _Reader) -> CrossingMessage:
+    return CrossingMessage(
+        reader.text(),
+        reader.block(),
+        reader.block(),
+        reader.text_or_none(),
+        reader.text_or_none(),
+        reader.number() or None,
+        reader.text_or_none(),
+    )
+
+
+class _Reader:
+    """Reads values from bytes, each behind the one before. Raises :class:`Malformed`, struct.error."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.place = 0
+
+    def byte(self) -> int:
+        """Read a byte."""
+        return int(self._take(_BYTE))
+
+    def long(self) -> int:
+        """Read an integer of 32 bits."""
+        return int(self._take(_LONG))
+
+    def number(self) -> int:
+        """Read an integer of 64 bits."""
+        return int(self._take(_NUMBER))
+
+    def count(self, least: int) -> int:
+        """Read how many values follow, each of ``least`` bytes or more."""
+        count = self.long()
+        if count * least > len(self._data) - self.place:
+            raise Malformed("a message is cut short")
+        return count
+
+    def block(self) -> bytes:
+        """Read bytes with their length."""
+        return self._bytes(self.long())
+
+    def text(self) -> str:
+        """Read a text."""
+        return self.block().decode()
+
+    def text_or_none(self) -> str | None:
+        """Read a text that may not be there."""
+        length = self.long()
+        return None if length == _NONE else self._bytes(length).decode()
+
+    def _bytes(self, length: int) -> bytes:
+        end = self.place + length
+        if end > len(self._data):
+            raise Malformed("a message is cut short")
+        value = self._data[self.place : end]
+        self.place = end
+        return value
+
+    def _take(self, form: Struct) -> int:
+        (value,) = form.unpack_from(self._data, self.place)
+        self.place += form.size
+        return int(value)
