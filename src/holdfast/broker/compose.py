@@ -60,7 +60,7 @@ def compose_broker(
     ground = base.build(config, reactor=reactor, now=now, environment=environment, clock=clock, open_files=open_files)
     who = identity.build(config, ground)
     kept = retainer.build(config, ground, who)
-    exchange = exchange_of(ground.membership, reactor, durable, kept.retained, kept.replays)
+    exchange = exchange_of(ground.membership, reactor, ground.durable, kept.retained, kept.replays)
     served = sessions.build(config, ground, who, kept, exchange)
     listening = listeners.build(config, ground, who, served)
     broker: BrokerService | None = None
