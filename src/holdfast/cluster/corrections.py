@@ -92,13 +92,16 @@ class Corrections:
             ready.append(topic)
         for topic in ready:
             reading = self._retained.store.get(topic)
-            reading.addCallback(self._found, topic).addErrback(self._failed, topic)
+            reading.addCallback(self._found, topic, now).addErrback(self._failed, topic)
         if self._due and not self._is_over:
             wait = 0.05 if ready else max(0.05, next(iter(self._due.values())) - now)
             self._timer = self._clock.callLater(wait, self._correct)
 
-    def _found(self, found: RetainedMessage | None, topic: str) -> None:
+    def _found(self, found: RetainedMessage | None, topic: str, began: float) -> None:
         if self._is_over or topic in self._due:  # it has changed again
+            return
+        if self._setters.get(topic, (0, 0.0))[1] >= began:  # what was found may be older than the last live message
+            self._put_off(topic, self._clock.seconds())
             return
         self.sent += 1
         if found is None:

@@ -275,7 +275,7 @@ class Scene:
             def received(self, packet: p.Publish, value: int) -> None:
                 if not packet.payload:
                     found.pop(packet.topic, None)  # it has expired
-                elif packet.topic in found:
+                elif packet.topic in found and packet.retain:  # else it is a correction
                     self._conduct.complain(Violation(f"{packet.topic} was replayed twice"))
                 else:
                     found[packet.topic] = value

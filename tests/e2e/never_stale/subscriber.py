@@ -323,7 +323,8 @@ class Subscriber:
             case p.Suback() | p.Unsuback():
                 self._repeats.granted(packet.packet_identifier)
                 for topic_filter in self._asked.pop(packet.packet_identifier):
-                    if isinstance(packet, p.Suback) and topic_filter in self.subscriptions:
+                    is_last = not any(topic_filter in later for later in self._asked.values())
+                    if isinstance(packet, p.Suback) and is_last and topic_filter in self.subscriptions:
                         subscription = self.subscriptions[topic_filter]
                         if subscription.granted is None:
                             subscription.granted = self.ledger.value

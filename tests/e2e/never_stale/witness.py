@@ -20,6 +20,8 @@ else:
 
 #: the QoS of a notice of expiry
 _NOTICE = 1
+#: the most QoS of a correction: the stored message of a topic that two nodes have set, sent once more
+_CORRECTION = 1
 
 
 class Violation(AssertionError):
@@ -46,6 +48,9 @@ class Witness:
     Subscription Identifier of the Session. All subscriptions have the same ``no_local`` and ``retain_as_published``.
     ``resumed`` tells that the Session had a connection before. A QoS 2 message may have begun to leave on that one, and
     have waited for its commit as the connection ended: it leaves on this one for the first time, with DUP 0.
+
+    Messages of other nodes may come behind later ones of this node. A correction follows then, or where two nodes have
+    set a topic one after the other: it is the stored message, so it is judged as a replayed one, and may be a tool's.
     """
 
     ledger: Ledger
@@ -62,7 +67,7 @@ class Witness:
     log: dict[str, list[Sent]] = field(factory=dict)
     count: int = 0
     _live: dict[tuple[str, int, int], int] = field(factory=dict)
-    _replayed: dict[str, int] = field(factory=dict)  #: values of this node
+    _replayed: dict[tuple[str, int], int] = field(factory=dict)  #: values by topic and node
     _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: values of this node, without RETAIN 0
 
     def raise_floors(self, accepted: Mapping[str, int]) -> None:
@@ -75,6 +80,8 @@ class Witness:
         topic = packet.topic
         self.count += 1
         made = self._publication(packet)
+        if made is None:
+            return self._judge_corrected_clear(packet)
         value = made.value
         identifiers = packet.properties.subscription_identifiers
         self.log.setdefault(topic, []).append(Sent(value, packet.qos, packet.retain, packet.dup, identifiers))
@@ -96,26 +103,40 @@ class Witness:
         topic, value = made.topic, made.value
         order = topic, made.qos, packet.qos
         own = made.node == self.node
-        perhaps_live = self.retain_as_published and own and value > self.since.get(topic, 0)
+        perhaps_live = self.retain_as_published and value > self.since.get(topic, 0)
         if not packet.retain:
-            self._require(own, topic, "a live message of another node")
-            self._require(made.publisher != "", topic, "a tool's message, live")
-            self._require(value > self._live.get(order, 0), topic, "a live message out of order")
-            self._require(value >= self._replayed.get(topic, 0), topic, "live, but replayed newer before")
+            replayed = self._replayed.get((topic, made.node), 0)
+            self._require(value >= replayed, topic, "live, but replayed newer before")
+            is_late = value <= self._live.get(order, 0)
+            if made.publisher == "" or (is_late and own):
+                self._require(self._has_corrections and packet.qos <= _CORRECTION, topic, "a live message out of order")
+                self._require(made.kind is not Kind.PASSING, topic, "a live message out of order")
+                self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
+            if is_late:
+                return
         elif not perhaps_live:
             self._require(packet.payload != b"", topic, "an empty message was replayed")
             self._require(made.kind is not Kind.PASSING, topic, "replayed, but published with RETAIN 0")
             self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
             floors = self.since if self.resumed and packet.qos == 2 else self.floors
             self._require(value >= floors.get(topic, 0), topic, "replayed after it was known to be outdated")
-            if own:
-                self._replayed[topic] = value
+            self._replayed[topic, made.node] = value
             return
-        else:  # this may be a replay, which has no order with messages published with RETAIN 0
+        elif own:  # this may be a replay, which has no order with messages published with RETAIN 0
             self._require(value >= self._changes.get(order, 0), topic, "a stale value after a fresh one")
         self._live[order] = max(value, self._live.get(order, 0))
         if made.kind is not Kind.PASSING:
-            self._changes[order] = value
+            self._changes[order] = max(value, self._changes.get(order, 0))
+
+    def _judge_corrected_clear(self, packet: Publish) -> Publication:
+        """Judge an empty message that nobody has published: a correction says that nothing is retained."""
+        topic = packet.topic
+        value = self.ledger.emptied.get(topic, 0)
+        self.log.setdefault(topic, []).append(Sent(value, packet.qos, packet.retain, packet.dup, ()))
+        is_possible = self._has_corrections and packet.qos <= _CORRECTION and value > 0
+        self._require(is_possible, topic, "an empty message, which nobody can have published")
+        self._require(value >= self.seen.get(topic, 0), topic, "an empty message, though a newer value is retained")
+        return Publication(value, topic, Kind.CLEAR, _CORRECTION, "", self.node, False)
 
     def _judge_notice(self, packet: Publish, made: Publication) -> Publication:
         topic, value = made.topic, made.value
@@ -125,7 +146,7 @@ class Witness:
         self.seen[topic] = max(value, self.seen.get(topic, 0))
         return made
 
-    def _publication(self, packet: Publish) -> Publication:
+    def _publication(self, packet: Publish) -> Publication | None:
         if packet.payload:
             return self._known(packet, packet.payload.split()[0])
         number = packet.properties.correlation_data
@@ -137,25 +158,34 @@ class Witness:
             raise Violation(f"{self.client_id} on {packet.topic}: the value {int(number)}, which was refused")
         return made
 
-    def _unnumbered(self, packet: Publish) -> Publication:
+    def _unnumbered(self, packet: Publish) -> Publication | None:
         """Return the earliest clear that this message can be, by its Session and by the messages before it.
 
-        Or the message whose expiry it tells. Such a notice has QoS 1, and comes from no Client.
+        Or the message whose expiry it tells. Such a notice has QoS 1, and comes from no Client. None: it is none of
+        these.
         """
         topic = packet.topic
         for made in self.ledger.ends(topic):
             if made.kind is Kind.EXPIRING:
                 in_order = packet.dup or made.value >= self._live.get((topic, _NOTICE, packet.qos), 0)
-                if in_order and packet.qos <= _NOTICE and made.value >= self._replayed.get(topic, 0):
+                if in_order and packet.qos <= _NOTICE and made.value >= self._replayed_by(made):
                     return made
                 continue
             in_order = packet.dup or made.value > self._live.get((topic, made.qos, packet.qos), 0)
             foreign = not (self.no_local and made.publisher == self.client_id)
-            sent = made.node == self.node and made.value > self.since.get(topic, 0) and made.qos >= packet.qos
-            fresh = packet.dup or made.value >= self._replayed.get(topic, 0)
+            sent = made.value > self.since.get(topic, 0) and made.qos >= packet.qos
+            fresh = packet.dup or made.value >= self._replayed_by(made)
             if in_order and foreign and sent and fresh and not (made.numbered and self.version == 5):
                 return made
-        raise Violation(f"{self.client_id}: an empty message on {topic}, which nobody can have published")
+        return None
+
+    @property
+    def _has_corrections(self) -> bool:
+        """Whether several nodes may set a topic."""
+        return len(self.ledger.accepted) > 1
+
+    def _replayed_by(self, made: Publication) -> int:
+        return self._replayed.get((made.topic, made.node), 0)
 
     def _require(self, holds: bool, topic: str, what: str) -> None:
         if not holds:
