@@ -266,6 +266,8 @@ class Rows:
         self._position: dict[int, int] = {}
         self._hints: dict[int, int] = {}
         self._due: dict[int, int] = {}  # hints to tell at the end of the turn, by node
+        self._told: dict[int, int] = {}  # the last hints, by node
+        self._mark = 0  # the highest number that an earlier process of this node has committed
         self._waiters: list[_Waiter] = []
         self._passing: dict[int, deque[tuple[int, CommitTicket]]] = {}
         self._is_reading = self._again = False
@@ -315,8 +317,13 @@ class Rows:
 
     def _tell(self) -> None:
         due, self._due = self._due, {}
+        self._told |= due
         for node, number in due.items():
             self._hint(node, number)
+
+    def hint_again(self, node: int) -> None:
+        """Tell a node once more up to which number there may be rows for it: it may have missed that."""
+        self._hint(node, max(self._mark, self._told.get(node, 0)))
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -469,7 +476,9 @@ class Rows:
     def _prepare(self, _database: Database, connection: Connection) -> None:
         cursor = connection.cursor()
         cursor.execute(_OWN_CURSOR, (self.node, self.node))
-        if not cursor.fetchall():
+        found = cursor.fetchall()
+        self._mark = found[0][0] if found else 0
+        if not found:
             cursor.execute(_FIRST_CURSORS, (self.node,))
             cursor.execute(
                 "INSERT INTO cluster_cursors VALUES (?, ?, 0) ON CONFLICT DO NOTHING", (self.node, self.node)

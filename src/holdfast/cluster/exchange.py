@@ -161,7 +161,7 @@ class Exchange:
         assert parts is not None
         self._links = Links(
             self.node, self._incarnation(), self._bus(parts), self._clock, received=self._received,
-            up=self.interest.peer_up, down=self._gone, began=self._began,
+            up=self._up, down=self._gone, began=self._began,
         )  # fmt: skip
         self._links.start()
         self.rows.start()
@@ -251,6 +251,10 @@ class Exchange:
         reading = parts.readers.read(read)
         reading.addCallbacks(found, failed)
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
+
+    def _up(self, node: int) -> None:
+        self.interest.peer_up(node)
+        self.rows.hint_again(node)
 
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)

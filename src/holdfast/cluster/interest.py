@@ -24,8 +24,8 @@ from attrs import define, field
 from holdfast.cluster.messages import ENDED, Interest, Members, Wanted
 from holdfast.core.tickets import COMMITTED, CommitTicket
 
-#: changes that one message tells
-_PER_MESSAGE = 200
+#: changes that one message tells, and the characters of their filters: the receiver applies it in one turn
+_PER_MESSAGE, _CHARACTERS = 50, 200_000
 
 
 @define(eq=False)
@@ -91,12 +91,10 @@ class OwnInterest:
         """Tell a node everything: it is new, or may have missed something."""
         self.flush()
         self._peers[node] = -1
-        changes = list(self._everything())
-        first = range(0, max(len(changes), 1), _PER_MESSAGE)
-        for start in first:
-            is_last = start + _PER_MESSAGE >= len(changes)
-            part = tuple(changes[start : start + _PER_MESSAGE])
-            self._tell(node, Interest(self.version if is_last else 0, part, is_last))
+        *parts, last = _parts(list(self._everything()))
+        for part in parts:
+            self._tell(node, Interest(0, part))
+        self._tell(node, Interest(self.version, last, True))
 
     def peer_down(self, node: int) -> None:
         """Wait for a node no more."""
@@ -136,11 +134,13 @@ class OwnInterest:
         """Tell all nodes what has changed in this turn."""
         self._is_due = False
         changes, self._changed = list(self._changed.values()), {}
-        for start in range(0, len(changes), _PER_MESSAGE):
-            part = tuple(changes[start : start + _PER_MESSAGE])
-            version = self.version if start + _PER_MESSAGE >= len(changes) else 0
-            for node in self._peers:
-                self._tell(node, Interest(version, part))
+        if not changes:
+            return
+        *parts, last = _parts(changes)
+        for node in list(self._peers):
+            for part in parts:
+                self._tell(node, Interest(0, part))
+            self._tell(node, Interest(self.version, last))
 
     def _ticket(self, version: int) -> CommitTicket:
         if all(applied >= version for applied in self._peers.values()):
@@ -159,3 +159,17 @@ class OwnInterest:
         least = min(self._peers.values(), default=self.version)
         while self._waiting and self._waiting[0][0] <= least:
             self._waiting.popleft()[1].settle()
+
+
+def _parts(changes: list[Wanted | Members]) -> list[tuple[Wanted | Members, ...]]:
+    """Return the changes in parts of one message each; one part at least."""
+    parts: list[tuple[Wanted | Members, ...]] = []
+    part: list[Wanted | Members] = []
+    size = 0
+    for change in changes:
+        size += len(change.topic_filter if isinstance(change, Wanted) else change.shared_filter)
+        if part and (len(part) == _PER_MESSAGE or size > _CHARACTERS):
+            parts.append(tuple(part))
+            part, size = [], 0
+        part.append(change)
+    return [*parts, tuple(part)]

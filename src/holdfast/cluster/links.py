@@ -55,7 +55,7 @@ class Bus(Protocol):
 class _Link:
     """The link to one process of a node. ``taken`` is the number of the last message taken of its ``series``.
 
-    The series of a process begin with 1; 0 before any is known.
+    The series of a process begin with 1; 0 before any is known. ``is_stuck``: there was no room for a message.
     """
 
     incarnation: int
@@ -66,6 +66,7 @@ class _Link:
     asked_at: float = float("-inf")
     own_series: int = 1
     own_number: int = 0
+    is_stuck: bool = False
 
 
 class Links:
@@ -137,15 +138,18 @@ class Links:
         if link is None:
             self.lost += 1
             return
+        if link.is_stuck:
+            return  # the next series tells everything
         if self._bus.send(node, self._head(node, link, link.own_number + 1, _MESSAGE) + message):
             link.own_number += 1
         elif droppable:
             self.lost += 1
         else:
-            self._begin_anew(node, link)
+            link.is_stuck = True
 
     def _begin_anew(self, node: int, link: _Link) -> None:
         """Begin another series: the other node may have missed something."""
+        link.is_stuck = False
         link.own_series += 1
         link.own_number = 0
         self._up(node)
@@ -154,7 +158,9 @@ class Links:
         return _HEAD.pack(self._node, self._incarnation, node, link.incarnation, link.own_series, number, kind)
 
     def _give_signs(self) -> None:
-        for node, link in self._links.items():
+        for node, link in list(self._links.items()):
+            if link.is_stuck:
+                self._begin_anew(node, link)
             self._bus.send(node, self._head(node, link, link.own_number, _SIGN))
 
     def take(self, datagram: bytes) -> None:

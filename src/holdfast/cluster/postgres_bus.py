@@ -39,7 +39,7 @@ _AT_ONCE = 4 << 20
 #: rows that are taken at once
 _TAKEN = 500
 #: datagrams that are handed over in one turn: each takes a millisecond at most
-_OF_A_TURN = 5
+_OF_A_TURN = 2
 #: seconds to wait for a wake-up, and until the next try if the database is away
 _WAIT, _RETRY = 1.0, 0.5
 

@@ -37,6 +37,8 @@ _PER_TURN = 200
 _RUN_BYTES = 200 << 10
 #: the type of a PUBLISH, for its properties
 _PUBLISH = 3
+#: seconds that a run waits for a row: it may have been refused, so that nobody ever passes it
+_PATIENCE = 2.0
 
 
 class LastRows:
@@ -143,8 +145,7 @@ class IncomingRuns:
             run = self._waiting[0]
             passed = self._when_passed(run.behind)
             if not passed.settled:
-                self._waits = True
-                passed.when_settled(lambda _: self._go_on())
+                self._wait(run, passed)
                 return
             if left <= 0:
                 self._waits = True
@@ -165,6 +166,20 @@ class IncomingRuns:
                     decode_properties(each.properties, _PUBLISH), each.expires_at,
                 )  # fmt: skip
                 self._deliver(message, each.share)
+
+    def _wait(self, run: Run, passed: CommitTicket) -> None:
+        """Go on when the row is passed, or has been awaited for too long."""
+        self._waits = True
+
+        def go_on(_: object = None) -> None:
+            if self._waiting and self._waiting[0] is run:
+                if patience.active():
+                    patience.cancel()
+                self._waiting[0] = Run(0, run.messages)
+                self._go_on()
+
+        patience = self._clock.callLater(_PATIENCE, go_on)
+        passed.when_settled(go_on)
 
 
 def _size(run: Run) -> int:
