@@ -20,8 +20,9 @@ A node that starts serves clients when each living node has told all of its inte
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from attrs import define, field
@@ -56,6 +57,8 @@ _STORED_FILTERS = (
     "SELECT topic_filter, max(qos) FROM session_subscriptions WHERE session_id & 255 = ? "
     "AND topic_filter NOT LIKE '$share/%' GROUP BY topic_filter"
 )
+#: changes of the routing table in one turn
+_PER_TURN = 50
 #: with more new Topic Filters than that, the changes of all topics are flushed
 _FLUSHED_SINGLY = 20
 
@@ -65,7 +68,8 @@ class _Node:
     """Another node: its receiver, its entries in the routing table, and its runs.
 
     ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
-    ``answers`` are the versions that it awaits, in order.
+    ``doomed`` are the filters and groups that are being removed.
+    ``answers`` are the versions that it awaits, in order; ``stored`` gathers the tickets that the next one waits for.
     """
 
     peer: Peer
@@ -74,8 +78,10 @@ class _Node:
     runs: IncomingRuns
     filters: dict[str, int] = field(factory=dict)
     groups: set[str] = field(factory=set)
+    doomed: dict[str, None] = field(factory=dict)
     told: set[str] | None = field(factory=set)
     answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
+    stored: TicketsTogether = field(factory=TicketsTogether)
 
     @property
     def is_known(self) -> bool:
@@ -233,14 +239,8 @@ class Exchange:
             self._reading_filters.discard(node)
             if self._nodes.get(node) is other and not other.lives:
                 wanted = dict(filters)
-                for topic_filter in [each for each in other.filters if each not in wanted]:
-                    self._change(other, Wanted(topic_filter, ENDED))
-                for topic_filter, qos in wanted.items():
-                    self._change(other, Wanted(topic_filter, qos))
-                for shared_filter in list(other.groups):
-                    self._change(other, Members(shared_filter, 0, 0))
-                other.told = None
-                self._look_if_ready()
+                self._forget(other, [name for name in (*other.filters, *other.groups) if name not in wanted])
+                self._in_steps(other, [Wanted(*each) for each in filters], self._known)
 
         def failed(failure: Any) -> None:
             self._reading_filters.discard(node)
@@ -256,28 +256,62 @@ class Exchange:
         self.interest.peer_up(node)
         self.rows.hint_again(node)
 
+    def _known(self, other: _Node) -> None:
+        if not other.lives:
+            other.told = None
+            self._look_if_ready()
+
+    def _forget(self, other: _Node, names: Iterable[str]) -> None:
+        """Remove Topic Filters and groups of a node from the routing table, unless it tells them again meanwhile."""
+        is_idle = not other.doomed
+        other.doomed |= dict.fromkeys(names)
+        if is_idle:
+            self._end_doomed(other)
+
+    def _end_doomed(self, other: _Node) -> None:
+        for name in list(islice(other.doomed, _PER_TURN)):
+            is_group = name in other.groups
+            self._change(other, Members(name, 0, 0) if is_group else Wanted(name, ENDED))
+        if other.doomed:
+            self._clock.callLater(0, self._end_doomed, other)
+
+    def _in_steps(
+        self, other: _Node, changes: Sequence[Wanted | Members], then: Callable[[_Node], None] = lambda _: None
+    ) -> None:
+        """Make many changes of the routing table, some in each turn."""
+        for change in changes[:_PER_TURN]:
+            self._change(other, change)
+        if len(changes) > _PER_TURN:
+            self._clock.callLater(0, self._in_steps, other, changes[_PER_TURN:], then)
+        else:
+            then(other)
+
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
         other = self._nodes.get(node)
         if other is not None:
-            other.answers.clear()
+            self._forget_answers(other)
             other.runs = self._incoming(node)
 
     def _began(self, node: int) -> None:
         other = self._nodes.get(node)
         if other is not None:
             other.told = set()
-            other.answers.clear()
+            self._forget_answers(other)
+
+    @staticmethod
+    def _forget_answers(other: _Node) -> None:
+        """Answer nothing of an earlier series: it is told again."""
+        other.answers = deque()
+        other.stored = TicketsTogether()
 
     def _remove(self, node: int) -> None:
         other = self._nodes.pop(node)
-        for topic_filter in list(other.filters):
-            self._change(other, Wanted(topic_filter, ENDED))
-        for shared_filter in list(other.groups):
-            self._change(other, Members(shared_filter, 0, 0))
+        self._forget(other, [*other.filters, *other.groups])
 
     def _change(self, other: _Node, change: Wanted | Members) -> None:
         """Change the routing table as a node tells."""
+        other.doomed.pop(change.topic_filter if isinstance(change, Wanted) else change.shared_filter, None)
         if isinstance(change, Members):
             self._table.members_elsewhere(other.peer.node, change.shared_filter, change.online, change.away)
             if change.online or change.away:
@@ -318,29 +352,28 @@ class Exchange:
             told()
 
     def _take_interest(self, node: int, other: _Node, interest: Interest) -> None:
-        stored = TicketsTogether()
         for change in interest.changes:
             self._change(other, change)
             name = change.topic_filter if isinstance(change, Wanted) else change.shared_filter
             if other.told is not None:
                 other.told.add(name)
         if interest.is_whole and other.told is not None:
-            for topic_filter in [each for each in other.filters if each not in other.told]:
-                self._change(other, Wanted(topic_filter, ENDED))
-            for shared_filter in [each for each in other.groups if each not in other.told]:
-                self._change(other, Members(shared_filter, 0, 0))
+            self._forget(other, [name for name in (*other.filters, *other.groups) if name not in other.told])
             other.told = None
         # Messages that were matched with the table before may not be stored yet; the replay must find them.
         added = [each.topic_filter for each in interest.changes if isinstance(each, Wanted) and each.qos != ENDED]
         for topic_filter in added if len(added) <= _FLUSHED_SINGLY else [EVERY_TOPIC]:
-            stored.add(self._retained.store.flushed(topic_filter))
+            other.stored.add(self._retained.store.flushed(topic_filter))
         if interest.version or interest.is_whole:
-            ticket = stored.ticket()
+            ticket, other.stored = other.stored.ticket(), TicketsTogether()
             other.answers.append((interest.version, ticket))
-            ticket.when_settled(lambda _: self._answer(node, other))
+            answers = other.answers
+            ticket.when_settled(lambda _: self._answer(node, other, answers))
 
-    def _answer(self, node: int, other: _Node) -> None:
+    def _answer(self, node: int, other: _Node, answers: deque[tuple[int, CommitTicket]]) -> None:
         """Tell a node which of its versions have effect here."""
+        if answers is not other.answers:  # of an earlier series
+            return
         version = None
         while other.answers and other.answers[0][1].settled:
             version = other.answers.popleft()[0]

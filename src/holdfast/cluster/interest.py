@@ -17,7 +17,7 @@ waits is waited for as well.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import define, field
 
@@ -49,8 +49,10 @@ class OwnInterest:
         self._soon = soon
         self._filters: dict[str, _Filter] = {}
         self._groups: dict[str, Members] = {}
-        #: by node: the version that it has applied; None before it has been told
+        #: by node: the version that it has applied; -1 before it has been told everything
         self._peers: dict[int, int] = {}
+        #: by node: the filters and groups that are still to be told
+        self._untold: dict[int, deque[str]] = {}
         self._waiting: deque[tuple[int, CommitTicket]] = deque()
         self._changed: dict[str, Wanted | Members] = {}
         self._is_due = False
@@ -88,16 +90,36 @@ class OwnInterest:
         return self._ticket(self._change(shared_filter, members))
 
     def peer_up(self, node: int) -> None:
-        """Tell a node everything: it is new, or may have missed something."""
-        self.flush()
+        """Tell a node everything, in steps: it is new, or may have missed something."""
         self._peers[node] = -1
-        *parts, last = _parts(list(self._everything()))
-        for part in parts:
-            self._tell(node, Interest(0, part))
-        self._tell(node, Interest(self.version, last, True))
+        untold = self._untold[node] = deque((*self._filters, *self._groups))
+        self._soon(lambda: self._tell_more(node, untold))
+
+    def _tell_more(self, node: int, untold: deque[str]) -> None:
+        """Tell the next part of everything. Changes meanwhile are told as well, without their version."""
+        if self._untold.get(node) is not untold:  # it is gone, or is told from the beginning again
+            return
+        part: list[Wanted | Members] = []
+        size = 0
+        while untold and len(part) < _PER_MESSAGE and size < _CHARACTERS:
+            name = untold.popleft()
+            size += len(name)
+            entry = self._filters.get(name)
+            if entry is not None:
+                part.append(Wanted(name, entry.qos))
+            elif name in self._groups:
+                part.append(self._groups[name])
+        if untold:
+            self._tell(node, Interest(0, tuple(part)))
+            self._soon(lambda: self._tell_more(node, untold))
+            return
+        self.flush()  # the version that is told now includes the changes of this turn
+        del self._untold[node]
+        self._tell(node, Interest(self.version, tuple(part), True))
 
     def peer_down(self, node: int) -> None:
         """Wait for a node no more."""
+        self._untold.pop(node, None)
         if self._peers.pop(node, None) is not None:
             self._settle()
 
@@ -115,11 +137,6 @@ class OwnInterest:
     def waits(self) -> int:
         """How many subscriptions wait for other nodes."""
         return len(self._waiting)
-
-    def _everything(self) -> Iterator[Wanted | Members]:
-        for topic_filter, entry in self._filters.items():
-            yield Wanted(topic_filter, entry.qos)
-        yield from self._groups.values()
 
     def _change(self, key: str, change: Wanted | Members) -> int:
         self.version += 1
@@ -140,7 +157,7 @@ class OwnInterest:
         for node in list(self._peers):
             for part in parts:
                 self._tell(node, Interest(0, part))
-            self._tell(node, Interest(self.version, last))
+            self._tell(node, Interest(0 if node in self._untold else self.version, last))
 
     def _ticket(self, version: int) -> CommitTicket:
         if all(applied >= version for applied in self._peers.values()):
@@ -156,9 +173,14 @@ class OwnInterest:
         return ticket
 
     def _settle(self) -> None:
-        least = min(self._peers.values(), default=self.version)
-        while self._waiting and self._waiting[0][0] <= least:
-            self._waiting.popleft()[1].settle()
+        wrong: Exception | None = None
+        while self._waiting and self._waiting[0][0] <= min(self._peers.values(), default=self.version):
+            try:
+                self._waiting.popleft()[1].settle()
+            except Exception as error:  # noqa: BLE001 - raised below: it concerns one of many clients
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
 
 
 def _parts(changes: list[Wanted | Members]) -> list[tuple[Wanted | Members, ...]]:

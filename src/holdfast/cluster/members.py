@@ -53,9 +53,9 @@ _DEAD = (
     f"SELECT node FROM cluster_members WHERE {_ALIVE} AND lease_until <= {_NOW} AND node <> {{node}} AND "
     "pg_postmaster_start_time() <= clock_timestamp() - {lease} * interval '1 ms' ORDER BY node"
 )
-#: each node that is not removed, as NODE:INCARNATION:1 if its lease lasts, else :0
+#: each node that is not removed, as NODE:INCARNATION:1 if nobody has taken over from it, else :0
 _PLACES = (
-    f"SELECT node || ':' || incarnation || ':' || CAST({_ALIVE} AND lease_until > {_NOW} AS integer) "
+    f"SELECT node || ':' || incarnation || ':' || CAST({_ALIVE} AS integer) "
     "FROM cluster_members WHERE state <> 'left' ORDER BY node"
 )
 _RENEW = (
@@ -117,7 +117,7 @@ class Member:
 
 @frozen
 class Place:
-    """A node that is not removed. ``lives``: its lease lasts."""
+    """A node that is not removed. ``lives``: nobody has taken over from it, so it may serve clients at any time."""
 
     node: int
     incarnation: int

@@ -68,6 +68,7 @@ class PostgresBus:
         self._threads: list[Thread] = []
         self._received: Callable[[bytes], None] | None = None
         self._arrived: deque[bytes] = deque()
+        self._is_handing_over = False
 
     def start(self, received: Callable[[bytes], None]) -> None:
         """Begin to call ``received`` with each datagram for this node, in the reactor's thread."""
@@ -164,19 +165,23 @@ class PostgresBus:
                     break
 
     def _hand_over(self, datagrams: list[bytes]) -> None:
-        idle = not self._arrived
         self._arrived.extend(datagrams)
-        if idle:
+        if not self._is_handing_over:
             self._go_on()
 
     def _go_on(self) -> None:
         """Hand over as many datagrams as a turn may take."""
+        self._is_handing_over = False
         for _ in range(min(_OF_A_TURN, len(self._arrived))):
             if self._received is None:
                 return
-            self._received(self._arrived[0])
-            self._arrived.popleft()
+            datagram = self._arrived.popleft()
+            try:
+                self._received(datagram)
+            except Exception:  # noqa: BLE001 - the error of one client must not end the exchange of all
+                self._log.failure("a datagram of another node is not taken")
         if self._arrived:
+            self._is_handing_over = True
             self._reactor.callLater(0, self._go_on)
 
 
