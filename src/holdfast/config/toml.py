@@ -362,7 +362,7 @@ def literal(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return _quoted(value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "...")
+            return quoted(value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "...")
         case int():
             # Python refuses to print integers of thousands of digits, which TOML can hold in hexadecimal.
             return str(value) if value.bit_length() <= 128 else "an integer of more than 128 bits"
@@ -393,10 +393,11 @@ def written(value: object) -> str:
 
 def dotted(path: Iterable[str]) -> str:
     """Return the dotted key of a path, with quotes where TOML needs them."""
-    return ".".join(part if _BARE_KEY.fullmatch(part) else _quoted(part) for part in path)
+    return ".".join(part if _BARE_KEY.fullmatch(part) else quoted(part) for part in path)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text as a TOML string, whole."""
     # JSON escapes fewer characters than TOML has to, and none of those that only a terminal acts on.
     return "".join(map(_escaped, json.dumps(text, ensure_ascii=False)))
 
