@@ -1,7 +1,7 @@
 """The keywords of mosquitto.conf, as data: those of mosquitto 2.0 and 2.1, and aliases from older versions.
 
-Each keyword has a scope, which tells what its line is about, and the form of its value. The table follows ``src/conf.c``
-and the man page of mosquitto. A keyword that is not in it would also end a start of mosquitto.
+Each keyword has a scope, which tells what its line is about, and the form of its value. The table follows
+``src/conf.c`` and the man page of mosquitto. A keyword that is not in it would also end a start of mosquitto.
 """
 
 from __future__ import annotations

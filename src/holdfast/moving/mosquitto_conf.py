@@ -268,9 +268,9 @@ class _Reader:
             case _:
                 if not is_main:
                     raise _Refused("stands in an included file; allowed: in the main file; move it there")
-                for path in _included(Path(text), self._conf.path, origin):
+                for file in _included(Path(text), self._conf.path):
                     try:
-                        self.read(path, is_main=False)
+                        self.read(file, is_main=False)
                     except FileUnreadable as error:
                         self.problems += error.problems
                     except ConfigError as error:
@@ -317,7 +317,7 @@ def _listener_of(text: str, origin: str) -> Listener:
     return Listener(origin, number, address)
 
 
-def _included(folder: Path, main: Path, origin: str) -> Iterator[Path]:
+def _included(folder: Path, main: Path) -> Iterator[Path]:
     """Yield the files of a folder that mosquitto includes, in its order."""
     found = located(folder, main)
     try:
