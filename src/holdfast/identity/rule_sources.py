@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from holdfast.config import Config
 from holdfast.config.sections.authorization import (
@@ -140,12 +140,20 @@ def _read(config: Config, name: str) -> RuleList | None:
     match config.authorization.tables[name]:
         case RuleFileConfig(path=path):
             return read_rules(config.absolute(path))
-        case MosquittoFileConfig(path=path):
-            return read_acl(config.absolute(path))
+        case MosquittoFileConfig(path=path, listeners=listeners):
+            return _limited(read_acl(config.absolute(path)), frozenset(listeners))
         case DatabaseRulesConfig():
             return None
         case source:
             raise TypeError(f"no reader for {source!r}")
+
+
+def _limited(listed: RuleList, listeners: frozenset[str]) -> RuleList:
+    """Return the rules for the clients of some listeners only; an empty set is all of them."""
+    if not listeners:
+        return listed
+    rules = (evolve(rule, conditions=evolve(rule.conditions, listeners=listeners)) for rule in listed.rules)
+    return evolve(listed, rules=tuple(rules))
 
 
 def _source_check(value: bool | str) -> SourceCheck:

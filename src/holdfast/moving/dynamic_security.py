@@ -110,8 +110,11 @@ def read_dynamic_security(path: Path, origin: str) -> DynamicSecurity:
     text = text_at(path, origin, "config_file")
     try:
         tree = json.loads(text) if text.strip() else {}
+        json.dumps(tree, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise _problem(name, error.lineno, f"this is no JSON: {error.msg}; restore the file from a backup") from None
+    except UnicodeEncodeError:
+        raise _problem(name, None, "a text in it is no UTF-8; restore the file from a backup") from None
     except RecursionError:
         raise _problem(name, None, "this JSON is nested too deeply; restore the file from a backup") from None
     if not isinstance(tree, dict):

@@ -95,6 +95,13 @@ class MosquittoFileConfig(_FileSource):
         effect="Its rules apply, with mosquitto's meaning. No SUBSCRIBE is refused then: each delivery is checked.",
         example="/etc/mosquitto/acl",
     )
+    listeners: tuple[str, ...] = option(
+        Names("a list of names of listeners, each once"),
+        [],
+        help="Listeners for whose clients the file is. An empty list = all listeners.",
+        effect="Its rules apply to the clients of these listeners only, as with per_listener_settings of mosquitto.",
+        example=["devices"],
+    )
 
 
 @frozen
