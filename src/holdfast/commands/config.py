@@ -36,7 +36,7 @@ def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
 
     The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """
-    problems, warnings, status = _problems(file, allow_anonymous)
+    problems, warnings, status = problems_of(file, allow_anonymous)
     if as_json:
         from attrs import asdict
 
@@ -53,7 +53,7 @@ def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
     raise SystemExit(status)
 
 
-def _problems(
+def problems_of(
     file: Path, allow_anonymous: bool
 ) -> tuple[tuple[ConfigProblem, ...], tuple[ConfigProblem, ...], ExitStatus]:
     """Return all problems, the warnings, and the exit status that they mean."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from attrs import define, field
 
-from holdfast.config.toml import ConfigError, display_name
+from holdfast.config.toml import display_name
 from holdfast.moving.broker_settings import (
     INFINITY,
     LEVELS,
@@ -133,13 +133,8 @@ class _Mapping:
         for listener in conf.listeners:
             for setting in (*listener.settings.values(), *listener.origins):
                 advice = "has no effect in mosquitto either: neither listener nor port is given; add one"
-                if setting.keyword not in ("password_file", "acl_file", "allow_anonymous"):
-                    self._report.missing(setting.origin, str(setting), advice)
-        return [Listener("", DEFAULT_PORT, _LOOPBACK, settings=dict(self._access_settings_of_default()))]
-
-    def _access_settings_of_default(self) -> dict[str, Setting]:
-        """Return the settings about access that mosquitto keeps for a listener of its own: those of the broker."""
-        return {} if self._conf.per_listener else dict(self._conf.settings)
+                self._report.missing(setting.origin, str(setting), advice)
+        return [Listener("", DEFAULT_PORT, _LOOPBACK)]
 
     def _is_possible(self, listener: Listener) -> bool:
         """Tell whether Holdfast can have this listener. If not, the report tells why it is left out."""
@@ -373,7 +368,7 @@ class _Mapping:
 
     def _access_of(self, listener: Listener) -> _Access:
         conf = self._conf
-        settings = listener.settings if conf.is_local_only else conf.access_of(listener)
+        settings = conf.access_of(listener)
         access = _Access(guests=self._admits_guests(listener, settings))
         plugins = [plugin for plugin in conf.plugins if plugin.listeners is None or listener in plugin.listeners]
         password_files = (
@@ -613,6 +608,3 @@ def _lookup(name: str, kind: int) -> list[tuple[socket.AddressFamily, int, int, 
 def _escaped(text: str) -> str:
     """Return a value for an endpoint string."""
     return text.replace("\\", "\\\\").replace(":", "\\:")
-
-
-__all__ = ["CONFIG", "REPORT", "RULES", "ConfigError", "Move", "move_mosquitto"]

@@ -1,0 +1,118 @@
+"""``holdfast migrate``: move in from another broker, by its configuration files.
+
+Each command reads the files of one broker, and ends in the same way: what was made is checked as ``holdfast
+check-config`` does, before it is written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.common import Failed, json_option, say, show, show_json
+
+if TYPE_CHECKING:
+    from holdfast.moving.mosquitto_mapping import Move
+
+
+@click.group()
+def migrate() -> None:
+    """Move in from another broker.
+
+    Each command reads the files of a broker, and writes a configuration, passwords, rules and a report into a folder.
+    It changes nothing of the other broker, and reads nothing of a running one.
+    """
+
+
+def _outcome_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of all these commands."""
+    for add in (
+        json_option,
+        click.option("--force", is_flag=True, help="Replace files in the folder that have other content."),
+        click.option("--dry-run", is_flag=True, help="Print the report, and write nothing."),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            default=Path("holdfast"),
+            show_default=True,
+            help="The folder for the new files. It is created with mode 0700, and its files have mode 0600.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+@migrate.command()
+@click.argument("conf", type=click.Path(path_type=Path))
+@_outcome_options
+def mosquitto(conf: Path, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Move in from mosquitto 2.0 or 2.1, by its mosquitto.conf, CONF.
+
+    The command reads the files that CONF includes, its password files, ACL files and dynamic-security.json. The report
+    has three sections: the settings that are taken over, those that Holdfast has by default, and those that have no
+    equal, with what to do. Bridges are in the last one. No secret is printed.
+
+    A second run changes nothing. If files of the folder have other content, nothing is written without --force.
+    """
+    from holdfast.moving.mosquitto_conf import read_conf
+    from holdfast.moving.mosquitto_mapping import move_mosquitto
+
+    _finish(move_mosquitto(read_conf(conf)), out, dry_run, force, as_json)
+
+
+def _finish(move: Move, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Check the files, write them, and print the report."""
+    from holdfast.moving.files import Differs, write_all
+
+    _check(move)
+    written: list[str] = []
+    if not dry_run:
+        try:
+            written = write_all(out, move.files, replaces=force)
+        except Differs as differs:
+            raise Failed(f"{differs}; nothing was written: use another folder, or --force to replace them") from None
+    if as_json:
+        show_json({
+            "folder": str(out),
+            "dry_run": dry_run,
+            "written": written,
+            **move.report.counts(),
+            "entries": [
+                {"outcome": each.outcome.name.lower(), "origin": each.origin, "setting": each.setting,
+                 "remark": each.remark}
+                for each in move.report.entries
+            ],
+        })  # fmt: skip
+        return
+    for line in move.report.lines():
+        show(line)
+    folder = click.format_filename(out)
+    if dry_run:
+        show(f"Nothing was written to {folder}: {', '.join(move.files)}")
+    elif written:
+        show(f"Written to {folder}: {', '.join(written)}")
+        show(f"Start the broker with: holdfast run --config {folder}/holdfast.toml")
+    else:
+        show(f"Everything in {folder} is so already")
+
+
+def _check(move: Move) -> None:
+    """Raise Failed if a broker could not start with the new files."""
+    from holdfast.commands.config import problems_of
+    from holdfast.moving.files import write_all
+    from holdfast.moving.mosquitto_mapping import CONFIG
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-migrate-") as folder:
+        write_all(Path(folder), move.files, replaces=True)
+        problems, _, _ = problems_of(Path(folder) / CONFIG, allow_anonymous=False)
+        if not problems:
+            return
+        for problem in problems:
+            say(str(problem).replace(f"{folder}/", ""))
+    raise Failed(
+        "the broker could not start with these files, so nothing was written; correct the files of the other broker"
+    )
