@@ -54,6 +54,12 @@ class Client:
         suback = self._ask(p.Subscribe(self._identifier, [p.SubscriptionRequest(topic_filter)]), p.Suback)
         assert list(suback.reason_codes) == [0]
 
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Subscribe; tell whether the broker grants it."""
+        self._identifier += 1
+        suback = self._ask(p.Subscribe(self._identifier, [p.SubscriptionRequest(topic_filter)]), p.Suback)
+        return list(suback.reason_codes) == [0]
+
     def received_so_far(self) -> set[str]:
         """Return the topics of all messages that the broker has for this client."""
         self._ask(p.Pingreq(), p.Pingresp)  # the answer comes after the messages

@@ -27,7 +27,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from holdfast.config.toml import ConfigError, ConfigProblem, display_name
-from holdfast.core.terminal import hidden_character
+from holdfast.core.terminal import counted, hidden_character
 from holdfast.identity.rules import GUEST
 from holdfast.moving.report import Report
 from holdfast.moving.rules import (
@@ -269,8 +269,8 @@ def rules_of(found: DynamicSecurity, report: Report, listeners: tuple[str, ...] 
     _add_rules(book, guests, [found.roles[name] for name in found.guest_roles], found, topics)
     report.taken(
         found.name,
-        f"{len(found.clients)} clients, {len(found.roles)} roles",
-        f"{len(book.rules)} rules with the same verdict about each topic; a filter such as # is granted, and filtered",
+        f"{counted(len(found.clients), 'client')}, {counted(len(found.roles), 'role')}",
+        f"{counted(len(book.rules), 'rule')} with the same verdict about each topic; a filter such as # is granted, and filtered",
     )
     if not found.default_unsubscribe or any(role.of(kind) for role in found.roles.values() for kind in _UNSUBSCRIBE):
         report.missing(found.name, "unsubscribe", "every client may end its own subscriptions; nothing is to be done")

@@ -23,6 +23,7 @@ from pathlib import Path
 from attrs import define, field
 
 from holdfast.config.toml import display_name
+from holdfast.core.terminal import counted
 from holdfast.moving.broker_settings import (
     INFINITY,
     LEVELS,
@@ -352,7 +353,7 @@ class _Mapping:
             raise unusable_file(folder, setting.origin, setting.keyword, "has no certificate in PEM form")
         copy = f"authorities-{self._names[listener]}.pem"
         self._files[copy] = "".join(f"{text.rstrip()}\n" for text in found)
-        self._report.taken(setting.origin, str(setting), f"{name}.client_ca; {len(found)} certificates copied")
+        self._report.taken(setting.origin, str(setting), f"{name}.client_ca; {counted(len(found), 'certificate')} copied")
         return copy
 
     def _names_users(self, listener: Listener) -> str:
@@ -445,7 +446,7 @@ class _Mapping:
         name, is_new = self._copy_name(_PASSWORDS, path)
         if is_new:
             self._users[name] = read_hashes(path, setting.origin, setting.keyword, self._report)
-            remark = f"authentication.{name}, a copy with {len(self._users[name].hashes)} users"
+            remark = f"authentication.{name}, a copy with {counted(len(self._users[name].hashes), 'user')}"
             self._report.taken(setting.origin, f"{setting.keyword} {text}", remark)
         return name
 
@@ -455,7 +456,7 @@ class _Mapping:
         name, is_new = self._copy_name(_PASSWORDS, path)
         if is_new:
             self._users[name] = users_of(read_dynamic_security(path, setting.origin), self._report)
-            remark = f"authentication.{name}, {len(self._users[name].hashes)} users"
+            remark = f"authentication.{name}, {counted(len(self._users[name].hashes), 'user')}"
             self._report.taken(setting.origin, f"{setting.keyword} {setting.text}", remark)
         return name
 

@@ -37,6 +37,12 @@ class Entry:
     setting: str
     remark: str
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and the line; 0 without a line."""
+        file, _, line = self.origin.rpartition(":")
+        return (file, int(line)) if line.isdigit() else (self.origin, 0)
+
     def __str__(self) -> str:
         place = f"{self.origin}: " if self.origin else ""
         return printable(f"{place}{self.setting}: {self.remark}")
@@ -62,8 +68,10 @@ class Report:
         self.entries.append(Entry(Outcome.MISSING, origin, setting, remark))
 
     def of(self, outcome: Outcome) -> list[Entry]:
-        """Return the entries of one section."""
-        return [entry for entry in self.entries if entry.outcome is outcome]
+        """Return the entries of one section, in the order of the files and their lines."""
+        files = {file: number for number, file in enumerate(dict.fromkeys(each.place[0] for each in self.entries))}
+        entries = [entry for entry in self.entries if entry.outcome is outcome]
+        return sorted(entries, key=lambda entry: (not entry.origin, files[entry.place[0]], entry.place[1]))
 
     def counts(self) -> dict[str, int]:
         """Return the number of entries by outcome: ``taken``, ``same``, ``missing``."""
