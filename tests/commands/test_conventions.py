@@ -52,6 +52,7 @@ REPORTS = {
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("doctor",): {"problems", "findings"},
+    ("migrate", "mosquitto", "m.conf"): {"folder", "dry_run", "written", "taken", "same", "missing", "entries"},
     ("passwd", "add", "passwords", "bob"): {"file", "username", "added"},
     ("passwd", "list", "passwords"): {"username", "hash"},
     ("passwd", "remove", "passwords", "alice"): {"file", "username", "removed"},
