@@ -25,6 +25,7 @@ REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for 
 #: tried with a broker, in tests/e2e/test_reload.py, test_admin_api.py and test_log.py; with Postgres, in tests/cluster
 WITH_BROKER = {("dashboard",), ("node", "list"), ("node", "remove"), ("reload",), ("trace",)}
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
+MIGRATED = {"folder", "dry_run", "written", "taken", "same", "missing", "entries"}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
     ("acl", "explain", "alice", "publish", "a/b"): {"allowed", "filtered", "summary", "reasons"},
@@ -52,7 +53,9 @@ REPORTS = {
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("doctor",): {"problems", "findings"},
-    ("migrate", "mosquitto", "m.conf"): {"folder", "dry_run", "written", "taken", "same", "missing", "entries"},
+    ("migrate", "home-assistant", "options.json"): MIGRATED,
+    ("migrate", "mosquitto", "m.conf"): MIGRATED,
+    ("migrate", "vernemq", "--passwd", "passwords"): MIGRATED,
     ("passwd", "add", "passwords", "bob"): {"file", "username", "added"},
     ("passwd", "list", "passwords"): {"username", "hash"},
     ("passwd", "remove", "passwords", "alice"): {"file", "username", "removed"},
@@ -92,6 +95,9 @@ UNREADABLE = [
     ("db", "upgrade", "--data-dir", "nowhere"),
     ("db", "verify", "nowhere"),
     ("db", "verify", "data"),
+    ("migrate", "home-assistant", "nowhere"),
+    ("migrate", "mosquitto", "nowhere"),
+    ("migrate", "vernemq", "--acl", "nowhere"),
     ("passwd", "add", "nowhere/passwords", "alice"),
     ("passwd", "list", "nowhere"),
     ("passwd", "remove", "nowhere", "alice"),
@@ -122,6 +128,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "data").mkdir(mode=0o700)
         fresh_file(folder / "data", "holdfast.db")
         (folder / "h.toml").write_text("[retainer.history]\nenable = true\n")
+        (folder / "m.conf").write_text("listener 1883\n")
+        (folder / "options.json").write_text("{}")
         (folder / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
         for command in (
             ("retainer", "set", "a", "x", "--config", "h.toml"),

@@ -64,6 +64,45 @@ def mosquitto(conf: Path, out: Path, dry_run: bool, force: bool, as_json: bool) 
     _finish(move_mosquitto(read_conf(conf)), out, dry_run, force, as_json)
 
 
+@migrate.command()
+@click.option("--passwd", type=click.Path(path_type=Path), help="The file vmq.passwd.")
+@click.option("--acl", type=click.Path(path_type=Path), help="The file vmq.acl.")
+@_outcome_options
+def vernemq(passwd: Path | None, acl: Path | None, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Move in from VerneMQ, by its files vmq.passwd and vmq.acl.
+
+    The new configuration has one listener, on this machine only: listeners are to be written by hand.
+    """
+    from holdfast.moving.vernemq import move_vernemq
+
+    if passwd is None and acl is None:
+        raise click.UsageError("name --passwd, --acl or both")
+    _finish(move_vernemq(passwd, acl), out, dry_run, force, as_json)
+
+
+@migrate.command("home-assistant")
+@click.argument("options", type=click.Path(path_type=Path))
+@click.option(
+    "--ssl", type=click.Path(path_type=Path), default=Path("/ssl"), show_default=True, help="The folder /ssl."
+)
+@click.option(
+    "--share", type=click.Path(path_type=Path), default=Path("/share"), show_default=True, help="The folder /share."
+)
+@_outcome_options
+def home_assistant(options: Path, ssl: Path, share: Path, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Move in from Home Assistant's add-on Mosquitto broker, by its file /data/options.json, OPTIONS.
+
+    The command takes the logins, the add-on's own users in system_user.json beside it, the certificates and the files
+    of the customize folder. The people of Home Assistant have their passwords there only, so they are not taken.
+    """
+    from holdfast.identity.hashes import read
+    from holdfast.moving.home_assistant import Folders, move_home_assistant
+
+    present = out / "passwords"
+    hashes = read(present)[0] if present.exists() else {}
+    _finish(move_home_assistant(options, Folders(ssl, share), hashes), out, dry_run, force, as_json)
+
+
 def _finish(move: Move, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
     """Check the files, write them, and print the report."""
     from holdfast.moving.files import Differs, write_all

@@ -132,6 +132,19 @@ def read_conf(path: Path) -> MosquittoConf:
     return conf
 
 
+def read_text(path: Path, name: str, text: str) -> MosquittoConf:
+    """Return the content of a mosquitto.conf that is no file. ``name`` is for origins; paths begin at that of ``path``.
+
+    Raises ConfigError.
+    """
+    conf = MosquittoConf(path, files=[name])
+    reader = _Reader(conf)
+    reader.take(name, text, is_main=True)
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return conf
+
+
 class _Refused(ValueError):
     """mosquitto refuses this line. The text tells what is allowed, and what to do."""
 
@@ -158,8 +171,11 @@ class _Reader:
         if len(self._conf.files) == MOST_FILES:
             raise ConfigError([ConfigProblem(name, None, "", f"this is one file more than {MOST_FILES}, the most")])
         self._conf.files.append(name)
+        self.take(name, text_of(path), is_main=is_main)
+
+    def take(self, name: str, content: str, *, is_main: bool) -> None:
         context = _Context()
-        for number, line in enumerate(text_of(path).split("\n"), 1):
+        for number, line in enumerate(content.split("\n"), 1):
             text = line.strip(" \t\r")
             if not text or text.startswith("#"):
                 continue

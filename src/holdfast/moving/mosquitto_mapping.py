@@ -37,7 +37,7 @@ from holdfast.moving.broker_settings import (
 from holdfast.moving.dynamic_security import read_dynamic_security, rules_of, users_of
 from holdfast.moving.files import Table, Value, toml_text
 from holdfast.moving.mosquitto_conf import DEFAULT_PORT, Bridge, Listener, MosquittoConf, Plugin, Setting, located
-from holdfast.moving.report import Report
+from holdfast.moving.report import Entry, Report
 from holdfast.moving.rules import EVERYTHING, PUBLISH, SUBSCRIBE, MovedRule, RuleBook, Subject
 from holdfast.moving.users import Users, read_hashes, text_at, unusable_file
 
@@ -62,9 +62,17 @@ class Move:
     files: dict[str, str] = field(factory=dict)
 
 
-def move_mosquitto(conf: MosquittoConf) -> Move:
-    """Return what a mosquitto.conf means for Holdfast. Raises ConfigError for files that cannot be read."""
-    return _Mapping(conf).move()
+def move_mosquitto(
+    conf: MosquittoConf, users: Users | None = None, notes: Report | None = None, title: str = ""
+) -> Move:
+    """Return what a mosquitto.conf means for Holdfast. Raises ConfigError for files that cannot be read.
+
+    ``users`` can log in through every listener, ``notes`` are earlier entries of the report, ``title`` is its own one.
+    """
+    mapping = _Mapping(conf, title or f"From mosquitto to Holdfast: {display_name(conf.path)}")
+    if users is not None:
+        mapping.add_users(users)
+    return mapping.move(notes.entries if notes is not None else ())
 
 
 @define(eq=False)
@@ -78,9 +86,9 @@ class _Access:
 
 
 class _Mapping:
-    def __init__(self, conf: MosquittoConf) -> None:
+    def __init__(self, conf: MosquittoConf, title: str) -> None:
         self._conf = conf
-        self._report = Report(f"From mosquitto to Holdfast: {display_name(conf.path)}")
+        self._report = Report(title)
         self._files: dict[str, str] = {}
         self._values: dict[str, dict[str, Value]] = {}
         self._users: dict[str, Users] = {}  #: by method
@@ -89,8 +97,14 @@ class _Mapping:
         self._access: dict[Listener, _Access] = {}
         self._certificates: dict[str, str] = {}  #: the part of the certificate with the name, by method
 
-    def move(self) -> Move:
+    def add_users(self, users: Users) -> None:
+        """Let these users log in through every listener."""
+        self._users[_PASSWORDS] = users
+        self._by_path[_PASSWORDS, Path()] = _PASSWORDS
+
+    def move(self, notes: Iterable[Entry] = ()) -> Move:
         conf = self._conf
+        self._report.entries += notes
         listeners = [each for each in self._present_listeners() if self._is_possible(each)]
         for listener in listeners:
             self._names[listener] = self._name_of(listener)
@@ -109,7 +123,7 @@ class _Mapping:
             self._report.missing(setting.origin, setting.keyword, advice)
         general = [Table((name,), values) for name, values in self._values.items() if name != "authorization"]
         heading = [
-            f"Made from {display_name(conf.path)} by holdfast migrate mosquitto: see {REPORT}.",
+            f"Made from {display_name(conf.path)} by holdfast migrate: see {REPORT}.",
             "Check it with: holdfast check-config holdfast.toml",
         ]
         config = toml_text(
@@ -353,7 +367,9 @@ class _Mapping:
             raise unusable_file(folder, setting.origin, setting.keyword, "has no certificate in PEM form")
         copy = f"authorities-{self._names[listener]}.pem"
         self._files[copy] = "".join(f"{text.rstrip()}\n" for text in found)
-        self._report.taken(setting.origin, str(setting), f"{name}.client_ca; {counted(len(found), 'certificate')} copied")
+        self._report.taken(
+            setting.origin, str(setting), f"{name}.client_ca; {counted(len(found), 'certificate')} copied"
+        )
         return copy
 
     def _names_users(self, listener: Listener) -> str:
@@ -391,6 +407,8 @@ class _Mapping:
                 self._report.same(setting.origin, setting.keyword, advice)
         else:
             access.methods += dict.fromkeys(self._password_method(setting, text) for setting, text in password_files)
+        if (_PASSWORDS, Path()) in self._by_path:
+            access.methods.insert(0, _PASSWORDS)
         for plugin in plugins:
             if plugin.module == _DYNAMIC_SECURITY and "config_file" in plugin.options:
                 access.dynamic = plugin
@@ -523,7 +541,7 @@ class _Mapping:
         if book.rules:
             names.append("rules")
             tables.append(Table(("authorization", "rules"), {"type": "file", "path": RULES}))
-            self._files[RULES] = book.text(["Made by holdfast migrate mosquitto. The first rule that matches decides."])
+            self._files[RULES] = book.text(["Made by holdfast migrate. The first rule that matches decides."])
         if dynamic:
             values["subscribe_partially"] = True
         return [Table(("authorization",), {"sources": names, **values}), *tables]
