@@ -270,7 +270,7 @@ def rules_of(found: DynamicSecurity, report: Report, listeners: tuple[str, ...] 
     report.taken(
         found.name,
         f"{counted(len(found.clients), 'client')}, {counted(len(found.roles), 'role')}",
-        f"{counted(len(book.rules), 'rule')} with the same verdict about each topic; a filter such as # is granted, and filtered",
+        f"{counted(len(book.rules), 'rule')} with the same verdict about each topic; # is granted, and filtered",
     )
     if not found.default_unsubscribe or any(role.of(kind) for role in found.roles.values() for kind in _UNSUBSCRIBE):
         report.missing(found.name, "unsubscribe", "every client may end its own subscriptions; nothing is to be done")

@@ -1,9 +1,9 @@
 """The options of Home Assistant's add-on *Mosquitto broker*: its logins, certificates and further files.
 
-How it works. The add-on makes a mosquitto.conf of its options at each start. The same text is made here, and read as any
-mosquitto.conf, with the files in the customize folder. Its users are the logins of the options, and the two that the
-add-on makes for Home Assistant itself (``system_user.json``). The people of Home Assistant can log in to the add-on as
-well; their passwords are in Home Assistant only.
+How it works. The add-on makes a mosquitto.conf of its options at each start. The same text is made here, and read as
+any mosquitto.conf, with the files in the customize folder. Its users are the logins of the options, and the two that
+the add-on makes for Home Assistant itself (``system_user.json``). The people of Home Assistant can log in to the add-on
+as well; their passwords are in Home Assistant only.
 
 A login has its password in plain text, or the hash ``PBKDF2$sha512$ITERATIONS$SALT$HASH``. A plain password is hashed
 anew, unless the present password file has a hash of it: so a second run makes the same files.

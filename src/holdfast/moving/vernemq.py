@@ -45,6 +45,9 @@ def move_vernemq(passwords: Path | None, acl: Path | None) -> Move:
         tables.append(Table(("authorization",), {"sources": ["rules"]}))
         tables.append(Table(("authorization", "rules"), {"type": "file", "path": RULES}))
         report.taken(display_name(acl), counted(len(book.rules), "rule"), "authorization.rules")
+        if passwords is None:
+            advice = "no password is asked, so no User Name is proven, and the rules of users are for nobody"
+            report.missing(display_name(acl), "users of the ACL file", advice)
     report.missing(
         "",
         "vernemq.conf",
