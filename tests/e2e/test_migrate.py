@@ -21,6 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from holdfast.identity.hashes import HashParameters, new_hash
 from holdfast.identity.rules import Action
+from tests.certificates import CLIENT, Authority
 from tests.e2e.mosquitto import PROGRAM, Client
 from tests.moving.dynamic_security_files import TOPICS, USERS, files
 from tests.moving.test_dynamic_security import permissions
@@ -60,17 +61,27 @@ def started(tmp_path: Path) -> Iterator[Callable[[Path], BrokerProcess]]:
 class Paho:
     """A client of paho, connected or refused."""
 
-    def __init__(self, port: int, user: str | None, password: str | None, transport: Any = "tcp") -> None:
+    def __init__(
+        self,
+        port: int,
+        user: str | None,
+        password: str | None,
+        transport: Any = "tcp",
+        tls: tuple[Path, Path, Path] | None = None,
+    ) -> None:
         self.codes: list[int] = []
         self.granted: list[int] = []
         self.received: list[str] = []
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, "", protocol=mqtt.MQTTv311, transport=transport)
         if user is not None:
             self._client.username_pw_set(user, password)
+        if tls is not None:
+            authority, certificate, key = map(str, tls)
+            self._client.tls_set(authority, certificate, key)
         self._client.on_connect = lambda _c, _u, _f, code, _p: self.codes.append(code.value)
         self._client.on_subscribe = lambda _c, _u, _m, codes, _p: self.granted.extend(code.value for code in codes)
         self._client.on_message = lambda _c, _u, message: self.received.append(message.topic)
-        self._client.connect("127.0.0.1", port)
+        self._client.connect("localhost" if tls else "127.0.0.1", port)
         self.until(lambda: bool(self.codes))
 
     @property
@@ -128,6 +139,91 @@ def test_a_broker_starts_by_the_written_files_and_admits_and_allows_the_same(
         assert dashboard.received == ["sensors/sensor/t"]
         for client in (dashboard, sensor, guest):
             client.close()
+
+
+def conf(folder: Path, first: int, second: int, third: int) -> str:
+    """Return a mosquitto.conf with three listeners that admit and allow different things."""
+    return (
+        f"per_listener_settings true\n"
+        f"listener {first} 127.0.0.1\npassword_file {folder}/passwd\nacl_file {folder}/acl\n"
+        f"listener {second} 127.0.0.1\nallow_anonymous true\nacl_file {folder}/guests\n"
+        f"listener {third} 127.0.0.1\npassword_file {folder}/passwd\nallow_anonymous true\n"
+    )
+
+
+def test_listeners_with_settings_of_their_own_are_those_of_a_real_mosquitto(
+    tmp_path: Path, started: Callable[[Path], BrokerProcess]
+) -> None:
+    if PROGRAM is None:
+        pytest.skip("mosquitto is not installed")
+    for user, password in PASSWORDS.items():
+        salt = b"a salt of 12"
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 101)
+        with (tmp_path / "passwd").open("a") as file:
+            file.write(f"{user}:$7$101${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}\n")
+    (tmp_path / "acl").write_text("user dashboard\ntopic readwrite #\npattern write sensors/%u/#\n")
+    (tmp_path / "guests").write_text("topic read weather/#\ntopic write inbox\n")
+    for name in ("passwd", "acl", "guests"):
+        (tmp_path / name).chmod(0o600)
+    theirs, ours = ([lasting_port() for _ in range(3)] for _ in range(2))
+    (tmp_path / "theirs.conf").write_text(f"user root\n{conf(tmp_path, *theirs)}")
+    (tmp_path / "mosquitto.conf").write_text(conf(tmp_path, *ours))
+    started(migrated(tmp_path, "mosquitto", "mosquitto.conf"))
+    logins: list[tuple[str | None, str | None]] = [(None, None), *PASSWORDS.items()]
+    logins += [("sensor", "wrong"), ("nobody", "wrong")]
+    with subprocess.Popen([PROGRAM, "-c", str(tmp_path / "theirs.conf")], stderr=subprocess.DEVNULL) as process:
+        try:
+            for port in theirs:
+                wait_for(port)
+            for login, word in logins:
+                # The second listener verifies no password: there mosquitto believes any name, and Holdfast none.
+                numbers = range(3) if login is None else (0, 2)
+                found = [[tried(ports, number, login, word) for number in numbers] for ports in (theirs, ours)]
+                assert found[0] == found[1], login
+        finally:
+            process.kill()
+
+
+def tried(ports: list[int], number: int, user: str | None, password: str | None) -> tuple[set[str], set[str]] | None:
+    """Return the topics that a client may publish and receive through one listener; None if it is refused."""
+    topics = ("weather/now", "inbox", "sensors/sensor/t", "sensors/dashboard/t")
+    try:
+        client = Client(ports[number], user, "tried", password)
+    except PermissionError:
+        return None
+    with (
+        contextlib.closing(client),
+        contextlib.closing(Client(ports[0], "dashboard", "admin", PASSWORDS["dashboard"])) as admin,
+    ):
+        published = {topic for topic in topics if client.may_publish(topic)}
+        client.subscribe("#")
+        for topic in topics:
+            assert admin.may_publish(topic)
+        return published, set(client.received_so_far())
+
+
+def test_client_certificates_name_the_users_of_a_migrated_listener(
+    tmp_path: Path, started: Callable[[Path], BrokerProcess]
+) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.chain)
+    authority.issue(names=["localhost"]).write(tmp_path, "broker")
+    authority.issue("meter", usage=CLIENT).write(tmp_path, "meter")
+    port = lasting_port()
+    (tmp_path / "acl").write_text("pattern readwrite %u/#\n")
+    (tmp_path / "mosquitto.conf").write_text(
+        f"listener {port} 127.0.0.1\ncafile ca.pem\ncertfile broker.pem\nkeyfile broker.key\n"
+        "require_certificate true\nuse_identity_as_username true\nacl_file acl\n"
+    )
+    started(migrated(tmp_path, "mosquitto", "mosquitto.conf"))
+    meter = Paho(port, "another", "ignored", tls=(tmp_path / "ca.pem", tmp_path / "meter.pem", tmp_path / "meter.key"))
+    assert meter.is_connected
+    meter.subscribe("#")
+    meter.publish("another/t")
+    meter.publish("meter/t")
+    meter.until(lambda: bool(meter.received))
+    assert meter.received == ["meter/t"]
+    meter.close()
 
 
 def test_a_mosquitto_without_listener_becomes_one_on_this_machine(tmp_path: Path) -> None:
