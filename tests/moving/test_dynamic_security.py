@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.config.toml import ConfigError
 from holdfast.identity.authorizer import Permissions
@@ -165,3 +166,28 @@ def test_elements_of_another_form_are_skipped(tmp_path: Path) -> None:
     tree = {"clients": [1, {}, {"username": 1}, {"username": ""}], "roles": {"a": 1}, "groups": [{"groupname": None}]}
     found, _ = read(tmp_path, tree)
     assert found == {}
+
+
+KEYS = st.sampled_from([
+    "clients", "groups", "roles", "acls", "username", "groupname", "rolename", "priority", "acltype", "topic", "allow",
+    "defaultACLAccess", "anonymousGroup", "iterations", "salt", "password", "encoded_password", "clientid",
+])  # fmt: skip
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just("publishClientSend")),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=6)),
+    max_leaves=25,
+)
+
+
+@given(tree=st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_json_becomes_rules_that_can_be_read(tree: dict[str, Any]) -> None:
+    with TemporaryDirectory() as name:
+        path = Path(name) / "dynamic-security.json"
+        path.write_text(json.dumps(tree))
+        try:
+            found = read_dynamic_security(path, "m.conf:1")
+        except ConfigError:
+            return
+        users_of(found, Report("a test"))
+        (Path(name) / "rules.toml").write_text(rules_of(found, Report("a test")).text(["a test"]))
+        Ruleset(read_rules(Path(name) / "rules.toml"))

@@ -108,6 +108,7 @@ def test_no_secret_is_in_the_report(folder: Path) -> None:
         ({"logins": [{"username": "a"}]}, "logins[0]"),
         ({"certfile": 7}, "certfile"),
         ({"certfile": "a\nallow_anonymous true"}, "certfile"),
+        ({"customize": {"active": True, "folder": "a\nallow_anonymous true"}}, "customize.folder"),
     ],
 )
 def test_options_of_another_form_are_refused(folder: Path, options: object, key: str) -> None:

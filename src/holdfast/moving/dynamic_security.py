@@ -215,7 +215,12 @@ def _stored(element: Mapping[str, Any]) -> str:
     if isinstance(encoded, str):
         return encoded
     salt, password, iterations = element.get("salt"), element.get("password"), element.get("iterations")
-    if isinstance(salt, str) and isinstance(password, str) and isinstance(iterations, int | float) and iterations >= 1:
+    if (
+        isinstance(salt, str)
+        and isinstance(password, str)
+        and isinstance(iterations, int | float)
+        and 1 <= iterations < 1 << 31
+    ):
         return f"$7${int(iterations)}${salt}${password}"
     return ""
 

@@ -140,5 +140,8 @@ def _conf(options: Mapping[str, Any], path: Path, folders: Folders, notes: Repor
             lines += [f"keyfile {key}", f"require_certificate {'true' if required else 'false'}"]
     customize = options.get("customize")
     if isinstance(customize, dict) and customize.get("active") is True:
-        lines.append(f"include_dir {folders.share / str(customize.get('folder', 'mosquitto'))}")
+        folder = customize.get("folder", "mosquitto")
+        if not isinstance(folder, str) or "\n" in folder:
+            raise _problem(path, None, "customize.folder", "allowed: the name of a folder in /share; correct it")
+        lines.append(f"include_dir {folders.share / folder}")
     return read_text(path, _MADE, "\n".join(lines))
