@@ -191,3 +191,22 @@ def test_any_json_becomes_rules_that_can_be_read(tree: dict[str, Any]) -> None:
         users_of(found, Report("a test"))
         (Path(name) / "rules.toml").write_text(rules_of(found, Report("a test")).text(["a test"]))
         Ruleset(read_rules(Path(name) / "rules.toml"))
+
+
+@given(names=st.lists(st.text(min_size=1, max_size=4), min_size=3, max_size=3), topic=st.text(max_size=6))
+def test_any_names_and_topics_become_rules_that_can_be_read(names: list[str], topic: str) -> None:
+    user, role, group = names
+    kinds = ("publishClientSend", "subscribeLiteral", "subscribePattern", "publishClientReceive")
+    acls = [{"acltype": kind, "topic": topic, "allow": kind != "subscribePattern"} for kind in kinds]
+    tree = {
+        "clients": [
+            {"username": user, "roles": [{"rolename": role}]},
+            {"username": f"{user}2", "clientid": group},
+            {"username": f"{user}3"},
+        ],
+        "groups": [{"groupname": group, "clients": [{"username": user}, {"username": f"{user}3"}]}],
+        "roles": [{"rolename": role, "acls": acls}],
+        "defaultACLAccess": {"publishClientSend": True},
+    }
+    with TemporaryDirectory() as name:
+        permissions(Path(name), tree, user)

@@ -27,7 +27,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from holdfast.config.toml import ConfigError, ConfigProblem, display_name
-from holdfast.core.terminal import counted, hidden_character
+from holdfast.core.terminal import counted
 from holdfast.identity.rules import GUEST
 from holdfast.moving.report import Report
 from holdfast.moving.rules import (
@@ -39,6 +39,7 @@ from holdfast.moving.rules import (
     NoTopic,
     RuleBook,
     Subject,
+    name_fault,
     rule_topic,
 )
 from holdfast.moving.users import Users, text_at
@@ -251,9 +252,9 @@ def rules_of(found: DynamicSecurity, report: Report, listeners: tuple[str, ...] 
     for client in found.clients.values():
         if client.disabled:
             continue
-        hidden = hidden_character(client.name)
-        if hidden is not None or client.name == GUEST:
-            advice = f"has no rules: rules cannot name this user ({hidden or GUEST}); give it another name"
+        fault = name_fault(client.name) or (name_fault(client.client_id) if client.client_id else "")
+        if fault:
+            advice = f"has no rules, which cannot name it: {fault}; give it another name"
             report.missing(found.name, f"client {client.name}", advice)
             continue
         sharing.setdefault((client.roles, client.client_id), []).append(client)
@@ -293,7 +294,7 @@ def _group_name(clients: list[Client], book: RuleBook) -> str:
         name = first.groups[0]
     else:
         name = " and ".join(first.roles) or "without roles"
-    if hidden_character(name) is not None:
+    if name_fault(name):
         name = "roles"
     unique, number = name, 2
     while unique in book.groups:

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 
 from attrs import define, evolve, field, frozen
 
-from holdfast.core.topics import MOST_LEVELS, SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
-from holdfast.identity.rules import PLACEHOLDER
+from holdfast.config.options import InvalidValue
+from holdfast.core.terminal import hidden_character
+from holdfast.core.topics import SHARED_PREFIX
+from holdfast.identity.rule_files import KINDS
+from holdfast.identity.rules import GUEST, PLACEHOLDER
 from holdfast.moving.files import Table, toml_text
 
 PUBLISH = ("publish", "retain", "clear")
@@ -90,8 +93,8 @@ def rule_topic(topic: str, allow: bool) -> tuple[str, str]:
         raise NoTopic(f"rules allow %u, %c and %g as whole levels only, and no ${{: found {unusable[0]!r}")
     found = "/".join("+" if level in unusable else level for level in levels)
     try:
-        check_topic_filter(found, MOST_LEVELS)
-    except InvalidTopicFilter as invalid:
+        KINDS["topics"].read([found])
+    except InvalidValue as invalid:
         raise NoTopic(str(invalid)) from None
     return found, f"denied as {found}, which is wider" if unusable else ""
 
@@ -100,3 +103,17 @@ def _is_unusable(level: str) -> bool:
     if "${" in level or "%g" in level:
         return True
     return PLACEHOLDER.search(level) is not None and PLACEHOLDER.fullmatch(level) is None
+
+
+def name_fault(name: str) -> str:
+    """Return why a rule cannot name a user, a group or a Client Identifier; empty if it can."""
+    hidden = hidden_character(name)
+    if hidden is not None:
+        return f"it has the invisible character {hidden}"
+    if name == GUEST:
+        return f"{GUEST} stands for clients without a User Name"
+    try:
+        KINDS["users"].read([name])
+    except InvalidValue as invalid:
+        return str(invalid)
+    return ""

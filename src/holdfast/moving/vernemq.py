@@ -12,12 +12,12 @@ from pathlib import Path
 from attrs import evolve
 
 from holdfast.config.toml import display_name
-from holdfast.core.terminal import counted, hidden_character
-from holdfast.identity.rules import GUEST, PLACEHOLDER
+from holdfast.core.terminal import counted
+from holdfast.identity.rules import PLACEHOLDER
 from holdfast.moving.files import Table, toml_text
 from holdfast.moving.mosquitto_mapping import CONFIG, REPORT, RULES, Move
 from holdfast.moving.report import Report
-from holdfast.moving.rules import PUBLISH, SUBSCRIBE, MovedRule, NoTopic, RuleBook, Subject, rule_topic
+from holdfast.moving.rules import PUBLISH, SUBSCRIBE, MovedRule, NoTopic, RuleBook, Subject, name_fault, rule_topic
 from holdfast.moving.users import read_hashes, text_at
 
 _PASSWORDS = "passwords"
@@ -85,9 +85,9 @@ def _rules(path: Path, report: Report) -> RuleBook:
 
 def _user(name: str, origin: str, report: Report) -> Subject | None:
     """Return the subject of a user's lines; None if rules cannot name the user."""
-    hidden = hidden_character(name)
-    if not name or hidden is not None or name == GUEST:
-        report.missing(origin, f"user {name}", "left out with its topics: rules cannot name this user; rename it")
+    fault = name_fault(name)
+    if fault:
+        report.missing(origin, f"user {name}", f"left out with its topics, since rules cannot name it: {fault}")
         return None
     return Subject(users=(name,))
 
