@@ -16,7 +16,6 @@ they are renewed there.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,9 +36,10 @@ from holdfast.moving.broker_settings import (
 from holdfast.moving.dynamic_security import read_dynamic_security, rules_of, users_of
 from holdfast.moving.files import Table, Value, toml_text
 from holdfast.moving.mosquitto_conf import DEFAULT_PORT, Bridge, Listener, MosquittoConf, Plugin, Setting, located
+from holdfast.moving.mosquitto_listeners import LOOPBACK, ListenerParts, is_set
 from holdfast.moving.report import Entry, Report
 from holdfast.moving.rules import EVERYTHING, PUBLISH, SUBSCRIBE, MovedRule, RuleBook, Subject
-from holdfast.moving.users import Users, read_hashes, text_at, unusable_file
+from holdfast.moving.users import Users, read_hashes, text_at
 
 #: names of written files
 CONFIG, RULES, REPORT = "holdfast.toml", "rules.toml", "migration.md"
@@ -48,10 +48,6 @@ _CERTIFICATES = "certificates"
 #: plugins of mosquitto 2.1 that stand for keywords, with the option that names their file
 _PASSWORD_PLUGIN, _ACL_PLUGIN = "mosquitto_password_file", "mosquitto_acl_file"
 _DYNAMIC_SECURITY = "mosquitto_dynamic_security"
-_LOOPBACK = "127.0.0.1"
-_PEM = b"-----BEGIN CERTIFICATE-----"
-#: files of one capath
-_MOST_AUTHORITIES = 1000
 
 
 @define
@@ -86,6 +82,8 @@ class _Access:
 
 
 class _Mapping:
+    """Makes the files of one configuration, and notes each setting in the report."""
+
     def __init__(self, conf: MosquittoConf, title: str) -> None:
         self._conf = conf
         self._report = Report(title)
@@ -95,6 +93,7 @@ class _Mapping:
         self._by_path: dict[tuple[str, Path], str] = {}  #: the copies of files, by kind and place
         self._names: dict[Listener, str] = {}
         self._access: dict[Listener, _Access] = {}
+        self._parts = ListenerParts(conf, self._report, self._files, self._names)
         self._certificates: dict[str, str] = {}  #: the part of the certificate with the name, by method
 
     def add_users(self, users: Users) -> None:
@@ -149,7 +148,7 @@ class _Mapping:
             for setting in (*listener.settings.values(), *listener.origins):
                 advice = "has no effect in mosquitto either: neither listener nor port is given; add one"
                 self._report.missing(setting.origin, str(setting), advice)
-        return [Listener("", DEFAULT_PORT, _LOOPBACK)]
+        return [Listener("", DEFAULT_PORT, LOOPBACK)]
 
     def _is_possible(self, listener: Listener) -> bool:
         """Tell whether Holdfast can have this listener. If not, the report tells why it is left out."""
@@ -174,7 +173,7 @@ class _Mapping:
         """Return a name for the table: of the use and the port, and unique."""
         if listener.is_unix:
             use = "local"
-        elif _is(listener, "protocol", "websockets"):
+        elif is_set(listener, "protocol", "websockets"):
             use = "web"
         else:
             use = "tls" if "certfile" in listener.settings else "mqtt"
@@ -186,11 +185,11 @@ class _Mapping:
 
     def _listener_tables(self, listener: Listener) -> Iterable[Table]:
         name, access = self._names[listener], self._access[listener]
-        endpoint, is_loopback = self._endpoint(listener)
+        endpoint, is_loopback = self._parts.endpoint(listener)
         table = Table(("listeners", name), {"endpoint": endpoint})
         self._report.taken(listener.origin, str(listener), f"listeners.{name}, {endpoint}")
         settings = dict(listener.settings)
-        if _is(listener, "protocol", "websockets"):
+        if is_set(listener, "protocol", "websockets"):
             table.values["transport"] = "websocket"
             table.values["origins"] = [str(each.value) for each in listener.origins] or ["*"]
             if not listener.origins:
@@ -203,7 +202,7 @@ class _Mapping:
             table.values["authentication"] = list(access.methods)
         if access.guests:
             table.values["allow_anonymous"] = True
-        tls = self._tls(listener)
+        tls = self._parts.tls(listener)
         sends_secrets = any(method not in self._certificates for method in access.methods)
         if sends_secrets and tls is None and not is_loopback:
             table.values["allow_plaintext"] = True
@@ -246,141 +245,6 @@ class _Mapping:
             elif keyword in MISSING and self._conf.per_listener:
                 self._without_option(setting)
 
-    def _endpoint(self, listener: Listener) -> tuple[str, bool]:
-        """Return the endpoint string, and whether only this machine reaches it."""
-        settings = listener.settings
-        if listener.is_unix:
-            return f"unix:{_escaped(listener.address)}", True
-        address = self._address(listener)
-        if "bind_interface" in settings:
-            setting = settings["bind_interface"]
-            advice = f"listens on {_LOOPBACK} only, for now: write the address of {setting.text} as interface="
-            self._report.missing(setting.origin, str(setting), advice)
-            address = _LOOPBACK
-        if "socket_domain" in settings:
-            setting = settings["socket_domain"]
-            self._report.taken(setting.origin, str(setting), "in the endpoint")
-            if not address and setting.value == "ipv6":
-                address = "::"
-        elif not address:
-            advice = r"listens on every IPv4 address; for IPv6 too, write interface=\:\: if the machine has IPv6"
-            self._report.missing(listener.origin, f"{listener}, every address", advice)
-        endpoint = f"tcp:{listener.port}" + (f":interface={_escaped(address)}" if address else "")
-        is_loopback = address in (_LOOPBACK, "::1") or address.startswith("127.")
-        if "enable_proxy_protocol" in settings:
-            setting = settings["enable_proxy_protocol"]
-            endpoint, is_loopback = f"haproxy:{endpoint}", False
-            advice = (
-                "haproxy: in the endpoint; only proxies on this machine are believed: name others in trusted_proxies"
-            )
-            self._report.taken(setting.origin, str(setting), advice)
-        return endpoint, is_loopback
-
-    def _address(self, listener: Listener) -> str:
-        """Return the IP address of a listener; that of a name is looked up."""
-        name = listener.address
-        if not name:
-            return ""
-        kind = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}.get(
-            str(listener.settings["socket_domain"].value) if "socket_domain" in listener.settings else "", 0
-        )
-        try:
-            found = sorted({(int(family), str(address[0])) for family, *_, address in _lookup(name, kind)})
-        except OSError:
-            found = []
-        if not found:
-            advice = f"no address is known for {name}, so it listens on {_LOOPBACK}: write the address as interface="
-            self._report.missing(listener.origin, str(listener), advice)
-            return _LOOPBACK
-        address = found[0][1]
-        if address != name:
-            self._report.taken(listener.origin, f"{listener}, the address of {name}", f"interface={address}")
-        return address
-
-    # TLS.
-
-    def _tls(self, listener: Listener) -> dict[str, Value] | None:
-        settings = listener.settings
-        if "certfile" not in settings:
-            for keyword in ("keyfile", "cafile", "capath", "crlfile", "require_certificate", "tls_version"):
-                if keyword in settings and settings[keyword].value is not False:
-                    advice = "has no effect without certfile; give the listener a certificate, or remove the line"
-                    self._report.missing(settings[keyword].origin, str(settings[keyword]), advice)
-            return None
-        name = f"listeners.{self._names[listener]}.tls"
-        values: dict[str, Value] = {"certificate": self._file(settings["certfile"], f"{name}.certificate")}
-        if "keyfile" in settings:
-            values["key"] = self._file(settings["keyfile"], f"{name}.key")
-        version = settings.get("tls_version")
-        if version is not None:
-            if version.value == "tlsv1.3":
-                values["minimum"] = "1.3"
-                self._report.taken(version.origin, str(version), f"{name}.minimum")
-            elif version.value == "tlsv1.2":
-                self._report.same(version.origin, str(version), "TLS 1.2 is the lowest version")
-            else:
-                self._report.missing(version.origin, str(version), "TLS 1.2 is the lowest version: renew old clients")
-        required = settings.get("require_certificate")
-        if self._names_users(listener) or (required is not None and required.value):
-            if required is not None:
-                self._report.taken(required.origin, str(required), f"{name}.client")
-            values["client"] = "required"
-            values["client_ca"] = self._authorities(listener, name)
-            if "crlfile" in settings:
-                values["crl"] = self._file(settings["crlfile"], f"{name}.crl")
-        else:
-            for keyword in ("cafile", "capath", "crlfile", "require_certificate"):
-                if keyword in settings:
-                    advice = "clients are not asked for certificates, so it had no effect"
-                    self._report.same(settings[keyword].origin, str(settings[keyword]), advice)
-        return values
-
-    def _file(self, setting: Setting, option: str) -> str:
-        """Return the place of a file, which must be there."""
-        path = located(Path(setting.text), self._conf.path)
-        if not path.is_file():
-            raise unusable_file(path, setting.origin, setting.keyword, "there is no such file")
-        self._report.taken(setting.origin, str(setting), f"{option}, read where it is")
-        return str(path)
-
-    def _authorities(self, listener: Listener, name: str) -> str:
-        """Return the file with the authorities of clients. Those of a folder are copied into one."""
-        settings = listener.settings
-        if "cafile" in settings:
-            if "capath" in settings:
-                advice = "only those of cafile are taken; add these to that file"
-                self._report.missing(settings["capath"].origin, str(settings["capath"]), advice)
-            return self._file(settings["cafile"], f"{name}.client_ca")
-        setting = settings.get("capath")
-        if setting is None:
-            origin = settings.get("require_certificate", settings["certfile"]).origin
-            place = Path(settings["certfile"].text)
-            raise unusable_file(place, origin, "cafile", "clients need certificates, and no cafile or capath is given")
-        folder = located(Path(setting.text), self._conf.path)
-        try:
-            paths = sorted(path for path in folder.iterdir() if path.is_file())[:_MOST_AUTHORITIES]
-            contents = dict.fromkeys(path.read_bytes() for path in paths)
-        except OSError as error:
-            raise unusable_file(folder, setting.origin, setting.keyword, error.strerror or str(error)) from None
-        found = [content.decode("ascii", "replace") for content in contents if _PEM in content]
-        if not found:
-            raise unusable_file(folder, setting.origin, setting.keyword, "has no certificate in PEM form")
-        copy = f"authorities-{self._names[listener]}.pem"
-        self._files[copy] = "".join(f"{text.rstrip()}\n" for text in found)
-        self._report.taken(
-            setting.origin, str(setting), f"{name}.client_ca; {counted(len(found), 'certificate')} copied"
-        )
-        return copy
-
-    def _names_users(self, listener: Listener) -> str:
-        """Return the part of a certificate that names the users of a listener; empty for none."""
-        if "certfile" in listener.settings:
-            if _is(listener, "use_identity_as_username", True):
-                return "common_name"
-            if _is(listener, "use_subject_as_username", True):
-                return "subject"
-        return ""
-
     # Who the clients are.
 
     def _access_of(self, listener: Listener) -> _Access:
@@ -399,7 +263,7 @@ class _Mapping:
             ):
                 if plugin.module == module and option in plugin.options:
                     files.append((plugin.options[option], plugin.options[option].text))
-        part = self._names_users(listener)
+        part = self._parts.names_users(listener)
         if part:
             access.methods.append(self._certificate_method(part, listener))
             for setting, _ in password_files:
@@ -614,16 +478,3 @@ class _Mapping:
         lines = "; ".join(str(line) for line in bridge.lines) or "no lines"
         advice = "no bridges of its own yet: let mosquitto go on as the bridge between both (docs/operator/bridges.md)"
         self._report.missing(bridge.origin, f"connection {bridge.name}: {lines}", advice)
-
-
-def _is(listener: Listener, keyword: str, value: object) -> bool:
-    return keyword in listener.settings and listener.settings[keyword].value == value
-
-
-def _lookup(name: str, kind: int) -> list[tuple[socket.AddressFamily, int, int, str, tuple[object, ...]]]:
-    return [*socket.getaddrinfo(name, None, kind, socket.SOCK_STREAM)]
-
-
-def _escaped(text: str) -> str:
-    """Return a value for an endpoint string."""
-    return text.replace("\\", "\\\\").replace(":", "\\:")
