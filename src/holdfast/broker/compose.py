@@ -65,7 +65,7 @@ def compose_broker(
     listening = listeners.build(config, ground, who, served)
     broker: BrokerService | None = None
     watched = watch.build(
-        config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping
+        config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping, exchange
     )
     api = retainer.build_api(config, ground, kept, served.router)
     durable = ground.durable

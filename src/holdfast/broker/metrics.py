@@ -20,6 +20,7 @@ from holdfast.watch.audit import Audit
 from holdfast.watch.metrics import Histogram, Kind, Metric, Reading, counter, gauge, histogram
 
 if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
     from holdfast.cluster.membership import Membership
 
 # Metrics of the process: version, time, memory, and the lateness of the reactor.
@@ -335,9 +336,39 @@ def storage_metrics(durable: DurableStore, surroundings: Callable[[], Surroundin
     ]  # fmt: skip
 
 
-def cluster_metrics(membership: Membership) -> list[Metric]:
+def cluster_metrics(membership: Membership, exchange: Exchange) -> list[Metric]:
     """Return the metrics of a member of a cluster."""
     return [
+        counter(
+            "holdfast_cluster_rows_sent_total",
+            "Messages for other members that were stored with their publishers' commits.",
+            lambda: exchange.rows.sent,
+        ),
+        counter(
+            "holdfast_cluster_rows_received_total",
+            "Stored messages of other members that were given to the clients of this one.",
+            lambda: exchange.rows.received,
+        ),
+        counter(
+            "holdfast_cluster_runs_sent_total",
+            "Messages with QoS 0 for other members.",
+            lambda: exchange.runs.sent,
+        ),
+        counter(
+            "holdfast_cluster_lost_total",
+            "Messages for other members that found no room: with QoS 0, or for members that are dead.",
+            lambda: exchange.lost,
+        ),
+        counter(
+            "holdfast_cluster_corrections_total",
+            "Retained messages that were sent once more, because two members have set their topic.",
+            lambda: exchange.corrections.sent,
+        ),
+        gauge(
+            "holdfast_cluster_gates",
+            "Subscriptions whose SUBACK waits for other members.",
+            lambda: exchange.interest.waits,
+        ),
         gauge(
             "holdfast_cluster_lease_seconds",
             "Time until the lease of this node ends; negative while no client is served.",

@@ -60,6 +60,7 @@ from holdfast.watch.audit import (
 from holdfast.watch.scrape import Metrics, Run
 
 if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
     from holdfast.cluster.membership import Membership
 
 # Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures.
@@ -89,14 +90,15 @@ def build(
     sessions: SessionParts,
     listening: ListenerParts,
     is_stopping: Callable[[], bool],
+    exchange: Exchange | None = None,
 ) -> MonitoringParts:
-    """Build the monitoring of the running broker."""
+    """Build the monitoring of the running broker; a member of a cluster has an ``exchange``."""
     monitoring = compose_monitoring(
         config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
         replays=retainer.replays, history=retainer.history, telemetry=retainer.telemetry, sessions=sessions,
         pressure=base.pressure, process=base.process, listeners=listening.listeners, tls=listening.tls,
         bans=identity.bans, audit=base.audit, is_stopping=is_stopping, clock=base.clock,
-        membership=base.membership,
+        membership=base.membership, exchange=exchange,
     )  # fmt: skip
     if retainer.changes is not None:
         monitoring.services.addService(retainer.changes)
@@ -125,6 +127,7 @@ def compose_monitoring(
     wall: Callable[[], float] = time.time,
     clock: BrokerClock | None = None,
     membership: Membership | None = None,
+    exchange: Exchange | None = None,
 ) -> MonitoringParts:
     """Build the monitoring. ``now`` returns milliseconds since the epoch. The ``clock`` follows the machine's.
 
@@ -163,7 +166,7 @@ def compose_monitoring(
         *client_metrics(counters, registry, process, listeners.open_connections),
         *retained_metrics(counters, retained, replays, telemetry, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
-        *(() if membership is None else cluster_metrics(membership)),
+        *(() if membership is None or exchange is None else cluster_metrics(membership, exchange)),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends
         ),

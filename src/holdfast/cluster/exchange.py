@@ -193,6 +193,12 @@ class Exchange:
             return None
         return f"waits for node {', '.join(map(str, late))} of the cluster: holdfast node list shows the nodes"
 
+    @property
+    def lost(self) -> int:
+        """How many messages for other nodes found no room, and how many of others found none here."""
+        waiting = sum(other.runs.lost for other in self._nodes.values())
+        return waiting + self.rows.not_kept + (0 if self._links is None else self._links.lost)
+
     # --- the other nodes ----------------------------------------------------------------------------------------------
 
     def places(self, places: Sequence[Place]) -> None:

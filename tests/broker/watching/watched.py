@@ -68,6 +68,7 @@ class WatchedBroker(RestartableBroker):
             bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
             is_stopping=lambda: self.around.stopping, run=maybeDeferred,
             wall=lambda: self.now() / 1000 - self.around.behind, membership=cast("Any", self.around),
+            exchange=cast("Any", self.around),
         )  # fmt: skip
 
     def storage(self) -> Mapping[str, object]:
