@@ -26,7 +26,7 @@ def subscribe(client: RawClient, *filters: str, qos: int = 2) -> None:
 
 def publish(client: RawClient, topic: str, payload: bytes, qos: int, retain: bool = False, number: int = 1) -> None:
     """Publish a message, and wait until it is acknowledged."""
-    client.send(p.Publish(topic, payload, qos, retain, packet_identifier=number if qos else None))
+    client.send(p.Publish(topic, payload, qos, retain, packet_identifier=number if qos else 0))
     if qos == 1:
         assert isinstance(next(client.packets()), p.Puback)
     elif qos == 2:
