@@ -120,7 +120,7 @@ class Gates(RuleBasedStateMachine):
 
     @invariant()
     def no_gate_is_open_too_early(self) -> None:
-        """Subscribers with SUBACK are known to all nodes that serve: a node does so when it has been told everything."""
+        """Subscribers with SUBACK are known to all nodes that serve: those that have been told everything."""
         for topic_filter, qos, ticket in self.tickets:
             if ticket.settled:
                 self.know(topic_filter, qos, [node for node in self.nodes.values() if node.told is None])

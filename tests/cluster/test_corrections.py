@@ -1,0 +1,123 @@
+"""Topics that two nodes set: the stored message is sent once more, and never an older one behind a newer one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from holdfast.cluster.corrections import Corrections
+from holdfast.core.messages import ApplicationMessage, RetainedMessage
+from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.wire import NO_PROPERTIES
+
+
+def stored(topic: str, payload: bytes, qos: int = 2) -> RetainedMessage:
+    """Return a retained message."""
+    return RetainedMessage(topic, payload, qos, NO_PROPERTIES, "c", None, 0, None, 1)
+
+
+class Node:
+    """Corrections of node 1, whose store answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.reads: list[tuple[str, Deferred[RetainedMessage | None]]] = []
+        self.sent: list[ApplicationMessage] = []
+        retained = SimpleNamespace(store=SimpleNamespace(get=self.get))
+        self.corrections = Corrections(cast("Any", retained), self.clock, self.sent.append)
+
+    def get(self, topic: str) -> Deferred[RetainedMessage | None]:
+        """Read a retained message."""
+        self.reads.append((topic, Deferred()))
+        return self.reads[-1][1]
+
+
+def test_a_topic_of_one_node_is_never_corrected() -> None:
+    """Nor one that another node sets later than ten seconds."""
+    node = Node()
+    for _ in range(5):
+        node.corrections.changed("a", 1)
+        node.clock.advance(1)
+    node.clock.advance(10)
+    node.corrections.changed("a", 2)
+    node.clock.advance(10)
+    assert node.reads == []
+
+
+@pytest.mark.parametrize(
+    ("found", "sent"),
+    [
+        (stored("a", b"x"), ApplicationMessage("a", b"x", 1, True, "c")),
+        (stored("a", b"x", 0), ApplicationMessage("a", b"x", 0, True, "c")),
+        (None, ApplicationMessage("a", b"", 1, True)),
+    ],
+)
+def test_a_topic_of_two_nodes_is_corrected_once(found: RetainedMessage | None, sent: ApplicationMessage) -> None:
+    """A second after its last change, with QoS 1 at most, or by an empty message."""
+    node = Node()
+    for number in (1, 2, 1, 2):
+        node.corrections.changed("a", number)
+        node.clock.advance(0.5)
+    assert node.reads == []
+    node.clock.advance(0.6)
+    ((topic, reading),) = node.reads
+    assert topic == "a"
+    reading.callback(found)
+    node.clock.advance(60)
+    assert node.sent == [sent]
+    assert len(node.reads) == 1
+
+
+def test_a_message_that_may_be_older_than_the_last_live_one_is_not_sent() -> None:
+    """The topic is set again while its message is read: it is read again."""
+    node = Node()
+    node.corrections.changed("a", 1)
+    node.corrections.changed("a", 2)
+    node.clock.advance(1)
+    node.corrections.changed("a", 2)
+    node.reads[0][1].callback(stored("a", b"older"))
+    assert node.sent == []
+    node.clock.advance(1)
+    node.reads[1][1].callback(stored("a", b"newer"))
+    assert [each.payload for each in node.sent] == [b"newer"]
+
+
+def test_a_store_that_is_away_is_asked_again() -> None:
+    """A second later."""
+    node = Node()
+    node.corrections.changed("a", 1)
+    node.corrections.changed("a", 2)
+    node.clock.advance(1)
+    node.reads[0][1].errback(StorageFailure(FailureKind.UNAVAILABLE, "away"))
+    node.clock.advance(1)
+    node.reads[1][1].callback(None)
+    assert len(node.sent) == 1
+
+
+def test_topics_that_are_forgotten_are_corrected() -> None:
+    """Of more topics than are remembered, nobody knows who sets the first ones next. All are corrected in steps."""
+    node = Node()
+    for number in range(20_100):
+        node.corrections.changed(str(number), 1)
+    node.clock.advance(1)
+    assert len(node.reads) == 50
+    node.clock.pump([0.1] * 5)
+    assert [topic for topic, _ in node.reads] == [str(number) for number in range(100)]
+
+
+def test_nothing_is_corrected_after_the_end() -> None:
+    """A reading that is under way is not sent either."""
+    node = Node()
+    node.corrections.changed("a", 1)
+    node.corrections.changed("a", 2)
+    node.clock.advance(1)
+    node.corrections.stop()
+    node.reads[0][1].callback(None)
+    node.corrections.changed("a", 1)
+    node.clock.advance(60)
+    assert node.sent == []
+    assert node.clock.getDelayedCalls() == []
