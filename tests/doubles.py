@@ -32,9 +32,11 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.pressure import Pressure
+from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.registry import Ownership, names_ignored
 from holdfast.sessions.revocation import OnRevoke
+from holdfast.sessions.router import Router
 from holdfast.sessions.state import ISessionStates, MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
 from holdfast.watch.audit import IAudit
@@ -185,6 +187,7 @@ class MemoryBroker:
             telemetry=self.make_telemetry(),
             measure_memory=lambda: self.memory,
             storage=self.storage,
+            make_router=self.make_router,
         )
         self.session_parts = parts
         self.memory_guard = parts.memory
@@ -201,6 +204,17 @@ class MemoryBroker:
     def storage(self) -> Mapping[str, object]:
         """Return the figures of the database."""
         return {}
+
+    def make_router(
+        self,
+        retained: RetainedMessages,
+        authorizer: IAuthorizer,
+        counters: Counters,
+        rejecting: bool,
+        telemetry: Telemetry | None,
+    ) -> Router:
+        """Return the router."""
+        return Router(retained, authorizer, counters, rejecting, telemetry)
 
     def make_store(self) -> IRetainedStore:
         """Return the retained store."""

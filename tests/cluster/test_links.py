@@ -55,9 +55,13 @@ class Process:
         self.ups = 0
         self.links = Links(
             node, incarnation, Bus(post, node), clock, received=self.take, up=self.up,
-            down=lambda node: self.received.pop(node, None), began=lambda node: self.received.update({node: []}),
+            down=self.down, began=lambda node: self.received.update({node: []}),
         )  # fmt: skip
         self.links.start()
+
+    def down(self, node: int) -> None:
+        """Forget a process that is gone."""
+        self.received.pop(node, None)
 
     def up(self, node: int) -> None:
         """Tell everything: one message."""

@@ -21,7 +21,7 @@ from holdfast.cluster.messages import (
     encode,
 )
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(0, 2**64 - 1)
 COUNTS = st.integers(0, 2**32 - 1)
 CROSSING = st.builds(

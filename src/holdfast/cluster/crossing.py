@@ -267,7 +267,7 @@ class Rows:
         self._hints: dict[int, int] = {}
         self._due: dict[int, int] = {}  # hints to tell at the end of the turn, by node
         self._told: dict[int, int] = {}  # the last hints, by node
-        self._mark = 0  # the highest number that an earlier process of this node has committed
+        self._mark = 0  # the highest number that this node has committed
         self._waiters: list[_Waiter] = []
         self._passing: dict[int, deque[tuple[int, CommitTicket]]] = {}
         self._is_reading = self._again = False
@@ -310,6 +310,7 @@ class Rows:
     def _committed(self, targets: Sequence[int], number: int, failure: StorageFailure | None) -> None:
         if failure is not None:
             return
+        self._mark = max(number, self._mark)
         if not self._due:
             self._clock.callLater(0, self._tell)
         for node in targets:
@@ -323,7 +324,8 @@ class Rows:
 
     def hint_again(self, node: int) -> None:
         """Tell a node once more up to which number there may be rows for it: it may have missed that."""
-        self._hint(node, max(self._mark, self._told.get(node, 0)))
+        self._told[node] = self._mark
+        self._hint(node, self._mark)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -365,6 +367,9 @@ class Rows:
 
     def _look(self) -> None:
         now = self._clock.seconds()
+        for node in self._heard():
+            if self._told.get(node, 0) < self._mark:  # rows for others: it passes them, so that they can be deleted
+                self.hint_again(node)
         late = [waiter for waiter in self._waiters if now - waiter.began > _LONG]
         if late:
             goal = late[0].goal or {}

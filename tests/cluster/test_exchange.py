@@ -1,0 +1,224 @@
+"""Messages that cross between nodes on one Postgres, on a bus and with commits that the test has in its hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.wire import packets as p
+from tests.cluster.nodes import Cluster
+from tests.doubles import Client
+from tests.postgres import drop, fresh_database
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database with a current schema, in which three nodes are members."""
+    made = fresh_database()
+    with psycopg.connect(made.replace("+psycopg", ""), autocommit=True) as connection:
+        for node in (1, 2, 3):
+            connection.execute(
+                "INSERT INTO cluster_members VALUES (%s, 'plant', 1, 9223372036854775807, 'member', 1, 1, '', '')",
+                (node,),
+            )
+    yield made
+    drop(made)
+
+
+@pytest.fixture
+def cluster(url: str) -> Iterator[Cluster]:
+    """Three nodes."""
+    made = Cluster(url)
+    made.start(1, 2, 3)
+    yield made
+    made.close()
+
+
+def rows(cluster: Cluster) -> list[int]:
+    """Return the numbers of all rows that wait for nodes."""
+    with psycopg.connect(cluster.url.replace("+psycopg", ""), autocommit=True) as connection:
+        return [number for (number,) in connection.execute("SELECT number FROM cluster_messages ORDER BY number")]
+
+
+def subscribed(cluster: Cluster, node: int, name: str, *filters: str, qos: int = 2, clean: bool = True) -> Client:
+    """Return a client with subscriptions, which has its SUBACK."""
+    client = cluster.nodes[node].client(name, clean=clean)
+    client.send(p.Subscribe(client.identifier(), tuple(p.SubscriptionRequest(each, qos) for each in filters)))
+    assert any(isinstance(packet, p.Suback) for packet in client.packets())
+    return client
+
+
+def published(client: Client) -> list[bytes]:
+    """Return the payloads of the messages that a client has received."""
+    return [payload for _, payload, _, _ in client.messages()]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+def test_each_node_gets_a_message_once(cluster: Cluster, qos: int, retain: bool) -> None:
+    """However many of its clients have subscribed; the rows are deleted when all have them."""
+    watchers = [subscribed(cluster, node, f"w{node}{number}", "a/#", "a/b") for node in (1, 2, 3) for number in (1, 2)]
+    publisher = cluster.nodes[1].client("publisher")
+    publisher.publish("a/b", b"x", qos, retain)
+    publisher.publish("other", b"y", qos)
+    for watcher in watchers:
+        assert published(watcher) == [b"x"]
+    cluster.advance(12)
+    assert rows(cluster) == []
+
+
+def test_suback_waits_for_all_nodes(cluster: Cluster) -> None:
+    """The one that has not applied the filter could still publish past the subscriber."""
+    cluster.lets_flow = False
+    client = cluster.nodes[1].client("watcher")
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1),)))
+    assert client.got(p.Suback) == []
+    for _ in range(3):  # the filter to nodes 2 and 3, and the answer of 2
+        cluster.post.deliver()
+        cluster.settle()
+        assert client.got(p.Suback) == []
+    cluster.lets_flow = True
+    cluster.settle()
+    assert len(client.got(p.Suback)) == 1
+
+
+def test_suback_does_not_wait_for_a_node_that_was_taken_over(cluster: Cluster) -> None:
+    """It waits as long as the node may still serve publishers."""
+    cluster.kill(3, taken_over=False)
+    client = cluster.nodes[1].client("watcher")
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1),)))
+    cluster.advance(5)
+    assert client.got(p.Suback) == []
+    cluster.tell_places()
+    assert len(client.got(p.Suback)) == 1
+
+
+def test_a_replay_begins_behind_the_gate_and_behind_the_rows(cluster: Cluster) -> None:
+    """What another node has stored meanwhile comes once, and nothing older behind it."""
+    publisher = cluster.nodes[2].client("publisher")
+    publisher.publish("a", b"1", 1, True)
+    cluster.lets_flow = False
+    client = cluster.nodes[1].client("watcher")
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1),)))
+    publisher.publish("a", b"2", 1, True)
+    assert published(client) == []
+    cluster.lets_flow = True
+    cluster.settle()
+    publisher.publish("a", b"3", 1, True)
+    cluster.advance(3)
+    seen = published(client)
+    assert seen == sorted(seen)
+    assert seen[0] in (b"1", b"2")
+    assert seen[-1] == b"3"
+
+
+def test_rows_and_runs_of_a_topic_keep_their_order(cluster: Cluster) -> None:
+    """Messages with QoS 0 among retained ones: each counter value comes in its place."""
+    watcher = subscribed(cluster, 2, "watcher", "#")
+    publisher = cluster.nodes[1].client("publisher")
+    for number in range(1, 40):
+        publisher.publish("a", b"%02d" % number, 0, number % 3 == 0)
+    cluster.advance(3)
+    assert published(watcher) == [b"%02d" % number for number in range(1, 40)]
+
+
+def test_a_lost_hint_costs_time_only(cluster: Cluster) -> None:
+    """The next sign tells that something is missing; everything is told anew, the hint as well."""
+    watcher = subscribed(cluster, 2, "watcher", "a")
+    cluster.lets_flow = False
+    cluster.nodes[1].client("publisher").publish("a", b"x", 1)
+    cluster.settle()
+    cluster.post.waiting.clear()
+    cluster.lets_flow = True
+    assert published(watcher) == []
+    cluster.advance(3)
+    assert published(watcher) == [b"x"]
+
+
+def test_a_killed_node_reads_on_where_its_commit_was(cluster: Cluster) -> None:
+    """A stored Session gets each message with QoS 2 once: those before the kill, and those while the node was dead."""
+    device = subscribed(cluster, 2, "device", "a/#", clean=False)
+    publisher = cluster.nodes[1].client("publisher")
+    publisher.publish("a/1", b"1", 2)
+    assert published(device) == [b"1"]
+    device.drop()
+    publisher.publish("a/2", b"2", 2)
+    cluster.kill(2, taken_over=False)
+    publisher.publish("a/3", b"3", 2)
+    cluster.tell_places()
+    publisher.publish("a/4", b"4", 2)
+    publisher.publish("b", b"not wanted", 2)
+    cluster.start(2)
+    device = cluster.nodes[2].client("device", clean=False)
+    cluster.advance(3)
+    backlog = [packet.payload for packet in device.backlog if isinstance(packet, p.Publish)]
+    assert sorted(backlog + published(device)) == [b"2", b"3", b"4"]
+    cluster.advance(12)
+    assert rows(cluster) == []
+
+
+def test_a_node_that_joins_knows_the_sessions_of_a_dead_one(cluster: Cluster) -> None:
+    """Its own publishers' messages wait for them, too."""
+    subscribed(cluster, 2, "device", "a", clean=False).drop()
+    cluster.kill(2)
+    cluster.kill(3)
+    cluster.start(3)
+    cluster.nodes[3].client("publisher").publish("a", b"x", 1)
+    cluster.start(2)
+    device = cluster.nodes[2].client("device", clean=False)
+    cluster.advance(3)
+    backlog = [packet.payload for packet in device.backlog if isinstance(packet, p.Publish)]
+    assert backlog + published(device) == [b"x"]
+
+
+def test_a_member_of_a_group_is_chosen_on_all_nodes(cluster: Cluster) -> None:
+    """Each node has as many turns as connected members; one that is away gets nothing while others are connected."""
+    members = [
+        subscribed(cluster, node, f"m{node}{number}", "$share/g/jobs") for node in (1, 2, 3) for number in range(node)
+    ]
+    subscribed(cluster, 1, "away", "$share/g/jobs", clean=False).drop()
+    publisher = cluster.nodes[1].client("publisher")
+    for number in range(60):
+        publisher.publish("jobs", b"%d" % number, number % 3)
+    cluster.advance(3)
+    found = [published(member) for member in members]
+    assert sorted(map(int, (each for one in found for each in one))) == list(range(60))
+    assert [len(one) for one in found] == [10] * 6
+    for member in members:
+        member.drop()
+    publisher.publish("jobs", b"for the one that is away", 1)
+    device = cluster.nodes[1].client("away", clean=False)
+    assert [packet.payload for packet in device.backlog if isinstance(packet, p.Publish)] == [
+        b"for the one that is away"
+    ]
+
+
+def test_the_last_message_of_each_subscriber_is_the_retained_one(cluster: Cluster) -> None:
+    """Two nodes set a topic before either hears of the other."""
+    watchers = [subscribed(cluster, node, f"w{node}", "a", qos=1) for node in (1, 2, 3)]
+    cluster.lets_flow = False
+    for node in (1, 2):
+        cluster.nodes[node].client(f"publisher {node}").publish("a", b"from %d" % node, 1, True)
+    cluster.lets_flow = True
+    cluster.advance(3)
+    reader = subscribed(cluster, 3, "reader", "a")
+    (stored,) = {packet[1] for packet in reader.messages()} or {b""}
+    for watcher in watchers:
+        assert published(watcher)[-1] == (stored or b"from 2")
+
+
+def test_a_node_without_room_on_the_bus_is_told_everything_later(cluster: Cluster) -> None:
+    """Nothing else waits for it but subscriptions."""
+    cluster.post.full.add(2)
+    watcher = cluster.nodes[1].client("watcher")
+    watcher.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1),)))
+    cluster.advance(3)
+    assert watcher.got(p.Suback) == []
+    cluster.nodes[2].client("publisher").publish("b", b"x", 1)
+    cluster.post.full.clear()
+    cluster.advance(3)
+    assert len(watcher.got(p.Suback)) == 1
+    cluster.nodes[2].client("publisher").publish("a", b"x", 1)
+    assert published(watcher) == [b"x"]
