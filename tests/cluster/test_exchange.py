@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
 import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from holdfast.wire import packets as p
 from tests.cluster.nodes import Cluster
@@ -13,9 +17,8 @@ from tests.doubles import Client
 from tests.postgres import drop, fresh_database
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    """A database with a current schema, in which three nodes are members."""
+def made_database() -> str:
+    """Make a database with a current schema, in which three nodes are members."""
     made = fresh_database()
     with psycopg.connect(made.replace("+psycopg", ""), autocommit=True) as connection:
         for node in (1, 2, 3):
@@ -23,6 +26,13 @@ def url() -> Iterator[str]:
                 "INSERT INTO cluster_members VALUES (%s, 'plant', 1, 9223372036854775807, 'member', 1, 1, '', '')",
                 (node,),
             )
+    return made
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database of three members."""
+    made = made_database()
     yield made
     drop(made)
 
@@ -222,3 +232,129 @@ def test_a_node_without_room_on_the_bus_is_told_everything_later(cluster: Cluste
     assert len(watcher.got(p.Suback)) == 1
     cluster.nodes[2].client("publisher").publish("a", b"x", 1)
     assert published(watcher) == [b"x"]
+
+
+class Deaths(RuleBasedStateMachine):
+    """Nodes die at any step, between any two commits, over a bus that loses, repeats and reorders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = made_database()
+        self.cluster = Cluster(self.url)
+        self.cluster.start(1, 2, 3)
+        for node in (1, 2, 3):
+            subscribed(self.cluster, node, f"device {node}", "#", clean=False).drop()
+        self.cluster.manual = True
+        for node in (1, 2, 3):  # from now on, commits are made by the test
+            self.cluster.kill(node, taken_over=False)
+            self.cluster.start(node)
+            self.commit_all()
+        self.cluster.advance(2)
+        self.commit_all()
+        self.cluster.lets_flow = False
+        self.number = 0
+        self.sent: dict[int, int] = {}  #: QoS by number
+        self.waiting: dict[int, tuple[Client, int, int]] = {}  #: publishers, their packets and nodes, by number
+        self.acknowledged: set[int] = set()
+
+    def commit_all(self) -> None:
+        """Commit all that waits."""
+        for node in list(self.cluster.nodes):
+            self.cluster.commit(node)
+
+    @rule(node=st.integers(1, 3), qos=st.integers(1, 2), retain=st.booleans())
+    def publish(self, node: int, qos: int, retain: bool) -> None:
+        """A client publishes, at a node that serves clients; it is acknowledged when that is committed."""
+        if node in self.cluster.nodes and self.cluster.nodes[node].exchange.why_not_ready() is None:
+            self.number += 1
+            client = self.cluster.nodes[node].client(f"publisher {self.number}")
+            client.publish(f"topic/{self.number % 3}", b"%d" % self.number, qos, retain)
+            self.sent[self.number] = qos
+            self.waiting[self.number] = client, qos, node
+
+    @rule(node=st.integers(1, 3))
+    def commit(self, node: int) -> None:
+        """A node commits what waits, once."""
+        if node in self.cluster.nodes:
+            executor = self.cluster.nodes[node].executor
+            if executor.waiting:
+                executor.step()
+            self.cluster.settle()
+        self.take_acknowledgements()
+
+    def take_acknowledgements(self) -> None:
+        """Note which messages are acknowledged."""
+        for number, (client, qos, _) in list(self.waiting.items()):
+            if client.got(p.Puback if qos == 1 else p.Pubrec):
+                self.acknowledged.add(number)
+                del self.waiting[number]
+
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        """Some datagram arrives."""
+        waiting = self.cluster.post.waiting
+        if waiting:
+            self.cluster.post.deliver(data.draw(st.integers(0, min(2, len(waiting) - 1))))
+            self.cluster.settle()
+
+    @rule()
+    def lose(self) -> None:
+        """All datagrams under way are lost."""
+        self.cluster.post.waiting.clear()
+
+    @rule(node=st.integers(1, 3), taken_over=st.booleans())
+    def kill(self, node: int, taken_over: bool) -> None:
+        """A node is killed."""
+        if node in self.cluster.nodes:
+            self.cluster.kill(node, taken_over)
+            self.waiting = {number: each for number, each in self.waiting.items() if each[2] != node}
+
+    @rule(node=st.integers(1, 3))
+    def start(self, node: int) -> None:
+        """A node starts again."""
+        if node not in self.cluster.nodes:
+            self.cluster.start(node)
+
+    @rule(seconds=st.sampled_from([0.5, 3]))
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.cluster.advance(seconds)
+        self.take_acknowledgements()
+
+    def teardown(self) -> None:
+        """In the end each stored Session has each acknowledged message: with QoS 2 once, with QoS 1 at least once."""
+        try:
+            self.cluster.lets_flow = True
+            self.cluster.start(*{1, 2, 3} - set(self.cluster.nodes))
+            for _ in range(4):
+                self.cluster.advance(3)
+                self.commit_all()
+            self.take_acknowledgements()
+            for node in (1, 2, 3):
+                self.judge(node)
+        finally:
+            self.cluster.close()
+            drop(self.url)
+
+    def judge(self, node: int) -> None:
+        """Compare the messages of a node's stored Session with the acknowledged ones."""
+        self.cluster.commit(node)
+        device = Client(self.cluster.nodes[node])
+        device.send(p.Connect(f"device {node}", 4, clean_start=False))
+        found: Counter[tuple[int, int]] = Counter()
+        for _ in range(20):
+            self.cluster.commit(node)
+            found.update((int(payload), qos) for _, payload, qos, _ in device.messages() if payload)
+        for number in self.acknowledged:
+            assert found[number, self.sent[number]] >= 1
+        for (number, qos), count in found.items():
+            assert count == 1 or qos == 1
+            assert qos == self.sent[number] or qos == 1  # a correction
+
+
+TestDeaths = Deaths.TestCase
+# An example takes a third of a second: without shrinking, a failure is told at once.
+TestDeaths.settings = settings(
+    max_examples=max(10, settings().max_examples // 5), stateful_step_count=30,
+    phases=(Phase.explicit, Phase.generate),
+)  # fmt: skip

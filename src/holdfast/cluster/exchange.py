@@ -441,7 +441,7 @@ class Exchange:
         self._router.deliver_here(message, COMMITTED, share, False)
 
     def _correct(self, message: ApplicationMessage) -> None:
-        self._router.deliver_here(message, COMMITTED, None, True)
+        self._router.deliver_here(message, COMMITTED, None, False)
 
     def gate_of(self, topic_filter: str) -> CommitTicket:
         """Return a ticket that is settled when all nodes send this one the messages of a Topic Filter."""
