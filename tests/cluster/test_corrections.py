@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast.cluster.corrections import Corrections
 from holdfast.core.messages import ApplicationMessage, RetainedMessage
-from holdfast.core.tickets import FailureKind, StorageFailure
+from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES
 
 
@@ -27,8 +28,14 @@ class Node:
         self.clock = Clock()
         self.reads: list[tuple[str, Deferred[RetainedMessage | None]]] = []
         self.sent: list[ApplicationMessage] = []
-        retained = SimpleNamespace(store=SimpleNamespace(get=self.get))
+        self.flushed: list[str] = []
+        retained = SimpleNamespace(store=SimpleNamespace(get=self.get, flushed=self.flush))
         self.corrections = Corrections(cast("Any", retained), self.clock, self.sent.append)
+
+    def flush(self, topic: str) -> CommitTicket:
+        """Write this node's changes of a topic."""
+        self.flushed.append(topic)
+        return COMMITTED
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Read a retained message."""
@@ -60,7 +67,7 @@ def test_a_topic_of_two_nodes_is_corrected_once(found: RetainedMessage | None, s
     """A second after its last change, with QoS 1 at most, or by an empty message."""
     node = Node()
     for number in (1, 2, 1, 2):
-        node.corrections.changed("a", number)
+        node.corrections.changed("a", number, is_clear=found is None)
         node.clock.advance(0.5)
     assert node.reads == []
     node.clock.advance(0.6)
@@ -94,8 +101,37 @@ def test_a_store_that_is_away_is_asked_again() -> None:
     node.clock.advance(1)
     node.reads[0][1].errback(StorageFailure(FailureKind.UNAVAILABLE, "away"))
     node.clock.advance(1)
-    node.reads[1][1].callback(None)
+    node.reads[1][1].callback(stored("a", b"x"))
     assert len(node.sent) == 1
+
+
+@pytest.mark.parametrize("is_clear", [False, True])
+def test_a_message_that_is_not_stored_yet_is_waited_for(is_clear: bool) -> None:
+    """A policy delays its write: the store has an older one, or none, so nothing is sent until it has the newer one."""
+    node = Node()
+    node.corrections.changed("a", 1, 5)
+    node.corrections.changed("a", 2, 7, is_clear)
+    node.clock.advance(1)
+    assert node.flushed == ["a"]
+    node.reads[0][1].callback(stored("a", b"older") if is_clear else None)
+    node.clock.advance(1)
+    assert node.sent == []
+    found = None if is_clear else evolve(stored("a", b"newer"), revision=7)
+    node.reads[1][1].callback(found)
+    assert [each.payload for each in node.sent] == [b"" if is_clear else b"newer"]
+
+
+def test_a_message_that_is_never_stored_is_given_up() -> None:
+    """It was refused: the topic is left out, and counted."""
+    node = Node()
+    node.corrections.changed("a", 1, 5)
+    node.corrections.changed("a", 2, 7)
+    for number in range(30):
+        node.clock.advance(1)
+        node.reads[number][1].callback(None)
+    node.clock.advance(10)
+    assert len(node.reads) == 30
+    assert node.corrections.left_out == 1
 
 
 def test_topics_that_are_forgotten_are_corrected() -> None:

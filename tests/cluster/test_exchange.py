@@ -298,6 +298,15 @@ class Deaths(RuleBasedStateMachine):
             self.cluster.settle()
 
     @rule()
+    def go_on(self) -> None:
+        """All datagrams arrive, and all nodes commit, for a while."""
+        for _ in range(3):
+            while self.cluster.post.waiting:
+                self.cluster.post.deliver()
+            self.commit_all()
+        self.take_acknowledgements()
+
+    @rule()
     def lose(self) -> None:
         """All datagrams under way are lost."""
         self.cluster.post.waiting.clear()

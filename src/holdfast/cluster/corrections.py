@@ -6,6 +6,10 @@ decides which one is retained. A node remembers who has set a topic lately. If a
 :data:`_LATELY`, the topic is *due*: :data:`_AFTER` later its retained message is read, and is sent once more, as a live
 message, to the subscribers of this node. An empty message says that there is none any more.
 
+A message may be stored late: the database is slow, or a policy delays its writes. So this node's own changes are
+written first; if the stored message is older than the last known change all the same, the topic is read again later, at
+most :data:`_TRIES` times.
+
 Topics with one publishing node at a time, nearly all, cost an entry of a bounded table. If an entry leaves the table
 because there are too many, its topic is due as well: nobody knows who sets it next.
 """
@@ -14,8 +18,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from attrs import define
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -31,6 +37,22 @@ _AFTER = 1.0
 _MOST, _MOST_DUE = 20_000, 10_000
 #: topics that are corrected at once
 _AT_ONCE = 50
+#: how often a topic is read, a second later each time
+_TRIES = 30
+
+
+@define
+class _Setter:
+    """The last change of a topic that is known here: who has made it, when, and which one it was.
+
+    ``revision`` is 0 if it is not known. ``tries``: how often the topic was read in vain since.
+    """
+
+    node: int
+    at: float
+    revision: int
+    is_clear: bool
+    tries: int = 0
 
 
 class Corrections:
@@ -44,24 +66,26 @@ class Corrections:
         self._retained = retained
         self._clock = clock
         self._send = send
-        #: by topic: the node that has set it last, and when
-        self._setters: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        #: by topic: its last change
+        self._setters: OrderedDict[str, _Setter] = OrderedDict()
         self._due: OrderedDict[str, float] = OrderedDict()
         self._timer: IDelayedCall | None = None
         self._is_over = False
         #: corrections sent, and topics that were not corrected because too many were due
         self.sent = self.left_out = 0
 
-    def changed(self, topic: str, node: int) -> None:
-        """Note that a node has set or cleared a topic."""
+    def changed(self, topic: str, node: int, revision: int = 0, is_clear: bool = False) -> None:
+        """Note that a node has set or cleared a topic, with this revision (0: not known)."""
         now = self._clock.seconds()
         before = self._setters.pop(topic, None)
-        self._setters[topic] = (node, now)
-        if topic in self._due or (before is not None and before[0] != node and now - before[1] < _LATELY):
+        setter = self._setters[topic] = _Setter(node, now, revision, is_clear)
+        if before is not None and before.revision > revision:  # an older change of another node comes late
+            setter.revision, setter.is_clear = before.revision, before.is_clear
+        if topic in self._due or (before is not None and before.node != node and now - before.at < _LATELY):
             self._put_off(topic, now)
         while len(self._setters) > _MOST:
-            oldest, (_, at) = self._setters.popitem(last=False)
-            if now - at < _LATELY:
+            oldest, last = self._setters.popitem(last=False)
+            if now - last.at < _LATELY:
                 self._put_off(oldest, now)
 
     def stop(self) -> None:
@@ -91,17 +115,28 @@ class Corrections:
             del self._due[topic]
             ready.append(topic)
         for topic in ready:
-            reading = self._retained.store.get(topic)
-            reading.addCallback(self._found, topic, now).addErrback(self._failed, topic)
+            self._retained.store.flushed(topic).when_settled(partial(self._read, topic, now))
         if self._due and not self._is_over:
             wait = 0.05 if ready else max(0.05, next(iter(self._due.values())) - now)
             self._timer = self._clock.callLater(wait, self._correct)
 
+    def _read(self, topic: str, began: float, _: object) -> None:
+        reading = self._retained.store.get(topic)
+        reading.addCallback(self._found, topic, began).addErrback(self._failed, topic)
+
     def _found(self, found: RetainedMessage | None, topic: str, began: float) -> None:
         if self._is_over or topic in self._due:  # it has changed again
             return
-        if self._setters.get(topic, (0, 0.0))[1] >= began:  # what was found may be older than the last live message
+        last = self._setters.get(topic)
+        if last is not None and last.at >= began:  # the stored message may be older than the last live one
             self._put_off(topic, self._clock.seconds())
+            return
+        if last is not None and (not last.is_clear if found is None else found.revision < last.revision):
+            last.tries += 1
+            if last.tries < _TRIES:
+                self._put_off(topic, self._clock.seconds())
+            else:
+                self.left_out += 1
             return
         self.sent += 1
         if found is None:

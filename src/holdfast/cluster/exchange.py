@@ -153,7 +153,7 @@ class Exchange:
             telemetry,
             table=self._table,
             cross=self._cross,
-            retains=lambda topic: self.corrections.changed(topic, self.node),
+            retains=self._retains,
         )
         return self._router
 
@@ -427,6 +427,14 @@ class Exchange:
         self._last_rows.note(message.topic, number)
         return ticket if message.qos else COMMITTED
 
+    def _retains(self, topic: str) -> None:
+        """Note that a client of this node sets or clears a topic."""
+        last = self._retained.last
+        if last is not None and last.topic == topic:
+            self.corrections.changed(topic, self.node, last.revision, last.message is None)
+        else:
+            self.corrections.changed(topic, self.node)
+
     def _deliver_row(self, crossed: CrossedMessage, after: CommitTicket) -> None:
         message, revision = crossed.message, crossed.revision
         if revision is not None and crossed.share is None:
@@ -434,7 +442,7 @@ class Exchange:
                 kind = ChangeKind.SET if message.payload else ChangeKind.CLEAR
                 change = Change(message.topic, revision, kind, ChangeOrigin.PUBLISH, True, COMMITTED, True)
                 self._retained.feed.announce(change)
-            self.corrections.changed(message.topic, crossed.origin)
+            self.corrections.changed(message.topic, crossed.origin, revision, not message.payload)
         self._router.deliver_here(message, after, crossed.share, crossed.replaces)
 
     def _deliver_run(self, message: ApplicationMessage, share: str | None) -> None:
