@@ -270,15 +270,18 @@ class Scene:
         """Return the retained value of every topic, as a new subscriber gets it."""
         habit = Habit(4 + number % 2, False, 65_535, 1 << 18, False, False)
         found: dict[str, int] = {}
+        replayed: set[str] = set()  # else a message is a correction
 
         class Reader(Subscriber):
             def received(self, packet: p.Publish, value: int) -> None:
                 if not packet.payload:
                     found.pop(packet.topic, None)  # it has expired
-                elif packet.topic in found and packet.retain:  # else it is a correction
+                elif packet.topic in replayed and packet.retain:
                     self._conduct.complain(Violation(f"{packet.topic} was replayed twice"))
                 else:
                     found[packet.topic] = value
+                    if packet.retain:
+                        replayed.add(packet.topic)
 
         reader = Reader(f"{self._prefix}reader", self._prefix, habit, number, node.port, self.ledger, self._conduct)
         await reader.join(True)

@@ -21,7 +21,7 @@ else:
 #: the QoS of a notice of expiry
 _NOTICE = 1
 #: the most QoS of a correction: the stored message of a topic that two nodes have set, sent once more
-_CORRECTION = 1
+CORRECTION = 1
 
 
 class Violation(AssertionError):
@@ -109,7 +109,7 @@ class Witness:
             self._require(value >= replayed, topic, "live, but replayed newer before")
             is_late = value <= self._live.get(order, 0)
             if made.publisher == "" or (is_late and own):
-                self._require(self._has_corrections and packet.qos <= _CORRECTION, topic, "a live message out of order")
+                self._require(self._has_corrections and packet.qos <= CORRECTION, topic, "a live message out of order")
                 self._require(made.kind is not Kind.PASSING, topic, "a live message out of order")
                 self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
             if is_late:
@@ -133,10 +133,10 @@ class Witness:
         topic = packet.topic
         value = self.ledger.emptied.get(topic, 0)
         self.log.setdefault(topic, []).append(Sent(value, packet.qos, packet.retain, packet.dup, ()))
-        is_possible = self._has_corrections and packet.qos <= _CORRECTION and value > 0
+        is_possible = self._has_corrections and packet.qos <= CORRECTION and value > 0
         self._require(is_possible, topic, "an empty message, which nobody can have published")
         self._require(value >= self.seen.get(topic, 0), topic, "an empty message, though a newer value is retained")
-        return Publication(value, topic, Kind.CLEAR, _CORRECTION, "", self.node, False)
+        return Publication(value, topic, Kind.CLEAR, CORRECTION, "", self.node, False)
 
     def _judge_notice(self, packet: Publish, made: Publication) -> Publication:
         topic, value = made.topic, made.value
