@@ -151,6 +151,11 @@ class Ledger:
                 self.accepted[node][topic] = cleaning.value
             self.racing.discard(topic)
 
+    def is_set_by_several(self, topic: str) -> bool:
+        """Tell whether several nodes have set or cleared a topic: its stored message may be sent once more then."""
+        made = (each for each in self.publications.values() if each.topic == topic and each.kind is not Kind.PASSING)
+        return len({each.node for each in made}) > 1
+
     def is_certain(self, topic: str, node: int) -> bool:
         """Tell whether it is known which message a node finds on a topic behind all that its publisher has sent."""
         made = self.newest.get(topic)

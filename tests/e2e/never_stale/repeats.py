@@ -71,12 +71,7 @@ class Repeats:
 
     def _is_correction(self, packet: Publish, made: Publication) -> bool:
         """Tell whether a message may be the stored one of a topic that two nodes have set, sent once more."""
-        setters = {
-            each.node
-            for each in self.ledger.publications.values()
-            if each.topic == made.topic and each.kind is not Kind.PASSING
-        }
-        return packet.qos <= CORRECTION and len(setters) > 1
+        return packet.qos <= CORRECTION and self.ledger.is_set_by_several(made.topic)
 
     def _comes_once(self, made: Publication) -> bool:
         ledger = self.ledger

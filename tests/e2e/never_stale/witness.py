@@ -119,7 +119,12 @@ class Witness:
             self._require(made.kind is not Kind.PASSING, topic, "replayed, but published with RETAIN 0")
             self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
             floors = self.since if self.resumed and packet.qos == 2 else self.floors
-            self._require(value >= floors.get(topic, 0), topic, "replayed after it was known to be outdated")
+            # A correction that has waited in the queue looks like a replayed message with Retain As Published.
+            is_correction = (
+                self.retain_as_published and packet.qos <= CORRECTION and self.ledger.is_set_by_several(topic)
+            )
+            is_fresh = is_correction or value >= floors.get(topic, 0)
+            self._require(is_fresh, topic, "replayed after it was known to be outdated")
             self._replayed[topic, made.node] = value
             return
         elif own:  # this may be a replay, which has no order with messages published with RETAIN 0
