@@ -242,7 +242,8 @@ class Restorer:
 
 
 def _note(topics: set[str], change: Change) -> None:
-    if change.origin is not ChangeOrigin.RESTORE:
+    # Changes of other nodes may be told here long after they were stored.
+    if change.origin is not ChangeOrigin.RESTORE and not change.is_foreign:
         topics.add(change.topic)
 
 

@@ -284,4 +284,5 @@ class Administration:
 
 
 def _note(topics: set[str], change: Change) -> None:
-    topics.add(change.topic)
+    if not change.is_foreign:  # else it may be told here long after it was stored
+        topics.add(change.topic)

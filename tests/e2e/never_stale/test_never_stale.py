@@ -46,8 +46,7 @@ def started(directory: Path, number: int, sweep: str, *options: str) -> BrokerPr
     return BrokerProcess(own, "--config", "holdfast.toml", *options).start()
 
 
-# With two nodes this fails in some runs: a message is replayed that a tool at the same node has cleared. The cause is
-# not known yet (docs/developer/cluster.md, "Missing so far").
+# Half a minute: one node on each database is the quick relative.
 _TWO_NODES = pytest.param("two nodes", marks=pytest.mark.nightly)
 
 
