@@ -434,6 +434,7 @@ class Rows:
             self.received += 1
             last[row.origin] = row.number
             left[row.origin] -= 1
+            self._settle_passed(row.origin, row.number - 1)  # a run that waits for earlier rows leaves before this one
             try:
                 self._deliver(row, after)
             except Exception:  # noqa: BLE001 - one message must not hold up all others
