@@ -69,7 +69,8 @@ class _Node:
 
     ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
     ``doomed`` are the filters and groups that are being removed.
-    ``answers`` are the versions that it awaits, in order; ``stored`` gathers the tickets that the next one waits for.
+    ``answers`` are the versions that it awaits, in order, and ``applied`` is the last one that it was told.
+    ``stored`` gathers the tickets that the next one waits for.
     """
 
     peer: Peer
@@ -81,6 +82,7 @@ class _Node:
     doomed: dict[str, None] = field(factory=dict)
     told: set[str] | None = field(factory=set)
     answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
+    applied: int | None = None
     stored: TicketsTogether = field(factory=TicketsTogether)
 
     @property
@@ -259,6 +261,9 @@ class Exchange:
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
 
     def _up(self, node: int) -> None:
+        other = self._nodes.get(node)
+        if other is not None and other.applied is not None:  # it may have missed this answer
+            self._tell(node, Applied(other.applied))
         self.interest.peer_up(node)
         self.rows.hint_again(node)
 
@@ -309,6 +314,7 @@ class Exchange:
     def _forget_answers(other: _Node) -> None:
         """Answer nothing of an earlier series: it is told again."""
         other.answers = deque()
+        other.applied = None
         other.stored = TicketsTogether()
 
     def _remove(self, node: int) -> None:
@@ -384,6 +390,7 @@ class Exchange:
         while other.answers and other.answers[0][1].settled:
             version = other.answers.popleft()[0]
         if version is not None and self._nodes.get(node) is other:
+            other.applied = version
             self._tell(node, Applied(version))
 
     def _tell(self, node: int, message: Interest | Applied | Hint) -> None:
