@@ -167,6 +167,13 @@ def test_1_a_refused_message_is_wrong() -> None:
     assert story().send("p", 1, "other").acknowledge("p", 1, 0x97).found() == ["1 was refused with Reason Code 0x97"]
 
 
+def test_1_a_message_comes_once_on_a_connection() -> None:
+    """But with DUP, or if it was sent twice."""
+    assert story().publish("p", 1, "t/a").deliver("s", 1).deliver("s", 1).found() == ["1 came twice on one connection"]
+    told = story().publish("p", 1, "t/a").deliver("s", 1).send("p", 1, "t/a", again=True).deliver("s", 1)
+    assert told.found() == []
+
+
 # 2: one of each
 
 

@@ -36,6 +36,7 @@ def kept_for_sessions(view: View, stored: Stored) -> Iterator[Violation]:
     for session in view.sessions:
         counted = view.counts(session)
         yield from _twice(view, session, counted)
+        yield from _again(view, session, counted)
         if session.lasting and session.ended == NEVER and session.is_open:
             yield from _missing(1, view, session, counted)
 
@@ -46,6 +47,17 @@ def _twice(view: View, session: Session, counted: dict[int, list[Delivery]]) -> 
         exact = [each for each in deliveries if each.qos == 2 and not each.retain]
         if made is not None and len(exact) > 1 and not view.is_contested(made.topic):
             yield Violation(1, f"QoS 2, and came {len(exact)} times", session.client, made.topic, number)
+
+
+def _again(view: View, session: Session, counted: dict[int, list[Delivery]]) -> Iterator[Violation]:
+    """Find messages that came twice on one connection without DUP, and were sent once."""
+    for number, deliveries in counted.items():
+        made = view.publications.get(number)
+        if made is None or made.is_repeated or view.is_contested(made.topic):
+            continue
+        places = Counter(each.connection for each in deliveries if not each.dup and not each.retain)
+        if any(count > 1 for count in places.values()):
+            yield Violation(1, "came twice on one connection", session.client, made.topic, number)
 
 
 def _missing(invariant: int, view: View, session: Session, counted: dict[int, list[Delivery]]) -> Iterator[Violation]:

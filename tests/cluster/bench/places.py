@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_hex
 
+import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
@@ -68,6 +69,16 @@ class Postgres:
     def restart(self) -> None:
         """Stop the server, and start it. Blocks."""
         self._server.stop()
+        self._server.start()
+
+    def crash(self) -> None:
+        """Let the server end without writing anything, and start it: tables that are not logged are empty then.
+
+        Blocks.
+        """
+        process = psutil.Process(self._server.get_postmaster_info().pid)
+        process.send_signal(signal.SIGQUIT)
+        process.wait(PATIENCE)
         self._server.start()
 
     def stop(self) -> None:
