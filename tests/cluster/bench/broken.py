@@ -1,8 +1,9 @@
 """Nodes with one broken line each: a bench that finds nothing in them has no teeth.
 
 How it works. A node gets the name of its break in the environment, and the folder ``breaking`` in its path, whose
-``sitecustomize`` calls :func:`install`. When the module of the break has been imported, one function of it is replaced.
-The product knows nothing of this. If the function is not there, the node ends: a break that breaks nothing proves nothing.
+``sitecustomize`` calls :func:`install`. When the module of the break has been imported, one function of it is
+replaced. The product knows nothing of this. If the function is not there, the node ends: a break that breaks nothing
+proves nothing.
 
 Of the design's nine breaks, "a repeated commit without ``published``" has another form here. A commit that is repeated
 writes its rows again; but each reader has its cursor, and reads no number twice. So the cursor is what is broken.

@@ -224,9 +224,9 @@ def wills_as_promised(view: View, stored: Stored) -> Iterator[Violation]:
             for subscription in session.plain:
                 if not subscription.takes(will.topic) or subscription.granted > place or not subscription.qos:
                     continue
-                copies = sum(not each.retain for each in counted[id(session)].get(will.number, ()))
-                if copies > 1 and subscription.qos == will.qos == 2:
-                    yield Violation(6, f"a Will came {copies} times", session.client, will.topic, will.number)
+                copies = [each.qos for each in counted[id(session)].get(will.number, ()) if not each.retain]
+                if copies.count(2) > 1:  # a correction has QoS 1
+                    yield Violation(6, f"a Will came {len(copies)} times", session.client, will.topic, will.number)
                 if copies and never:
                     yield Violation(6, "a Will came without need", session.client, will.topic, will.number)
                 if not copies and due and not delayed and closed < view.phases.get("quiet", NEVER):

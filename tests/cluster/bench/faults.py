@@ -1,11 +1,14 @@
 """What goes wrong in a cycle: faults that a seed chooses, one after the other or at the same time, and their times.
 
-hold, half    a link lets nothing through, in both directions or in one
-reset         its connections are reset
-late          everything on it is late
-stop          a process stands still (SIGSTOP), and goes on
-kill          kill -9, and a new start after a while; of one node, of all, of a NATS server
-outage        Postgres is stopped, and started again
+    hold, half    a link lets nothing through, in both directions or in one
+    reset         its connections are reset
+    late          everything on it is late
+    stop          a process stands still (SIGSTOP), and goes on
+    kill          kill -9, and a new start after a while; of one node, of all, of a NATS server
+    outage        Postgres is stopped, and started again
+    crash         Postgres ends without writing anything, and is started again
+
+Each ends by itself, and all of them before the cycle heals.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class Plan:
         """Whether a node may have to end for it."""
         if "nats" in self.target:
             return False
-        return self.name in ("kill", "outage") or (self.name != "reset" and self.lasts > _HARMLESS)
+        return self.name in ("kill", "outage", "crash") or (self.name != "reset" and self.lasts > _HARMLESS)
 
     def __str__(self) -> str:
         direction = "" if self.name != "half" else " to the server" if self.to_server else " to the client"
@@ -84,7 +87,7 @@ def _one(
         return Plan("kill", random.choice([*(f"node{node}" for node in nodes), *nats]), after, min(lasts, 3.0))
     if kind == "all":
         return Plan("kill", "all nodes", after, 0.3)
-    return Plan("outage", "postgres", after, min(lasts, 2.0))
+    return Plan(random.choice(("outage", "crash")), "postgres", after, min(lasts, 2.0))
 
 
 async def carry_out(
@@ -109,6 +112,8 @@ async def _carry_out(plan: Plan, places: Places) -> None:
         await _disturb(plan, places)
     elif plan.name == "outage":
         await asyncio.to_thread(places.postgres.restart)
+    elif plan.name == "crash":
+        await asyncio.to_thread(places.postgres.crash)
     elif plan.target == "all nodes":
         for node in places.nodes.values():
             node.signal(signal.SIGKILL)

@@ -14,13 +14,13 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_hex
 
-import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
@@ -76,9 +76,10 @@ class Postgres:
 
         Blocks.
         """
-        process = psutil.Process(self._server.get_postmaster_info().pid)
-        process.send_signal(signal.SIGQUIT)
-        process.wait(PATIENCE)
+        pid = self._server.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        _wait_for_end(pid)
         self._server.start()
 
     def stop(self) -> None:
@@ -104,6 +105,19 @@ class Postgres:
         """Return what is stored of a cycle. Blocks."""
         with self.connect() as connection:
             return read_store(connection, prefix)
+
+
+def _wait_for_end(pid: int) -> None:
+    """Wait for the end of a process that is no child of this one; its parent may not have asked for its status."""
+    for _ in range(int(PATIENCE / 0.02)):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return
+        except OSError:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} does not end")
 
 
 class Process:
@@ -178,6 +192,7 @@ class Node(Process):
         self.errors: list[str] = []
         self._note = note
         self._environment = {**unmeasured(), "PYTHONUNBUFFERED": "1", **environment}
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles all modules
         own = folder / f"node{number}"
         own.mkdir()
         configuration = _CONFIGURATION.format(number=number, lease=LEASE, grace=GRACE, port=self.port) + bus
