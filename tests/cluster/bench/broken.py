@@ -31,12 +31,13 @@ Replace = Callable[[Any], Any]
 
 
 class Break(NamedTuple):
-    """A function of a module, by its name there, and what stands in for it."""
+    """A function of a module, by its name there, what stands in for it, and the ``bus`` on which it matters."""
 
     module: str
     name: str
     replace: Replace
     what: str
+    bus: str = "postgres"
 
 
 def _no_gap_check(take: Any) -> Any:
