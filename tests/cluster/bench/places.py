@@ -336,7 +336,7 @@ class Places:
                 for name, server in self.nats.items():
                     proxy = self.links[f"node{number}-{name}"] = await server.link(f"node{number}-{name}")
                     urls.append(f"nats://127.0.0.1:{proxy.port}")
-                bus = f'cluster.bus = "{",".join(urls)}"\ncluster.secret = "{secret}"\n'
+                bus = f'cluster.bus = "{",".join(urls)}"\ncluster.secret = "file:{secret}"\n'
             self.nodes[number] = Node(number, self.folder, link, bus, self._environment, self._note)
         first, *others = self.nodes.values()
         first.start()
