@@ -134,6 +134,36 @@ def test_rows_and_runs_of_a_topic_keep_their_order(cluster: Cluster) -> None:
     assert published(watcher) == [b"%02d" % number for number in range(1, 40)]
 
 
+def test_a_run_leaves_before_the_next_row_of_its_topic(cluster: Cluster) -> None:
+    """It waits for a row that was for another node, and is passed in the same step in which the next one is applied."""
+    watcher = subscribed(cluster, 2, "watcher", "a", qos=0)
+    subscribed(cluster, 3, "other", "a", qos=1)
+    publisher = cluster.nodes[1].client("publisher")
+    cluster.lets_flow = False
+    publisher.publish("a", b"1", 1)  # a row for node 3, a run for node 2
+    publisher.publish("a", b"2", 1)
+    publisher.publish("a", b"3", 1, True)  # a row for both
+    cluster.lets_flow = True
+    cluster.settle()
+    assert published(watcher) == [b"1", b"2", b"3"]
+
+
+def test_a_run_that_comes_behind_a_later_row_is_lost(cluster: Cluster) -> None:
+    """A node is not heard, so its rows are applied. When its runs arrive all the same, they are too old."""
+    watcher = subscribed(cluster, 2, "watcher", "a", qos=0)
+    publisher = cluster.nodes[1].client("publisher")
+    cluster.lets_flow = False
+    publisher.publish("a", b"1", 0)
+    publisher.publish("a", b"2", 0, True)
+    cluster.advance(6)
+    assert published(watcher) == [b"2"]
+    cluster.lets_flow = True
+    cluster.advance(3)
+    publisher.publish("a", b"3", 0)
+    assert published(watcher) == [b"3"]
+    assert cluster.nodes[2].exchange.lost == 1
+
+
 def test_a_lost_hint_costs_time_only(cluster: Cluster) -> None:
     """The next sign tells that something is missing; everything is told anew, the hint as well."""
     watcher = subscribed(cluster, 2, "watcher", "a")

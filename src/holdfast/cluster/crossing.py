@@ -20,7 +20,8 @@ compares its own cursor, and never writes a number again.
 
 A row is applied when its hint is there: the hint comes behind all runs that were sent before (:mod:`.runs`). Rows are
 applied without a hint while nothing is heard of their origin, and for whoever waits in :meth:`Rows.caught_up` for
-longer than :data:`_PATIENCE`.
+longer than :data:`_PATIENCE`. Runs that come then, before the hint, may be older than these rows: they are not
+delivered (:meth:`Rows.is_ahead`), and counted as lost.
 
 Rows for a node that is dead are kept, at most :data:`MOST_KEPT`; a node that is removed is not waited for.
 """
@@ -265,6 +266,7 @@ class Rows:
         self._cursors = CursorKind(durable.bulk)
         self._position: dict[int, int] = {}
         self._hints: dict[int, int] = {}
+        self._unhinted: dict[int, int] = {}  # the last row that was applied without a hint, by origin
         self._due: dict[int, int] = {}  # hints to tell at the end of the turn, by node
         self._told: dict[int, int] = {}  # the last hints, by node
         self._mark = 0  # the highest number that this node has committed
@@ -346,6 +348,10 @@ class Rows:
         if number > self._hints.get(origin, 0):
             self._hints[origin] = number
             self._read()
+
+    def is_ahead(self, origin: int) -> bool:
+        """Tell whether rows were applied without a hint, so that runs may still come that were sent before them."""
+        return self._hints.get(origin, 0) < self._unhinted.get(origin, 0)
 
     def when_passed(self, origin: int, number: int) -> CommitTicket:
         """Return a ticket that is settled when the rows of an origin up to a number are applied."""
@@ -455,6 +461,8 @@ class Rows:
         for origin, number in last.items():
             if number > self._position.get(origin, 0):
                 self._position[origin] = number
+                if number > self._hints.get(origin, 0):
+                    self._unhinted[origin] = number
                 write = Write(self._cursors, origin, (self.node, origin, number), 50, number)
                 ticket = self._parts.writer.submit(write)
                 self._settle_passed(origin, number)

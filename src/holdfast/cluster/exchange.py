@@ -349,7 +349,10 @@ class Exchange:
             self._log.error("node {node} has sent what no member sends: {wrong}", node=node, wrong=wrong)
             return
         if isinstance(message, Run):
-            other.runs.take(message)
+            if self.rows.is_ahead(node):
+                other.runs.lost += len(message.messages)
+            else:
+                other.runs.take(message)
         elif isinstance(message, Hint):
             self.rows.hinted(node, message.number)
         elif isinstance(message, Applied):
