@@ -37,7 +37,8 @@ _PER_TURN = 200
 _RUN_BYTES = 200 << 10
 #: the type of a PUBLISH, for its properties
 _PUBLISH = 3
-#: seconds that a run waits for a row: it may have been refused, so that nobody ever passes it
+#: Seconds that a run waits for a row: it may have been refused, so that nobody ever passes it. If the row is late, the
+#: run would be older than the row that comes next, or come before it; so it is dropped, as QoS 0 may be.
 _PATIENCE = 2.0
 
 
@@ -168,7 +169,7 @@ class IncomingRuns:
                 self._deliver(message, each.share)
 
     def _wait(self, run: Run, passed: CommitTicket) -> None:
-        """Go on when the row is passed, or has been awaited for too long."""
+        """Go on when the row is passed. If it is awaited for too long, drop all runs whose rows are not passed."""
         self._waits = True
 
         def go_on(_: object = None) -> None:
@@ -178,7 +179,14 @@ class IncomingRuns:
                 self._waiting[0] = Run(0, run.messages)
                 self._go_on()
 
-        patience = self._clock.callLater(_PATIENCE, go_on)
+        def give_up() -> None:
+            while self._waiting and not self._when_passed(self._waiting[0].behind).settled:
+                dropped = self._waiting.popleft()
+                self._bytes -= _size(dropped)
+                self.lost += len(dropped.messages)
+            self._go_on()
+
+        patience = self._clock.callLater(_PATIENCE, give_up)
         passed.when_settled(go_on)
 
 
