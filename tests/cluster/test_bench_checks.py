@@ -221,10 +221,12 @@ def test_3_a_stale_replay() -> None:
     told = story(lasting=False).publish("p", 1, "t/a", retain=True).publish("p", 2, "t/a", retain=True)
     told.stored = Stored({"t/a": 2})
     told.deliver("s", 2).deliver("s", 1, retain=True)
-    assert told.found() == ["3 replayed behind 2"]
+    assert told.found() == ["3 replayed behind 2", "4 saw 1 last, and the database has 2"]
     told = story(lasting=False).publish("p", 1, "t/a", retain=True).publish("p", 2, "t/a", retain=True)
     told.stored = Stored({"t/a": 2})
-    assert told.deliver("s", 2, retain=True).deliver("s", 1).found() == ["3 live, behind the replayed 2"]
+    assert told.deliver("s", 2, retain=True).deliver("s", 1).found() == [
+        "3 live, behind the replayed 2", "4 saw 1 last, and the database has 2"
+    ]  # fmt: skip
 
 
 # 4: agreement
@@ -261,7 +263,7 @@ def test_5_a_hole_and_a_ghost() -> None:
     told = Story().connect("p").publish("p", 1, "t/a", retain=True).publish("p", 2, "t/b", retain=True)
     told.clear("p", 3, "t/b").connect("s", False).subscribe("s", "t/#").deliver("s", 2, retain=True)
     told.stored = Stored({"t/a": 1})
-    assert told.found() == [
+    assert [each for each in told.found() if each[0] != "4"] == [
         "5 was set before SUBSCRIBE, and was not replayed", "5 replayed, and was cleared by 3 before SUBSCRIBE"
     ]  # fmt: skip
 

@@ -136,8 +136,14 @@ def _may_fall(view: View, made: Publication, delivery: Delivery) -> bool:
 
 
 def in_agreement(view: View, stored: Stored) -> Iterator[Violation]:
-    """4: on a topic that several clients set, the last value of each subscriber is the one in the database."""
-    contested = [topic for topic in view.by_topic if view.is_contested(topic) and topic not in view.will_topics]
+    """4: the last value of each subscriber is the one in the database, also on a topic that several clients set."""
+    topics = [
+        topic
+        for topic, made in view.by_topic.items()
+        if topic not in view.will_topics
+        and all(each.retain for each in made)
+        and (view.is_contested(topic) or len({each.qos for each in made}) == 1)
+    ]
     for session in view.sessions:
         if not session.is_open:
             continue
@@ -148,7 +154,7 @@ def in_agreement(view: View, stored: Stored) -> Iterator[Violation]:
         for subscription in session.plain:
             if session.lasting and not subscription.qos:  # misses messages while it is away
                 continue
-            for topic in contested:
+            for topic in topics:
                 if not subscription.takes(topic):
                     continue
                 row = stored.retained.get(topic)

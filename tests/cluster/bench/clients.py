@@ -135,6 +135,15 @@ class Client:
     async def act(self) -> None:
         """Do what this kind of client does besides."""
 
+    def granted(self, topic_filter: str) -> None:
+        """Is called when SUBACK has come for a Topic Filter."""
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        """Want one more Topic Filter from now on."""
+        self._filters[topic_filter] = qos
+        if self.is_connected and self._connection is not None:
+            self._subscribe(self._connection, topic_filter, qos)
+
     def will(self) -> WillOf | None:
         """Return the Will of the next connection."""
         return None
@@ -367,6 +376,7 @@ class Client:
                 packet.reason_codes[0],
             )
         )  # fmt: skip
+        self.granted(topic_filter)
         self._progress.set()
 
     def _waited(self, what: str, since: float | None) -> None:

@@ -4,13 +4,14 @@
     subscriber    its Session lasts; it moves to another node every few seconds
     visitor       subscribes, stays for some seconds, goes
     watcher       subscribes with a transient Session, stays as long as it can
+    collector     stays connected, and subscribes to one more topic every now and then
     member        of a group, at different nodes
     mortal        has a Will: dies, says goodbye, or comes back
     twin          two clients with one Client Identifier at two nodes
 
 All topics begin with the cycle's prefix: ``own/PUBLISHER/N`` has one publisher, ``shared/N`` several, all with RETAIN
-1, ``live/N`` several with RETAIN 0, ``group/N`` is for groups, ``will/CLIENT`` for Wills. No client has two
-subscriptions that match one topic.
+1, ``live/N`` several with RETAIN 0, ``rare/N`` one subscriber, ``group/N`` is for groups, ``will/CLIENT`` for Wills. No
+client has two subscriptions that match one topic.
 """
 
 from __future__ import annotations
@@ -100,6 +101,41 @@ class Roamer(Client):
                 self.disconnect()
 
 
+class Collector(Client):
+    """Subscribes to topics that nobody else knows.
+
+    While it asks for one, somebody sets a retained message there: the replay has it, or it comes live. When SUBACK has
+    come, somebody publishes at once: it has to arrive.
+    """
+
+    def __init__(self, scene: Scene, name: str, node: int, publishers: Sequence[Publisher]) -> None:
+        super().__init__(scene, name, lambda: node, lasting=False, filters={})
+        self._publishers = publishers
+        self._topic = f"{scene.prefix}/rare/{name}"
+
+    async def act(self) -> None:
+        """Subscribe to one more topic every now and then."""
+        random = self.scene.random
+        for number in range(200):
+            await asyncio.sleep(random.uniform(0.05, 0.4))
+            if self.rests:
+                return
+            if self.is_connected:
+                topic = f"{self._topic}{number}"
+                publisher = random.choice(self._publishers)
+                if random.random() < 0.5:
+                    publisher.publish(f"{topic}/kept", 1, retain=True)
+                self.subscribe(f"{topic}/+", random.randint(1, 2))
+                if random.random() < 0.5:
+                    publisher.publish(f"{topic}/kept", 1, retain=True)
+
+    def granted(self, topic_filter: str) -> None:
+        """Let messages be published at all nodes."""
+        if not self.rests:
+            for publisher in self._publishers:
+                publisher.publish(topic_filter.replace("+", "live"), 1)
+
+
 class Mortal(Client):
     """Has a Will with each connection. ``habit``: "dies", "says goodbye", "comes back" or "comes back in time".
 
@@ -161,6 +197,7 @@ class Cast:
     roamers: list[Roamer] = field(factory=list)
     members: list[Client] = field(factory=list)
     watchers: list[Client] = field(factory=list)
+    collectors: list[Collector] = field(factory=list)
     mortals: list[Mortal] = field(factory=list)
     twins: list[Twin] = field(factory=list)
     _tasks: list[asyncio.Task[None]] = field(factory=list)
@@ -200,6 +237,8 @@ class Cast:
             )
         for number in range(size.watchers):
             cast.watchers.append(Client(scene, f"w{number}", chooser(False), lasting=False, filters=filters((0, 1, 2))))
+        for node in nodes:
+            cast.collectors.append(Collector(scene, f"c{node}", node, cast.publishers))
         habits = ("dies", "says goodbye", "comes back", "comes back in time")
         cast.mortals += [
             Mortal(scene, f"m{number}", chooser(True), habits[number % len(habits)]) for number in range(size.mortals)
@@ -212,7 +251,7 @@ class Cast:
     @property
     def clients(self) -> list[Client]:
         """All clients that are connected as long as they can."""
-        return [*self.publishers, *self.roamers, *self.members, *self.watchers]
+        return [*self.publishers, *self.roamers, *self.members, *self.watchers, *self.collectors]
 
     def enter(self) -> None:
         """Let everybody but the twins and those who have Wills connect."""
@@ -223,14 +262,19 @@ class Cast:
         self._acts = True
         for publisher in self.publishers:
             publisher.publishes = True
-        self._start(*(client.act() for client in (*self.publishers, *self.roamers, *self.mortals, *self.twins)))
+        self._start(
+            *(
+                client.act()
+                for client in (*self.publishers, *self.roamers, *self.collectors, *self.mortals, *self.twins)
+            )
+        )
         self._start(*(client.run() for client in self.mortals))
 
     def rest(self) -> None:
         """Let everybody stay where it is, and publish nothing new."""
         for publisher in self.publishers:
             publisher.publishes = False
-        for client in (*self.roamers, *self.mortals, *self.twins):
+        for client in (*self.roamers, *self.collectors, *self.mortals, *self.twins):
             client.rests = True
 
     def unsettled(self) -> list[str]:
