@@ -92,6 +92,18 @@ def test_the_order_of_runs_is_kept(sizes: list[tuple[int, int]], rows: list[int]
     assert len(came) + target.runs.lost == len(sent)
 
 
+def test_a_row_ends_the_run_of_its_topic() -> None:
+    """Else the message before it would wait with the one behind it. A row of another topic ends nothing."""
+    clock, rows, sent = Clock(), LastRows(), list[Run]()
+    runs = OutgoingRuns(clock, rows, lambda _node, run: sent.append(run))
+    for number, (topic, follows) in enumerate((("a", "a"), ("a", "c"), ("b", "d"))):
+        runs.add(ApplicationMessage(topic, b"%d" % number, 0, False, None, None), [2])
+        runs.row_follows(follows)
+        rows.note(follows, 10 + number)
+    clock.advance(0)
+    assert [(each.behind, [one.payload for one in each.messages]) for each in sent] == [(0, [b"0"]), (10, [b"1", b"2"])]
+
+
 def test_runs_that_wait_are_bounded() -> None:
     """Beyond 16 MiB they are counted as lost."""
     target = Target()

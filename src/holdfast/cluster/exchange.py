@@ -433,6 +433,7 @@ class Exchange:
             stored = b"" if change.message is None else change.message.payload
             if stored == message.payload:
                 revision = change.revision
+        self.runs.row_follows(message.topic)
         number, ticket = self.rows.cross(message, nodes, share=share, revision=revision, replaces=replaces)
         self._last_rows.note(message.topic, number)
         return ticket if message.qos else COMMITTED

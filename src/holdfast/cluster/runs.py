@@ -11,6 +11,9 @@ this node has passed that row. Later runs of the same node wait behind it:
     the run arrives while the rows up to 6 are applied   it waits
     row 7 is applied                                     the run is delivered
 
+A run waits for the last one of the rows before its messages. So when a row follows a message of its topic, the run with
+that message leaves first, and the next message begins another run.
+
 The numbers of the last rows are remembered for :data:`_MOST_TOPICS` topics. Beyond that, a run may pass an older row.
 """
 
@@ -71,6 +74,7 @@ class OutgoingRuns:
         self._gathered: dict[int, list[CrossingMessage]] = {}
         self._behind: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
+        self._topics: set[str] = set()  # of the gathered messages
         self._is_due = False
         #: messages sent to other nodes
         self.sent = 0
@@ -83,6 +87,7 @@ class OutgoingRuns:
         )  # fmt: skip
         size = len(message.topic) + len(message.payload) + 50
         behind = self._rows.of(message.topic)
+        self._topics.add(message.topic)
         for node in nodes:
             gathered = self._gathered.setdefault(node, [])
             gathered.append(crossing)
@@ -95,6 +100,11 @@ class OutgoingRuns:
             self._is_due = True
             self._clock.callLater(0, self._flush_all)
 
+    def row_follows(self, topic: str) -> None:
+        """Send what is gathered if it has messages of this topic: a run as a whole must not wait for the next row."""
+        if topic in self._topics:
+            self._send_all()
+
     def flush(self, node: int) -> None:
         """Send all that is gathered for a node now: a hint that comes next must come behind it."""
         gathered = self._gathered.pop(node, None)
@@ -104,6 +114,10 @@ class OutgoingRuns:
 
     def _flush_all(self) -> None:
         self._is_due = False
+        self._send_all()
+
+    def _send_all(self) -> None:
+        self._topics.clear()
         for node in list(self._gathered):
             self.flush(node)
 
