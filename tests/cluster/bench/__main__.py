@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
 from tests.cluster.bench.broken import BREAKS
+from tests.cluster.bench.figures import Figures
 from tests.cluster.bench.run import Options, run
 
 
@@ -30,7 +32,9 @@ def main() -> int:
         seed=given.seed, cycles=given.cycles, bus=given.bus, nodes=given.nodes, broken=given.broken, keep=given.keep,
         roaming=not given.settled, long=given.long, first=given.broken is not None,
     )  # fmt: skip
-    figures = asyncio.run(run(options, lambda line: print(line, flush=True)))
+    figures = asyncio.run(_run(options))
+    if figures is None:
+        return 130
     print(figures.table())
     if given.broken is not None:
         return 0 if figures.violations else 1
@@ -38,6 +42,17 @@ def main() -> int:
         print("The run does not count: too many fencings without a fault. The machine is too slow, or busy.")
         return 2
     return 1 if figures.violations else 0
+
+
+async def _run(options: Options) -> Figures | None:
+    """Run the cycles; None if SIGTERM or SIGINT came. All processes are ended then, too."""
+    running = asyncio.ensure_future(run(options, lambda line: print(line, flush=True)))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        return None
 
 
 if __name__ == "__main__":
