@@ -240,6 +240,13 @@ def test_4_the_last_value_is_the_stored_one(row: int, found: list[str]) -> None:
     assert told.deliver("s", 1).deliver("s", 2).found() == found
 
 
+def test_4_messages_of_different_qos_have_no_order() -> None:
+    """The one with QoS 2 may come later."""
+    told = story(publishers=("p", "q")).publish("p", 1, "t/a", 2, True).publish("q", 2, "t/a", 1, True)
+    told.stored = Stored({"t/a": 2})
+    assert told.deliver("s", 2).deliver("s", 1, 2).found() == []
+
+
 def test_4_an_empty_message_stands_for_none() -> None:
     """A correction has no number."""
     told = story(publishers=("p", "q")).publish("p", 1, "t/a", retain=True).clear("q", 2, "t/a").deliver("s", 1)

@@ -136,13 +136,14 @@ def _may_fall(view: View, made: Publication, delivery: Delivery) -> bool:
 
 
 def in_agreement(view: View, stored: Stored) -> Iterator[Violation]:
-    """4: the last value of each subscriber is the one in the database, also on a topic that several clients set."""
+    """4: the last value of each subscriber is the one in the database, also on a topic that several clients set.
+
+    Messages of different QoS have no order, so it is a promise for topics with one QoS.
+    """
     topics = [
         topic
         for topic, made in view.by_topic.items()
-        if topic not in view.will_topics
-        and all(each.retain for each in made)
-        and (view.is_contested(topic) or len({each.qos for each in made}) == 1)
+        if topic not in view.will_topics and all(each.retain and each.qos == made[0].qos for each in made)
     ]
     for session in view.sessions:
         if not session.is_open:

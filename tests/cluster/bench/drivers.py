@@ -10,7 +10,7 @@
     twin          two clients with one Client Identifier at two nodes
 
 All topics begin with the cycle's prefix: ``own/PUBLISHER/N`` has one publisher, ``shared/N`` several, all with RETAIN
-1, ``live/N`` several with RETAIN 0, ``rare/N`` one subscriber, ``group/N`` is for groups, ``will/CLIENT`` for Wills. No
+1 and one QoS, ``live/N`` several with RETAIN 0, ``rare/N`` one subscriber, ``group/N`` is for groups, ``will/CLIENT`` for Wills. No
 client has two subscriptions that match one topic.
 """
 
@@ -71,7 +71,7 @@ class Publisher(Client):
                 self.publish(random.choice(self._own), qos, retain=sort < 0.5, clear=clear, padding=padding)
             elif kind < 0.7:
                 clear = random.random() < 0.15
-                self.publish(f"{prefix}/shared/{number}", random.randint(1, 2), retain=True, clear=clear)
+                self.publish(f"{prefix}/shared/{number}", 1 + number % 2, retain=True, clear=clear)
             elif kind < 0.85:
                 self.publish(f"{prefix}/live/{number}", random.randrange(3), padding=padding)
             else:
