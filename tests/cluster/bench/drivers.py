@@ -9,9 +9,9 @@
     mortal        has a Will: dies, says goodbye, or comes back
     twin          two clients with one Client Identifier at two nodes
 
-All topics begin with the cycle's prefix: ``own/PUBLISHER/N`` has one publisher, ``shared/N`` several, all with RETAIN
-1 and one QoS, ``live/N`` several with RETAIN 0, ``rare/N`` one subscriber, ``group/N`` is for groups, ``will/CLIENT`` for Wills. No
-client has two subscriptions that match one topic.
+All topics begin with the cycle's prefix: ``own/PUBLISHER/N`` has one publisher, ``shared/N`` several, all with RETAIN 1
+and one QoS, ``live/N`` several with RETAIN 0, ``rare/N`` one subscriber, ``group/N`` is for groups, ``will/CLIENT`` for
+Wills. No client has two subscriptions that match one topic.
 """
 
 from __future__ import annotations
