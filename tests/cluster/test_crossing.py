@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, cast
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -28,6 +30,7 @@ from tests.postgres import drop, fresh_database
 from tests.storage.doubles import Wall
 
 ALL = (1, 2, 3)
+_deliveries = count()
 
 
 def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
@@ -87,7 +90,7 @@ class Node:
         """Take a message, as a Session would."""
         self.got.append(crossed)
         self.after.append(after)
-        key = (self.node, len(self.got))
+        key = (self.node, next(_deliveries))
         self.parts.writer.add(Write(self.deliveries, key, (*key, crossed.number), 100))
 
     def settle(self, seconds: float = 0) -> None:
@@ -214,7 +217,7 @@ def test_a_repeated_commit_does_not_bring_back_what_was_passed_and_deleted(url: 
     assert target.topics() == ["a"]
     ask(url, "DELETE FROM cluster_messages")
     second, later = origin.cross("b", 2)  # it joins the group that is repeated
-    origin.settle(5)
+    origin.settle(2)
     assert (ticket.settled, ticket.failure, later.settled, later.failure) == (True, None, True, None)
     assert ask(url, "SELECT number FROM cluster_messages") == [(second,)]
     target.settle(1)
@@ -266,12 +269,12 @@ def test_a_cursor_is_in_the_commit_of_the_deliveries(url: str) -> None:
     """A process that ends before this commit leaves neither; the next one gets exactly the rest, in order."""
     origin = Node(url, 1).open()
     target = Node(url, 2).open()
-    numbers = [origin.send(f"a{count}", 2) for count in range(3)]
+    numbers = [origin.send(f"a{turn}", 2) for turn in range(3)]
     hand(origin.hints, 1, target)
     target.settle()
     assert target.stored() == numbers
     assert all(ticket.settled and ticket.failure is None for ticket in target.after)
-    more = [origin.send(f"b{count}", 2) for count in range(3)]
+    more = [origin.send(f"b{turn}", 2) for turn in range(3)]
     target.executor.manual = True
     hand(origin.hints, 1, target)
     target.settle()
@@ -282,8 +285,7 @@ def test_a_cursor_is_in_the_commit_of_the_deliveries(url: str) -> None:
     target.heard = frozenset()
     target.settle(1)
     assert target.topics() == ["b0", "b1", "b2"]
-    ask(url, "DELETE FROM session_received WHERE received_at < " + str(more[0]))
-    assert target.stored() == more
+    assert target.stored() == numbers + more
     target = target.restart()
     target.heard = frozenset()
     target.settle(2)
@@ -431,10 +433,10 @@ def test_caught_up_outlasts_an_outage(url: str, monkeypatch: pytest.MonkeyPatch,
 def test_many_and_large_rows_are_read_in_parts(url: str) -> None:
     """So the memory of a reading is bounded, and a turn applies few of them."""
     origin, target = Node(url, 1).open(), Node(url, 2).open()
-    for count in range(5):
-        origin.cross(f"large{count}", 2, payload=bytes(600_000))
-    for count in range(700):
-        origin.cross(f"small{count}", 2)
+    for turn in range(5):
+        origin.cross(f"large{turn}", 2, payload=bytes(600_000))
+    for turn in range(700):
+        origin.cross(f"small{turn}", 2)
     origin.settle()
     readings: list[tuple[int, int]] = []
     apply = target.rows._apply
@@ -449,17 +451,17 @@ def test_many_and_large_rows_are_read_in_parts(url: str) -> None:
     in_a_turn = max(before[0] - after[0] for before, after in pairwise(readings))
     target.settle(1)
     assert in_a_turn <= crossing._ROWS_OF_A_TURN
-    assert max(count for count, _ in readings) <= crossing._ROWS
+    assert max(rows for rows, _ in readings) <= crossing._ROWS
     assert max(size for _, size in readings) <= crossing._BYTES + 600_000
-    assert target.topics() == [f"large{count}" for count in range(5)] + [f"small{count}" for count in range(700)]
+    assert target.topics() == [f"large{turn}" for turn in range(5)] + [f"small{turn}" for turn in range(700)]
 
 
 @pytest.mark.parametrize(("first", "other"), [(1, 3), (3, 1)])
 def test_no_origin_waits_for_the_many_rows_of_another(url: str, first: int, other: int) -> None:
     """Whoever is furthest behind is read first."""
     busy, quiet, target = Node(url, first).open(), Node(url, other).open(), Node(url, 2).open()
-    for count in range(1200):
-        busy.cross(f"busy{count}", 2)
+    for turn in range(1200):
+        busy.cross(f"busy{turn}", 2)
     busy.settle()
     quiet.send("quiet", 2)
     target.heard = frozenset()
@@ -493,6 +495,143 @@ def test_a_cursor_that_was_not_stored_is_written_again(url: str) -> None:
     target.rows._cursors.failed(failed, StorageFailure(FailureKind.FULL, "no space left"))
     target.settle(3)
     assert ask(url, "SELECT number FROM cluster_cursors WHERE node = 2 AND origin = 1") == [(number,)]
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("cross"), st.sampled_from((1, 3)), st.sampled_from(((2,), (2, 3), (1, 2), (3,), (1,)))),
+        st.tuples(st.just("commit"), st.sampled_from(ALL)),
+        st.tuples(st.just("lose the answer"), st.sampled_from(ALL)),
+        st.tuples(st.just("hints"), st.sampled_from((1, 3)), st.booleans()),
+        st.tuples(st.just("heard"), st.sets(st.sampled_from(ALL))),
+        st.tuples(st.just("pass"), st.sampled_from((0, 1, 3, 6))),
+        st.tuples(st.just("kill"), st.sampled_from(ALL)),
+        st.tuples(st.just("catch up"), st.just(2)),
+    ),
+    max_size=25,
+)
+
+
+class Scene:
+    """Three nodes. Node 2 is the target of what nodes 1 and 3 send, and each commits when the test lets it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.nodes = {node: Node(url, node).open() for node in ALL}
+        for node in self.nodes.values():
+            node.executor.manual = True
+        #: what is acknowledged for node 2, and what may be stored, by origin
+        self.acknowledged: dict[int, list[int]] = {1: [], 3: []}
+        self.sent: dict[int, list[int]] = {1: [], 3: []}
+        self.waiting: list[tuple[Deferred[None], list[int]]] = []
+
+    def cross(self, origin: int, targets: tuple[int, ...]) -> None:
+        """Send a message."""
+        number, ticket = self.nodes[origin].cross("t", *targets)
+        if 2 in targets:
+            self.sent[origin].append(number)
+            ticket.when_settled(lambda failure: self.acknowledged[origin].append(number) if failure is None else None)
+
+    def commit(self, node: int) -> None:
+        """Let a node commit what it has."""
+        self.nodes[node].settle()
+        while self.nodes[node].executor.waiting:
+            self.nodes[node].executor.step()
+            self.nodes[node].settle()
+
+    def lose_the_answer(self, node: int) -> None:
+        """Let the connection of a node fail behind its next commit."""
+        committer = self.nodes[node].parts.writer._committer
+        if committer._connection is not None:
+            committer._connection = LosesTheAnswer(committer._connection)
+        self.commit(node)
+
+    def hints(self, origin: int, arrive: bool) -> None:
+        """Let the hints of a node arrive, or lose them."""
+        hand(self.nodes[origin].hints, origin, *((self.nodes[2],) if arrive else ()))
+        self.nodes[2].settle()
+
+    def heard(self, nodes: set[int]) -> None:
+        """Let node 2 hear these nodes only."""
+        self.nodes[2].heard = frozenset(nodes)
+
+    def pass_(self, seconds: int) -> None:
+        """Let time pass for all."""
+        for node in self.nodes.values():
+            node.settle(seconds)
+
+    def kill(self, node: int) -> None:
+        """Kill a node, and start its next process."""
+        self.nodes[node] = self.nodes[node].restart()
+        self.nodes[node].executor.manual = True
+
+    def catch_up(self, node: int) -> None:
+        """Wait as a replay does, for all that is acknowledged now."""
+        wanted = [number for numbers in self.acknowledged.values() for number in numbers]
+        self.waiting.append((self.nodes[node].rows.caught_up(), wanted))
+        self.nodes[node].settle()
+
+    def check(self) -> None:
+        """Compare what node 2 has delivered in this process."""
+        target = self.nodes[2]
+        for origin in (1, 3):
+            got = [each.number for each in target.got if each.origin == origin]
+            assert got == sorted(set(got))  # in order, each once
+        durable = set(target.stored())
+        got_now = {each.number for each in target.got}
+        for waiting, wanted in self.waiting:
+            if waiting.called:
+                assert set(wanted) <= durable | got_now
+
+    def end(self) -> None:
+        """Let everything work again, and compare what is stored."""
+        self.heard(set())
+        for _ in range(3):
+            self.pass_(6)
+            for node in ALL:
+                self.commit(node)
+        stored = self.nodes[2].stored()
+        assert len(stored) == len(set(stored))
+        assert {number for numbers in self.acknowledged.values() for number in numbers} <= set(stored)
+        assert set(stored) <= {number for numbers in self.sent.values() for number in numbers}
+        for each in self.nodes.values():
+            each.kill()
+
+
+@settings(max_examples=25)
+@given(steps=_steps)
+def test_whatever_happens_each_acknowledged_message_is_delivered_once(steps: list[tuple[Any, ...]]) -> None:
+    """Commits of which nobody knows, lost hints, nodes that are not heard, and processes that end at any step."""
+    url = _shared_database()
+    scene = Scene(url)
+    for name, *arguments in steps:
+        getattr(scene, {"pass": "pass_"}.get(name, name.replace(" ", "_")))(*arguments)
+        scene.check()
+    scene.end()
+
+
+def _shared_database() -> str:
+    """Return one database for all examples, as it is at first."""
+    if not _shared:
+        _shared.append(fresh_database())
+    for table in ("cluster_messages", "cluster_cursors", "cluster_members", "session_received", "nodes"):
+        ask(_shared[0], f"DELETE FROM {table}")
+    for node in ALL:
+        ask(_shared[0], f"INSERT INTO cluster_members VALUES ({node}, 'plant', 1, 0, 'member', 1, 1, '', '')")
+    return _shared[0]
+
+
+_shared: list[str] = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_database_left() -> Iterator[None]:
+    """Drop it."""
+    yield
+    while _shared:
+        drop(_shared.pop())
 
 
 # --- where a node begins, and what is deleted -------------------------------------------------------------------------
@@ -554,7 +693,7 @@ def test_rows_for_a_dead_node_are_kept_to_a_bound_and_for_a_removed_one_not(
     origin, second, third = (Node(url, node).open() for node in ALL)
     third.kill()
     ask(url, "UPDATE cluster_members SET state = 'dead' WHERE node = 3")
-    kept = [origin.send(f"a{count}", *((2, 3) if count % 2 else (2,))) for count in range(8)][1::2]
+    kept = [origin.send(f"a{turn}", *((2, 3) if turn % 2 else (2,))) for turn in range(8)][1::2]
     pass_rows([second])
     origin.settle(6)
     assert numbers_left(url) == kept
@@ -572,8 +711,8 @@ def test_many_rows_are_deleted_at_once(url: str, monkeypatch: pytest.MonkeyPatch
     """In parts, one behind the other: an origin may write more in five seconds than one part has."""
     monkeypatch.setattr(crossing, "_TRIMMED", 10)
     origin, second, third = (Node(url, node).open() for node in ALL)
-    for count in range(95):
-        origin.cross(f"t{count}", 2)
+    for turn in range(95):
+        origin.cross(f"t{turn}", 2)
     origin.settle()
     pass_rows([second, third])
     origin.settle(6)
