@@ -493,20 +493,24 @@ class Rows:
         if not self._is_open:
             return
         after = CommitTicket()
-        size, count, last = 0, 0, dict[int, int]()
+        size, count, before = 0, 0, dict(self._position)
         while rows and count < _ROWS_OF_A_TURN and size < _BYTES_OF_A_TURN:
             row = rows.popleft()
             count += 1
             size += len(row.message.payload)
             self.received += 1
-            last[row.origin] = row.number
             left[row.origin] -= 1
             try:
                 self._deliver(row, after)
             except Exception:  # noqa: BLE001 - one message must not hold up all others
                 self._log.failure("a message of node {node} is not delivered", node=row.origin)
-        last |= {origin: number for origin, number in reading.reached.items() if not left[origin]}
-        self._advance(last, after)
+            self._pass(row.origin, row.number)  # runs behind this row are delivered before the next one
+        for origin, number in reading.reached.items():
+            if not left[origin]:
+                self._pass(origin, number)
+        self._write_cursors(
+            [origin for origin in self._position if self._position[origin] > before.get(origin, 0)], after
+        )
         if rows:
             self._clock.callLater(0, self._apply, reading, rows, left)
             return
@@ -515,22 +519,19 @@ class Rows:
         if self._again or reading.is_cut or any(waiter.goal is None for waiter in self._waiters):
             self._read()
 
-    def _advance(self, last: dict[int, int], after: CommitTicket) -> None:
-        """Move the cursors to the last rows that are applied, and settle ``after`` with their commit."""
-        ticket: CommitTicket | None = None
-        for origin, number in last.items():
-            if number > self._position.get(origin, 0):
-                self._position[origin] = number
-                ticket = self._write_cursor(origin)
-                self._settle_passed(origin, number)
-        if ticket is None:
-            after.settle()
+    def _write_cursors(self, origins: Sequence[int], after: CommitTicket) -> None:
+        """Write cursors with the deliveries of this turn, and settle ``after`` with their commit."""
+        tickets = [self._write_cursor(origin) for origin in origins]
+        if tickets:
+            tickets[-1].when_settled(after.settle)
         else:
-            ticket.when_settled(after.settle)
+            after.settle()
 
-    def _settle_passed(self, origin: int, position: int) -> None:
+    def _pass(self, origin: int, number: int) -> None:
+        """Note that the rows of an origin up to a number are applied."""
+        self._position[origin] = max(number, self._position.get(origin, 0))
         passing = self._passing.get(origin)
-        while passing and passing[0][0] <= position:
+        while passing and passing[0][0] <= number:
             self._settle(passing.popleft()[2])
 
     def _settle(self, ticket: CommitTicket) -> None:
