@@ -192,6 +192,29 @@ def test_both_ends_go_on_when_the_server_was_restarted(tmp_path: Path) -> None:
             assert got == [b"before", *numbers]
 
 
+def test_an_error_of_the_receiver_holds_up_no_later_datagram(url: str, logged_failures: list[Any]) -> None:
+    """It is logged. Else the node would hear nobody any more."""
+    with ends(url, 1) as (one,):
+        end = End(url, 2)
+
+        def receive(datagram: bytes) -> None:
+            if datagram == b"bad":
+                raise ValueError("a mistake")
+            end.got.append(datagram)
+
+        for datagram in (b"a", b"bad", b"b", b"c", b"d", b"e", b"f"):
+            one.bus.send(2, datagram)
+        end.bus.start(receive)
+        try:
+            assert end.wait_for(6) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+            one.bus.send(2, b"later")
+            end.wait_for(7)
+        finally:
+            end.stop()
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
 def test_no_more_than_the_bound_waits_in_memory(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the database is away. The datagram that finds no room is refused; one that fits is taken."""
     monkeypatch.setattr(postgres_bus, "_MOST_WAITING", 10_000)

@@ -174,8 +174,11 @@ class PostgresBus:
         for _ in range(min(_OF_A_TURN, len(self._arrived))):
             if self._received is None:
                 return
-            self._received(self._arrived[0])
-            self._arrived.popleft()
+            datagram = self._arrived.popleft()
+            try:
+                self._received(datagram)
+            except Exception:  # noqa: BLE001 - one datagram must not hold up all others
+                self._log.failure("a datagram of another node is not handled")
         if self._arrived:
             self._reactor.callLater(0, self._go_on)
 
