@@ -230,6 +230,24 @@ def test_no_more_than_the_bound_waits_in_memory(url: str, monkeypatch: pytest.Mo
     assert ask(url, "SELECT count(*), sum(length(data)) FROM cluster_runs") == [(4, 10_000)]
 
 
+def test_a_node_that_is_busy_leaves_the_rest_in_the_database(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the bound of its rows counts them. It takes the rest in order, and stops with or without it."""
+    monkeypatch.setattr(postgres_bus, "_TAKEN", 10)
+    monkeypatch.setattr(postgres_bus, "_MOST_ARRIVED", 5000)
+    sent = [b"%03d" % turn + bytes(97) for turn in range(500)]
+    threads = active_count()
+    with ends(url, 1, 2) as (one, two):
+        for datagram in sent:
+            one.bus.send(2, datagram)
+        until(lambda: has_sent(one) and two.bus._unhandled > 5000)
+        assert ask(url, "SELECT count(*) FROM cluster_runs") >= [(440,)]
+        assert two.wait_for(500) == sent
+        for datagram in sent:
+            one.bus.send(2, datagram)
+        until(lambda: has_sent(one) and two.bus._unhandled > 5000)
+    assert active_count() == threads
+
+
 def test_a_stopped_bus_has_no_threads_and_hands_nothing_over(url: str) -> None:
     """The store closes next, and its connections are closed too."""
     before = active_count()

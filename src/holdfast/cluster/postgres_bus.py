@@ -8,7 +8,8 @@ connection inserts them in turn.
 
 If the outcome of a transaction is unknown, its rows are lost or come twice; :mod:`.links` notices both. While the
 database is away, at most :data:`_MOST_WAITING` bytes wait. The rows for one node have at most :data:`_MOST_STORED`
-bytes: a node that does not take them costs no more.
+bytes: a node that does not take them costs no more. A node whose reactor is busy takes no rows while
+:data:`_MOST_ARRIVED` bytes wait for it: the rest stays in the database, where the bound is.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _MOST_WAITING = 64 << 20
 _MOST_STORED, _LOOKS = 64 << 20, 2.0
 #: bytes of datagrams of one transaction
 _AT_ONCE = 4 << 20
-#: rows that are taken at once
-_TAKEN = 500
+#: rows that are taken at once, and bytes that wait for the reactor while more are taken
+_TAKEN, _MOST_ARRIVED = 500, 16 << 20
 #: datagrams that are handed over in one turn: each takes a millisecond at most
 _OF_A_TURN = 5
 #: seconds to wait for a wake-up, and until the next try if the database is away
@@ -68,6 +69,9 @@ class PostgresBus:
         self._threads: list[Thread] = []
         self._received: Callable[[bytes], None] | None = None
         self._arrived: deque[bytes] = deque()
+        self._unhandled = 0  # bytes that are taken and not handed over yet
+        self._may_take = Event()
+        self._may_take.set()
 
     def start(self, received: Callable[[bytes], None]) -> None:
         """Begin to call ``received`` with each datagram for this node, in the reactor's thread."""
@@ -91,7 +95,9 @@ class PostgresBus:
         self._received = None
         if not self._threads:
             return succeed(None)
-        self._over.set()
+        with self._lock:  # no thread is between its look at the one and its change of the other
+            self._over.set()
+            self._may_take.set()
         self._queue.put(None)
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._join)
 
@@ -158,10 +164,21 @@ class PostgresBus:
             found = connection.execute(_TAKE, (self._node, _TAKEN)).fetchall()
             if found:
                 found.sort()
+                self._count(sum(len(data) for _, data in found))
                 self._reactor.callFromThread(self._hand_over, [data for _, data in found])
+            self._may_take.wait()
             if len(found) < _TAKEN:
                 for _ in connection.notifies(timeout=_WAIT, stop_after=1):
                     break
+
+    def _count(self, size: int) -> None:
+        """Add to the bytes that are not handed over yet, and let the thread wait while these are too many."""
+        with self._lock:
+            self._unhandled += size
+            if self._unhandled <= _MOST_ARRIVED or self._over.is_set():
+                self._may_take.set()
+            else:
+                self._may_take.clear()
 
     def _hand_over(self, datagrams: list[bytes]) -> None:
         idle = not self._arrived
@@ -175,6 +192,7 @@ class PostgresBus:
             if self._received is None:
                 return
             datagram = self._arrived.popleft()
+            self._count(-len(datagram))
             try:
                 self._received(datagram)
             except Exception:  # noqa: BLE001 - one datagram must not hold up all others
