@@ -230,6 +230,29 @@ def test_no_more_than_the_bound_waits_in_memory(url: str, monkeypatch: pytest.Mo
     assert ask(url, "SELECT count(*), sum(length(data)) FROM cluster_runs") == [(4, 10_000)]
 
 
+def test_a_node_that_takes_nothing_has_no_more_rows_than_the_bound(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of datagrams that came faster than the looks. Others go on, and so does the node when it takes its rows."""
+    for name, value in (("_MOST_STORED", 64_000), ("_AT_ONCE", 1000), ("_UNSEEN", 8000)):
+        monkeypatch.setattr(postgres_bus, name, value)
+    one = End(url, 1)
+    for _ in range(200):
+        assert one.bus.send(2, bytes(1000))
+    one.bus.send(1, b"to itself")
+    one.bus.start(one.got.append)
+    try:
+        assert one.wait_for(1) == [b"to itself"]
+        ((stored,),) = ask(url, "SELECT sum(length(data)) FROM cluster_runs WHERE target = 2")
+        assert 64_000 < stored <= 64_000 + 8000 + 3 * 1000
+        assert not one.bus.send(2, b"refused")
+        monkeypatch.setattr(postgres_bus, "_LOOKS", 0.0)
+        with ends(url, 2) as (two,):
+            two.wait_for(stored // 1000)
+            until(lambda: one.bus.send(2, b"room again"))
+            assert two.wait_for(stored // 1000 + 1)[-1] == b"room again"
+    finally:
+        one.stop()
+
+
 def test_a_node_that_is_busy_leaves_the_rest_in_the_database(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There the bound of its rows counts them. It takes the rest in order, and stops with or without it."""
     monkeypatch.setattr(postgres_bus, "_TAKEN", 10)
