@@ -612,7 +612,7 @@ class Scene:
         assert set(stored) <= {number for numbers in self.sent.values() for number in numbers}
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(steps=_steps)
 def test_whatever_happens_each_acknowledged_message_is_delivered_once(steps: list[tuple[Any, ...]]) -> None:
     """Commits of which nobody knows, lost hints, nodes that are not heard, and processes that end at any step."""
