@@ -19,9 +19,10 @@ A commit whose outcome is unknown is repeated. Meanwhile its rows may have been 
 compares its own cursor, and never writes a number again.
 
 A row is applied when its hint is there: the hint comes behind all runs that were sent before (:mod:`.runs`). Rows are
-applied without a hint while nothing is heard of their origin, and for whoever waits in :meth:`Rows.caught_up` for
-longer than :data:`_PATIENCE`. Runs that come then, before the hint, may be older than these rows: they are not
-delivered (:meth:`Rows.is_ahead`), and counted as lost.
+applied without a hint while nothing is heard of their origin, for whoever waits in :meth:`Rows.caught_up` for longer
+than :data:`_PATIENCE`, and when the hint has not come for :data:`_LONG`: it is lost. Runs that come then, before the
+hint, may be older than these rows: they are not delivered (:meth:`Rows.is_ahead`), and counted as lost. Rows for other
+nodes have no hint here, and the cursor passes them as soon as they are read.
 
 Rows for a node that is dead are kept, at most :data:`MOST_KEPT`; a node that is removed is not waited for.
 """
@@ -49,6 +50,7 @@ from holdfast.storage import layouts
 from holdfast.storage.committer import IWriteKind, Write
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Bulk, Connection, Cursor
+from holdfast.storage.postgres_values import Texts
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.watch.lazy_log import LogThrottle
 from holdfast.wire.property_codec import decode_properties, encode_properties
@@ -65,7 +67,9 @@ _INTERVAL = 1.0
 _TRIMMING, _TRIMMED = 5.0, 5000
 #: seconds that :meth:`Rows.caught_up` waits for hints
 _PATIENCE = 2.0
-#: seconds after which a wait is logged
+#: seconds in which the Sessions have repeated deliveries that were not stored
+_REPEATED = 2.0
+#: seconds after which a wait is logged, and a hint taken for lost
 _LONG = 5.0
 
 _MARKS = "SELECT origin, number FROM cluster_cursors WHERE node = origin AND origin <> ?"
@@ -77,11 +81,21 @@ _FOUND = (
     f"SELECT {layouts.cluster_messages.names} FROM cluster_messages WHERE origin = ? AND number > ? AND number <= ? "  # noqa: S608
     "AND targets LIKE ? ORDER BY number"
 )
+_NEXT = (
+    "SELECT number FROM cluster_messages WHERE origin = ? AND number > ? AND number <= ? AND targets LIKE ? "
+    "ORDER BY number LIMIT 1"
+)
 _OWN_CURSOR = "SELECT number FROM cluster_cursors WHERE node = ? AND origin = ?"
+_REVISIONS = "SELECT topic, revision FROM retained WHERE topic = ANY(?)"
 #: a node that joins for the first time has no Sessions that older rows could concern
 _FIRST_CURSORS = (
     "INSERT INTO cluster_cursors SELECT CAST(? AS smallint), origin, number FROM cluster_cursors "
     "WHERE node = origin ON CONFLICT DO NOTHING"
+)
+#: the end of a part of the rows of an origin behind a number
+_PART = (
+    "SELECT max(number), count(*) FROM (SELECT number FROM cluster_messages WHERE origin = ? AND number > ? "
+    "AND number <= ? ORDER BY number LIMIT ?) AS part"
 )
 _OTHERS = (
     "SELECT m.node, m.state, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
@@ -147,9 +161,7 @@ class CrossingKind:
         latest = {row[5]: number for number, row in enumerate(rows) if row[4] is not None}
         if not latest:
             return rows
-        topics = list(latest)
-        places = ", ".join("?" * len(topics))
-        cursor.execute(f"SELECT topic, revision FROM retained WHERE topic IN ({places})", topics)  # noqa: S608
+        cursor.execute(_REVISIONS, (Texts(list(latest)),))
         for topic, revision in cursor.fetchall():
             number = latest[topic]
             row = rows[number]
@@ -171,8 +183,12 @@ class CursorKind:
     name = layouts.cluster_cursors.name
     order = 95
 
-    def __init__(self, bulk: Bulk) -> None:
+    def __init__(self, bulk: Bulk, clock: IReactorTime) -> None:
         self._bulk = bulk
+        self._clock = clock
+        #: the origins whose last cursor was not stored, and when that was
+        self.unwritten: set[int] = set()
+        self.failed_at = 0.0
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
         """Write the cursors."""
@@ -182,7 +198,13 @@ class CursorKind:
         """Do nothing."""
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Do nothing: the next cursor is higher."""
+        """Keep the origins: their deliveries are written again, and so must be their cursors."""
+        self.unwritten.update(write.row[1] for write in writes)
+        self.failed_at = self._clock.seconds()
+
+
+#: nodes that are dead, with their cursors for this node's rows
+_Dead = tuple[tuple[int, int], ...]
 
 
 @define(eq=False)
@@ -196,26 +218,36 @@ class _Waiter:
 
 @define
 class _Reading:
-    """What one reading has found: rows, how far it went for each origin, and the highest numbers of all origins."""
+    """What one reading has found: rows, how far it went for each origin, and the highest numbers of all origins.
+
+    ``held`` are the first rows for this node that wait for their hints, by origin.
+    """
 
     marks: dict[int, int]
     reached: dict[int, int]
+    held: dict[int, int] = field(factory=dict)
     rows: list[CrossedMessage] = field(factory=list)
     is_cut: bool = False
 
 
 def _find(node: int, position: dict[int, int], most: dict[int, int], connection: Connection) -> _Reading:
-    """Read the next rows for a node, behind its positions; up to the ``most`` numbers of origins that have some."""
+    """Read the next rows for a node, behind its positions; up to the ``most`` numbers of origins that have some.
+
+    The origins that are furthest behind come first, so that none waits for the many rows of another one.
+    """
     cursor = connection.cursor()
     cursor.execute(_MARKS, (node,))
     marks = dict(cursor.fetchall())
     reading = _Reading(marks, {})
     rows, size = _ROWS, _BYTES
     mine = f"%,{node},%"
-    for origin, mark in marks.items():
-        after = position.get(origin, 0)
-        upto = min(mark, most.get(origin, mark))
-        if upto <= after:
+    for origin in sorted(marks, key=lambda origin: position.get(origin, 0)):
+        mark, after = marks[origin], position.get(origin, 0)
+        if mark <= after:
+            continue
+        upto = max(after, min(mark, most.get(origin, mark)))
+        if upto == after:
+            _pass_others(cursor, reading, origin, after, mine)
             continue
         cursor.execute(_SIZES, (origin, after, upto, mine, rows + 1))
         found = cursor.fetchall()
@@ -230,11 +262,23 @@ def _find(node: int, position: dict[int, int], most: dict[int, int], connection:
             cursor.execute(_FOUND, (origin, after, last, mine))
             reading.rows += map(crossed_of, cursor.fetchall())
         reading.reached[origin] = last
+        if last == upto < mark:
+            _pass_others(cursor, reading, origin, upto, mine)
         rows -= taken
         if rows <= 0 or size <= 0:
             reading.is_cut = True
             break
     return reading
+
+
+def _pass_others(cursor: Cursor, reading: _Reading, origin: int, after: int, mine: str) -> None:
+    """Let a reading reach the first row of an origin that waits for its hint, or the mark if there is none."""
+    mark = reading.marks[origin]
+    cursor.execute(_NEXT, (origin, after, mark, mine))
+    found = cursor.fetchall()
+    if found:
+        reading.held[origin] = found[0][0]
+    reading.reached[origin] = found[0][0] - 1 if found else mark
 
 
 class Rows:
@@ -263,7 +307,7 @@ class Rows:
         self._heard = heard
         self._parts: OpenStore
         self._kind = CrossingKind(self.node, durable.bulk)
-        self._cursors = CursorKind(durable.bulk)
+        self._cursors = CursorKind(durable.bulk, clock)
         self._position: dict[int, int] = {}
         self._hints: dict[int, int] = {}
         self._unhinted: dict[int, int] = {}  # the last row that was applied without a hint, by origin
@@ -271,9 +315,13 @@ class Rows:
         self._told: dict[int, int] = {}  # the last hints, by node
         self._mark = 0  # the highest number that this node has committed
         self._waiters: list[_Waiter] = []
-        self._passing: dict[int, deque[tuple[int, CommitTicket]]] = {}
+        self._passing: dict[int, list[tuple[int, float, CommitTicket]]] = {}
+        self._held: dict[int, tuple[int, float]] = {}  # the rows that wait for hints, and since when, by origin
         self._is_reading = self._again = False
         self._is_open = False
+        #: the dead nodes for which rows are kept, with their cursors, and up to which row that is done
+        self._kept_for: _Dead = ()
+        self._looked_at = 0
         self._looking = PeriodicJob(self._look, name="looking for rows of other nodes", interval=_INTERVAL, clock=clock)
         self._trimming = PeriodicJob(
             self._trim, name="deleting rows that all nodes have", interval=_TRIMMING, clock=clock,
@@ -354,12 +402,16 @@ class Rows:
         return self._hints.get(origin, 0) < self._unhinted.get(origin, 0)
 
     def when_passed(self, origin: int, number: int) -> CommitTicket:
-        """Return a ticket that is settled when the rows of an origin up to a number are applied."""
+        """Return a ticket that is settled when the rows of an origin up to a number are applied.
+
+        The row of that number may never be committed. Then the ticket is settled after :data:`_LONG`.
+        """
         ticket = CommitTicket()
         if self._position.get(origin, 0) >= number:
             ticket.settle()
         else:
-            self._passing.setdefault(origin, deque()).append((number, ticket))
+            self._passing.setdefault(origin, []).append((number, self._clock.seconds(), ticket))
+            self._read()  # no hint tells of rows for other nodes
         return ticket
 
     def caught_up(self) -> Deferred[None]:
@@ -383,7 +435,20 @@ class Rows:
             self._throttle.log(
                 "rows", f"messages of node {', '.join(behind) or '?'} have been awaited for {now - late[0].began:.0f} s"
             )
+        self._write_again()
         self._read()
+
+    def _write_again(self) -> None:
+        """Write the cursors that were not stored; the Sessions repeat their deliveries before."""
+        if self._clock.seconds() - self._cursors.failed_at < _REPEATED:
+            return
+        origins, self._cursors.unwritten = self._cursors.unwritten, set()
+        for origin in origins:
+            self._write_cursor(origin)
+
+    def _write_cursor(self, origin: int) -> CommitTicket:
+        number = self._position[origin]
+        return self._parts.writer.submit(Write(self._cursors, origin, (self.node, origin, number), 50, number))
 
     def _read(self) -> None:
         """Read what is there, or again behind the reading that is under way."""
@@ -392,7 +457,7 @@ class Rows:
         if self._is_reading:
             self._again = True
             return
-        if self._parts.writer.room <= 0:  # the deliveries of earlier rows wait for their commit
+        if self._parts.writer.room <= 0 or self._cursors.unwritten:  # deliveries of earlier rows are not stored yet
             return
         self._is_reading, self._again = True, False
         now = self._clock.seconds()
@@ -402,6 +467,10 @@ class Rows:
             if waiter.goal is not None and now - waiter.began > _PATIENCE:
                 for origin, number in waiter.goal.items():
                     forced[origin] = max(number, forced.get(origin, 0))
+        for origin, (number, since) in self._held.items():
+            if now - since > _LONG:
+                self._throttle.log("hint", f"node {origin} has not told of its message {number}: it is read without")
+                forced[origin] = max(number, forced.get(origin, 0))
         reading = self._parts.readers.read(self._search(forced))
         reading.addCallbacks(self._found, self._not_found, callbackArgs=(waiting,))
         reading.addErrback(lambda failure: self._log.failure("rows of other nodes are not applied", failure))
@@ -417,9 +486,17 @@ class Rows:
         return partial(_find, self.node, dict(self._position), most)
 
     def _found(self, reading: _Reading, waiting: list[_Waiter]) -> None:
+        now = self._clock.seconds()
         for waiter in waiting:
             if waiter.goal is None:
                 waiter.goal = reading.marks
+        for origin, mark in reading.marks.items():
+            held = reading.held.get(origin)
+            if held is None:
+                self._held.pop(origin, None)
+            elif self._held.get(origin, (0, 0.0))[0] != held:
+                self._held[origin] = held, now
+            self._settle_passing(origin, lambda number, began, mark=mark: number > mark and now - began > _LONG)
         # Rows of one topic by several nodes in the order in which they were stored, as far as this reading has them.
         # Those of one origin keep their order: its cursor says that all rows up to it are applied.
         of_origins = [[row for row in reading.rows if row.origin == origin] for origin in reading.reached]
@@ -432,21 +509,27 @@ class Rows:
         if not self._is_open:
             return
         after = CommitTicket()
-        size, count, last = 0, 0, dict[int, int]()
+        size, count, before = 0, 0, dict(self._position)
         while rows and count < _ROWS_OF_A_TURN and size < _BYTES_OF_A_TURN:
             row = rows.popleft()
             count += 1
             size += len(row.message.payload)
             self.received += 1
-            last[row.origin] = row.number
             left[row.origin] -= 1
-            self._settle_passed(row.origin, row.number - 1)  # a run that waits for earlier rows leaves before this one
+            self._pass(row.origin, row.number - 1)  # runs that wait for earlier rows come before this one
             try:
                 self._deliver(row, after)
             except Exception:  # noqa: BLE001 - one message must not hold up all others
                 self._log.failure("a message of node {node} is not delivered", node=row.origin)
-        last |= {origin: number for origin, number in reading.reached.items() if not left[origin]}
-        self._advance(last, after)
+            if row.number > self._hints.get(row.origin, 0):
+                self._unhinted[row.origin] = row.number
+            self._pass(row.origin, row.number)  # and those behind this row before the next one
+        for origin, number in reading.reached.items():
+            if not left[origin]:
+                self._pass(origin, number)
+        self._write_cursors(
+            [origin for origin in self._position if self._position[origin] > before.get(origin, 0)], after
+        )
         if rows:
             self._clock.callLater(0, self._apply, reading, rows, left)
             return
@@ -455,26 +538,37 @@ class Rows:
         if self._again or reading.is_cut or any(waiter.goal is None for waiter in self._waiters):
             self._read()
 
-    def _advance(self, last: dict[int, int], after: CommitTicket) -> None:
-        """Move the cursors to the last rows that are applied, and settle ``after`` with their commit."""
-        ticket: CommitTicket | None = None
-        for origin, number in last.items():
-            if number > self._position.get(origin, 0):
-                self._position[origin] = number
-                if number > self._hints.get(origin, 0):
-                    self._unhinted[origin] = number
-                write = Write(self._cursors, origin, (self.node, origin, number), 50, number)
-                ticket = self._parts.writer.submit(write)
-                self._settle_passed(origin, number)
-        if ticket is None:
-            after.settle()
+    def _write_cursors(self, origins: Sequence[int], after: CommitTicket) -> None:
+        """Write cursors with the deliveries of this turn, and settle ``after`` with their commit."""
+        tickets = [self._write_cursor(origin) for origin in origins]
+        if tickets:
+            tickets[-1].when_settled(after.settle)
         else:
-            ticket.when_settled(after.settle)
+            after.settle()
 
-    def _settle_passed(self, origin: int, position: int) -> None:
+    def _pass(self, origin: int, number: int) -> None:
+        """Note that the rows of an origin up to a number are applied."""
+        self._position[origin] = max(number, self._position.get(origin, 0))
+        self._settle_passing(origin, lambda waited, _: waited <= number)
+
+    def _settle_passing(self, origin: int, is_over: Callable[[int, float], bool]) -> None:
+        """Settle the tickets of an origin whose wait is over, by number and beginning.
+
+        Not in order: of a process that is gone, a row may be awaited that never comes.
+        """
         passing = self._passing.get(origin)
-        while passing and passing[0][0] <= position:
-            passing.popleft()[1].settle()
+        if not passing:
+            return
+        self._passing[origin] = [each for each in passing if not is_over(each[0], each[1])]
+        for number, began, ticket in passing:
+            if is_over(number, began):
+                self._settle(ticket)
+
+    def _settle(self, ticket: CommitTicket) -> None:
+        try:
+            ticket.settle()
+        except Exception:  # noqa: BLE001 - the mistake of a callback must not hold up all rows
+            self._log.failure("what waited for a message of another node has failed")
 
     def _tell_waiters(self) -> None:
         waiting, self._waiters = self._waiters, []
@@ -505,38 +599,55 @@ class Rows:
 
     @as_deferred
     async def _trim(self) -> None:
-        """Delete the rows of this node that all others have passed."""
-        kept: int = await self._parts.writer.run(self._delete)
+        """Delete the rows of this node that all others have passed, part by part."""
+        again = True
+        while again and self._is_open:
+            looked = await self._parts.writer.run(partial(self._delete, self._kept_for, self._looked_at))
+            self._kept_for, self._looked_at, again = looked
+        kept = 0
+        if self._kept_for and self._is_open:
+            kept = await self._parts.writer.run(partial(self._delete_kept, self._looked_at))
         if kept:
             self.not_kept += kept
             self._throttle.log(
                 "kept", f"{kept} messages for nodes that are dead are not kept: holdfast node list shows these nodes"
             )
 
-    def _delete(self, connection: Connection) -> int:
-        """Delete some rows; return how many of them were for nodes that are dead."""
+    def _delete(self, kept_for: _Dead, looked_at: int, connection: Connection) -> tuple[_Dead, int, bool]:
+        """Look at a part of the rows that all living nodes have passed, and delete those that no dead one needs.
+
+        Return the dead nodes, up to which row that is done, and whether there is another part. What is kept for dead
+        nodes is not looked at again as long as these are the same.
+        """
         cursor = connection.cursor()
         cursor.execute(_OTHERS, (self.node, self.node))
         others = cursor.fetchall()
-        dead = [(node, number) for node, state, number in others if state == "dead"]
+        dead = tuple(sorted((node, number) for node, state, number in others if state == "dead"))
+        if dead != kept_for:
+            looked_at = 0
         least = min((number for _, state, number in others if state != "dead"), default=1 << 62)
+        cursor.execute(_PART, (self.node, looked_at, least, _TRIMMED))
+        ((end, count),) = cursor.fetchall()
+        if not count:
+            return dead, looked_at, False
         needed = " OR ".join(["(targets LIKE ? AND number > ?)"] * len(dead)) or "FALSE"
         bound = [value for node, number in dead for value in (f"%,{node},%", number)]
         cursor.execute(
-            "DELETE FROM cluster_messages WHERE origin = ? AND number IN (SELECT number FROM cluster_messages WHERE "  # noqa: S608
-            f"origin = ? AND number <= ? AND NOT ({needed}) ORDER BY number LIMIT ?)",
-            (self.node, self.node, least, *bound, _TRIMMED),
+            f"DELETE FROM cluster_messages WHERE origin = ? AND number > ? AND number <= ? AND NOT ({needed})",  # noqa: S608
+            (self.node, looked_at, end, *bound),
         )
-        if not dead:
-            return 0
+        return dead, end, count == _TRIMMED
+
+    def _delete_kept(self, upto: int, connection: Connection) -> int:
+        """Delete the oldest rows for nodes that are dead, beyond those that are kept; return their number."""
+        cursor = connection.cursor()
         cursor.execute(
-            "SELECT number FROM cluster_messages WHERE origin = ? ORDER BY number DESC OFFSET ? LIMIT 1",
-            (self.node, MOST_KEPT),
+            "SELECT number FROM cluster_messages WHERE origin = ? AND number <= ? "
+            "ORDER BY number DESC OFFSET ? LIMIT 1",
+            (self.node, upto, MOST_KEPT),
         )
         found = cursor.fetchall()
         if not found:
             return 0
-        cursor.execute(
-            "DELETE FROM cluster_messages WHERE origin = ? AND number <= ?", (self.node, min(found[0][0], least))
-        )
+        cursor.execute("DELETE FROM cluster_messages WHERE origin = ? AND number <= ?", (self.node, found[0][0]))
         return int(cursor.rowcount)

@@ -7,8 +7,10 @@ of this node: it deletes them and hands them to the reactor. The rows of one ori
 connection inserts them in turn.
 
 If the outcome of a transaction is unknown, its rows are lost or come twice; :mod:`.links` notices both. While the
-database is away, at most :data:`_MOST_WAITING` bytes wait. The rows for one node have at most :data:`_MOST_STORED`
-bytes: a node that does not take them costs no more.
+database is away, at most :data:`_MOST_WAITING` bytes wait. A node whose rows have more than :data:`_MOST_STORED` bytes
+is *full*: nothing is sent to it until it has taken some. Each sender looks behind :data:`_UNSEEN` bytes, and may exceed
+the bound by these and one transaction. A node whose reactor is busy takes no rows while :data:`_MOST_ARRIVED` bytes
+wait for it: the rest stays in the database, where the bound is.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from holdfast.storage.postgres_values import Blobs, SmallIntegers
 
 #: bytes that wait to be inserted
 _MOST_WAITING = 64 << 20
-#: bytes of rows for one node, and seconds between two looks at them
-_MOST_STORED, _LOOKS = 64 << 20, 2.0
+#: bytes of rows for one node; seconds and inserted bytes between two looks at them
+_MOST_STORED, _LOOKS, _UNSEEN = 64 << 20, 2.0, 8 << 20
 #: bytes of datagrams of one transaction
 _AT_ONCE = 4 << 20
-#: rows that are taken at once
-_TAKEN = 500
+#: rows that are taken at once, and bytes that wait for the reactor while more are taken
+_TAKEN, _MOST_ARRIVED = 500, 16 << 20
 #: datagrams that are handed over in one turn: each takes a millisecond at most
 _OF_A_TURN = 2
 #: seconds to wait for a wake-up, and until the next try if the database is away
@@ -69,6 +71,9 @@ class PostgresBus:
         self._received: Callable[[bytes], None] | None = None
         self._arrived: deque[bytes] = deque()
         self._is_handing_over = False
+        self._unhandled = 0  # bytes that are taken and not handed over yet
+        self._may_take = Event()
+        self._may_take.set()
 
     def start(self, received: Callable[[bytes], None]) -> None:
         """Begin to call ``received`` with each datagram for this node, in the reactor's thread."""
@@ -92,7 +97,9 @@ class PostgresBus:
         self._received = None
         if not self._threads:
             return succeed(None)
-        self._over.set()
+        with self._lock:  # no thread is between its look at the one and its change of the other
+            self._over.set()
+            self._may_take.set()
         self._queue.put(None)
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._join)
 
@@ -118,22 +125,30 @@ class PostgresBus:
 
     def _send_all(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("SET synchronous_commit = off")
-        looked = 0.0
+        looked, unseen = 0.0, 0
         while not self._over.is_set():
             batch = self._next_batch()
-            if batch:
-                targets, datagrams = zip(*batch, strict=True)
-                try:
-                    connection.execute(_INSERT, (SmallIntegers(targets), Blobs(datagrams)))
-                finally:
-                    with self._lock:
-                        self._waiting -= sum(map(len, datagrams))
-                for target in sorted(set(targets)):
-                    connection.execute(f"NOTIFY {_channel(target)}")
-            if monotonic() - looked > _LOOKS:
-                looked = monotonic()
+            size = sum(len(datagram) for _, datagram in batch)
+            try:
+                # Those that have waited here since before their target was full are lost, as others are refused.
+                unseen += self._insert(connection, [each for each in batch if each[0] not in self._full])
+            finally:
+                with self._lock:
+                    self._waiting -= size
+            if monotonic() - looked > _LOOKS or unseen > _UNSEEN:
+                looked, unseen = monotonic(), 0
                 stored = connection.execute(_STORED).fetchall()
                 self._full = frozenset(target for target, size in stored if size > _MOST_STORED)
+
+    def _insert(self, connection: psycopg.Connection[Any], batch: list[tuple[int, bytes]]) -> int:
+        """Insert datagrams, wake their targets, and return how many bytes they have."""
+        if not batch:
+            return 0
+        targets, datagrams = zip(*batch, strict=True)
+        connection.execute(_INSERT, (SmallIntegers(targets), Blobs(datagrams)))
+        for target in sorted(set(targets)):
+            connection.execute(f"NOTIFY {_channel(target)}")
+        return sum(map(len, datagrams))
 
     def _next_batch(self) -> list[tuple[int, bytes]]:
         """Return the datagrams that wait, after the first one has come. Empty: there is none for a while."""
@@ -159,10 +174,21 @@ class PostgresBus:
             found = connection.execute(_TAKE, (self._node, _TAKEN)).fetchall()
             if found:
                 found.sort()
+                self._count(sum(len(data) for _, data in found))
                 self._reactor.callFromThread(self._hand_over, [data for _, data in found])
+            self._may_take.wait()
             if len(found) < _TAKEN:
                 for _ in connection.notifies(timeout=_WAIT, stop_after=1):
                     break
+
+    def _count(self, size: int) -> None:
+        """Add to the bytes that are not handed over yet, and let the thread wait while these are too many."""
+        with self._lock:
+            self._unhandled += size
+            if self._unhandled <= _MOST_ARRIVED or self._over.is_set():
+                self._may_take.set()
+            else:
+                self._may_take.clear()
 
     def _hand_over(self, datagrams: list[bytes]) -> None:
         self._arrived.extend(datagrams)
@@ -176,10 +202,11 @@ class PostgresBus:
             if self._received is None:
                 return
             datagram = self._arrived.popleft()
+            self._count(-len(datagram))
             try:
                 self._received(datagram)
-            except Exception:  # noqa: BLE001 - the error of one client must not end the exchange of all
-                self._log.failure("a datagram of another node is not taken")
+            except Exception:  # noqa: BLE001 - one datagram must not hold up all others
+                self._log.failure("a datagram of another node is not handled")
         if self._arrived:
             self._is_handing_over = True
             self._reactor.callLater(0, self._go_on)
