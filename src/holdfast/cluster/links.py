@@ -11,6 +11,9 @@ was down and is up again, and then tell each other everything that the other one
 Every second a link tells the number of its last message, so that the loss of a last message is noticed as well. A node
 that was not heard for :data:`SILENCE` is not *heard*. Its link stays: what was sent may arrive yet.
 
+If the bus has no room for a message, the sender begins another series by itself, with the next sign that finds room.
+Until then it leaves out all messages: ``up`` makes them superfluous.
+
 Left out: repeating lost messages. The bus in Postgres loses nothing but in a crash of the server, and NATS only when
 a connection breaks; to tell everything anew then is simpler than to keep and repeat what was sent.
 """
@@ -66,6 +69,7 @@ class _Link:
     asked_at: float = float("-inf")
     own_series: int = 1
     own_number: int = 0
+    had_no_room: bool = False  # for a message of the own series: nothing is sent before the next one
 
 
 class Links:
@@ -134,7 +138,7 @@ class Links:
     def send(self, node: int, message: bytes, droppable: bool = False) -> None:
         """Send a message. A ``droppable`` one is left out and counted if there is no room."""
         link = self._links.get(node)
-        if link is None:
+        if link is None or link.had_no_room:
             self.lost += 1
             return
         if self._bus.send(node, self._head(node, link, link.own_number + 1, _MESSAGE) + message):
@@ -142,20 +146,25 @@ class Links:
         elif droppable:
             self.lost += 1
         else:
-            self._begin_anew(node, link)
+            # Not at once: ``up`` tells everything, and the bus has no room for that either.
+            self.lost += 1
+            link.had_no_room = True
 
     def _begin_anew(self, node: int, link: _Link) -> None:
         """Begin another series: the other node may have missed something."""
         link.own_series += 1
         link.own_number = 0
+        link.had_no_room = False
         self._up(node)
 
     def _head(self, node: int, link: _Link, number: int, kind: int) -> bytes:
         return _HEAD.pack(self._node, self._incarnation, node, link.incarnation, link.own_series, number, kind)
 
     def _give_signs(self) -> None:
-        for node, link in self._links.items():
-            self._bus.send(node, self._head(node, link, link.own_number, _SIGN))
+        for node, link in list(self._links.items()):
+            has_room = self._bus.send(node, self._head(node, link, link.own_number, _SIGN))
+            if has_room and link.had_no_room:
+                self._begin_anew(node, link)
 
     def take(self, datagram: bytes) -> None:
         """Take a datagram of the bus."""
