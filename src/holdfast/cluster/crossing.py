@@ -267,7 +267,7 @@ class Rows:
         self._hints: dict[int, int] = {}
         self._due: dict[int, int] = {}  # hints to tell at the end of the turn, by node
         self._waiters: list[_Waiter] = []
-        self._passing: dict[int, deque[tuple[int, CommitTicket]]] = {}
+        self._passing: dict[int, list[tuple[int, CommitTicket]]] = {}
         self._is_reading = self._again = False
         self._is_open = False
         self._looking = PeriodicJob(self._look, name="looking for rows of other nodes", interval=_INTERVAL, clock=clock)
@@ -344,7 +344,7 @@ class Rows:
         if self._position.get(origin, 0) >= number:
             ticket.settle()
         else:
-            self._passing.setdefault(origin, deque()).append((number, ticket))
+            self._passing.setdefault(origin, []).append((number, ticket))
         return ticket
 
     def caught_up(self) -> Deferred[None]:
@@ -451,9 +451,14 @@ class Rows:
             ticket.when_settled(after.settle)
 
     def _settle_passed(self, origin: int, position: int) -> None:
-        passing = self._passing.get(origin)
-        while passing and passing[0][0] <= position:
-            passing.popleft()[1].settle()
+        passing = self._passing.pop(origin, None)
+        if passing is None:
+            return
+        # Not in order: of a process that is gone, a row may be awaited that never comes.
+        self._passing[origin] = [(number, ticket) for number, ticket in passing if number > position]
+        for number, ticket in passing:
+            if number <= position:
+                ticket.settle()
 
     def _tell_waiters(self) -> None:
         waiting, self._waiters = self._waiters, []

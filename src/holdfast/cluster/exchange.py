@@ -257,7 +257,7 @@ class Exchange:
         other = self._nodes.get(node)
         if other is not None:
             other.answers.clear()
-            other.runs = self._incoming(node)
+            other.runs.forget()
 
     def _began(self, node: int) -> None:
         other = self._nodes.get(node)
@@ -381,7 +381,7 @@ class Exchange:
             if stored == message.payload:
                 revision = change.revision
         number, ticket = self.rows.cross(message, nodes, share=share, revision=revision, replaces=replaces)
-        self._last_rows.note(message.topic, number)
+        self._last_rows.note(message.topic, number, nodes)
         return ticket if message.qos else COMMITTED
 
     def _deliver_row(self, crossed: CrossedMessage, after: CommitTicket) -> None:
