@@ -65,7 +65,8 @@ class _Node:
     """Another node: its receiver, its entries in the routing table, and its runs.
 
     ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
-    ``answers`` are the versions that it awaits, in order.
+    ``answers`` are the versions that it awaits, in order. ``applied`` is the last one that its process was told, and
+    ``hinted`` the last row.
     """
 
     peer: Peer
@@ -76,6 +77,8 @@ class _Node:
     groups: set[str] = field(factory=set)
     told: set[str] | None = field(factory=set)
     answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
+    applied: int | None = None
+    hinted: int = 0
 
     @property
     def is_known(self) -> bool:
@@ -161,7 +164,7 @@ class Exchange:
         assert parts is not None
         self._links = Links(
             self.node, self._incarnation(), self._bus(parts), self._clock, received=self._received,
-            up=self.interest.peer_up, down=self._gone, began=self._began,
+            up=self._came, down=self._gone, began=self._began,
         )  # fmt: skip
         self._links.start()
         self.rows.start()
@@ -252,11 +255,21 @@ class Exchange:
         reading.addCallbacks(found, failed)
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
 
+    def _came(self, node: int) -> None:
+        """Tell a node everything. The last answer and the last hint may have been lost with the former series."""
+        self.interest.peer_up(node)
+        other = self._nodes[node]
+        if other.applied is not None:
+            self._tell(node, Applied(other.applied))
+        if other.hinted:
+            self._tell(node, Hint(other.hinted))
+
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
         other = self._nodes.get(node)
         if other is not None:
             other.answers.clear()
+            other.applied = None
             other.runs.forget()
 
     def _began(self, node: int) -> None:
@@ -341,6 +354,7 @@ class Exchange:
         while other.answers and other.answers[0][1].settled:
             version = other.answers.popleft()[0]
         if version is not None and self._nodes.get(node) is other:
+            other.applied = version
             self._tell(node, Applied(version))
 
     def _tell(self, node: int, message: Interest | Applied | Hint) -> None:
@@ -349,6 +363,9 @@ class Exchange:
 
     def _hint(self, node: int, number: int) -> None:
         self.runs.flush(node)
+        other = self._nodes.get(node)
+        if other is not None:
+            other.hinted = max(number, other.hinted)
         self._tell(node, Hint(number))
 
     def _send_run(self, node: int, run: Run) -> None:
