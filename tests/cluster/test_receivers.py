@@ -193,6 +193,23 @@ def test_a_message_crosses_once_to_each_node(qos: int, retain: bool, rows: list[
     assert world.retained == (["plant/a"] if retain else [])
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_message_crosses_where_the_authorizer_is_asked_about_a_session_of_this_node(allowed: bool) -> None:
+    """It is not asked about the other node, whose Sessions the other node asks about."""
+    world = World()
+    world.authorizer.epoch = None
+    world.authorizer.may_receive.return_value = allowed
+    session = Session()
+    session.granted_in = object()
+    world.subscribe(session, "plant/#")
+    for peer in world.peers.values():
+        world.table.add_peer(peer, "plant/+", 1)
+    world.router.route(ApplicationMessage("plant/a", b"1", 1))
+    assert world.where() == ([2, 3, 4], [], [])
+    assert session.got == ([b"1"] if allowed else [])
+    assert world.authorizer.may_receive.call_count == 1
+
+
 def test_a_message_that_no_other_node_wants_does_not_cross() -> None:
     """Also behind the end of the interest."""
     world = World()

@@ -327,6 +327,20 @@ class ClusterRouter(Router):
         message = outgoing.message
         (crossing.rows if min(message.qos, qos) or message.retain else crossing.runs).append(node)
 
+    def _deliver(
+        self,
+        session: Session,
+        outgoing: OutgoingMessage,
+        options: DeliveryOptions,
+        checked: bool,
+        shared_filter: str | None = None,
+    ) -> bool:
+        receiver: object = session
+        if isinstance(receiver, Peer):  # the other node asks the authorizer about its Sessions
+            receiver.deliver(outgoing, options)
+            return True
+        return super()._deliver(session, outgoing, options, checked, shared_filter)
+
     def _deliver_to_group(self, group: SharedGroup, outgoing: OutgoingMessage) -> None:
         if self._is_foreign:  # the publisher's node has chosen for each group
             return
