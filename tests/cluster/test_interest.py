@@ -100,6 +100,9 @@ class InterestMachine(RuleBasedStateMachine):
         self.cluster = Cluster()
         self.wants: Counter[tuple[str, int]] = Counter()
         self.groups: dict[str, tuple[int, int]] = {}
+        #: how often a filter was not wanted any more, and a group changed: earlier tickets promise nothing then
+        self.ended: Counter[tuple[str, int]] = Counter()
+        self.changed: Counter[str] = Counter()
         self.open = 0  # tickets that wait
         self._smaller = patch.object(module, "_PER_MESSAGE", 2)
         self._smaller.start()
@@ -125,9 +128,10 @@ class InterestMachine(RuleBasedStateMachine):
     def want(self, topic_filter: str, qos: int) -> None:
         """A Session subscribes."""
         self.wants[topic_filter, qos] += 1
+        ended = self.ended[topic_filter, qos]
 
         def check() -> None:
-            if self.wants[topic_filter, qos]:
+            if self.ended[topic_filter, qos] == ended:
                 for other in self.cluster.others.values():
                     assert other.filters.get(topic_filter, -1) >= qos
 
@@ -139,15 +143,19 @@ class InterestMachine(RuleBasedStateMachine):
         """A Session unsubscribes."""
         topic_filter, qos = data.draw(st.sampled_from(sorted(+self.wants)))
         self.wants[topic_filter, qos] -= 1
+        self.ended[topic_filter, qos] += not self.wants[topic_filter, qos]
         self.cluster.interest.end(topic_filter, qos)
 
     @rule(shared_filter=st.sampled_from(GROUPS), online=st.integers(0, 2), away=st.integers(0, 1))
     def group(self, shared_filter: str, online: int, away: int) -> None:
         """The members of a group change, or are told once more."""
-        self.groups[shared_filter] = members = online, away
+        members = online, away
+        self.changed[shared_filter] += self.groups.get(shared_filter) != members
+        self.groups[shared_filter] = members
+        changed = self.changed[shared_filter]
 
         def check() -> None:
-            if self.groups[shared_filter] == members:
+            if self.changed[shared_filter] == changed:
                 for other in self.cluster.others.values():
                     assert other.groups.get(shared_filter, (0, 0)) == members
 
@@ -228,7 +236,7 @@ class InterestMachine(RuleBasedStateMachine):
 
 
 TestInterestMachine = InterestMachine.TestCase
-TestInterestMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestInterestMachine.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
 def test_all_changes_of_a_turn_are_told_at_once() -> None:
@@ -309,6 +317,23 @@ def test_a_session_that_joins_an_earlier_change_does_not_wait_for_later_ones() -
     cluster.answer(2)
     assert joins.settled
     assert not later.settled
+
+
+def test_a_node_that_is_told_everything_anew_gets_nothing_before_that() -> None:
+    """It has missed version 1, and would answer with version 2."""
+    cluster = Cluster()
+    cluster.join(2)
+    cluster.quiet()
+    first = cluster.interest.want("a", 1)
+    cluster.turn()
+    cluster.others[2].inbox.clear()
+    cluster.interest.want("b", 1)
+    cluster.interest.peer_up(2)
+    cluster.turn()
+    assert list(cluster.others[2].inbox) == [Interest(2, (Wanted("a", 1), Wanted("b", 1)), True)]
+    assert not first.settled
+    cluster.quiet()
+    assert first.settled
 
 
 def test_a_version_of_a_node_that_is_gone_is_ignored() -> None:

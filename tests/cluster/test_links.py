@@ -240,7 +240,7 @@ class LinksMachine(RuleBasedStateMachine):
 
 
 TestLinksMachine = LinksMachine.TestCase
-TestLinksMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLinksMachine.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
 def settled_world() -> World:

@@ -92,6 +92,8 @@ class OwnInterest:
 
     def peer_up(self, node: int) -> None:
         """Tell a node everything: it is new, or may have missed something."""
+        # The node is not told the changes of this turn alone: it would answer for earlier ones that it has missed.
+        self._peers.pop(node, None)
         self.flush()
         self._peers[node] = -1
         changes = list(self._everything())
