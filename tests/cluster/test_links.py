@@ -1,234 +1,369 @@
-"""Links over a bus that loses, repeats and reorders: messages come in order, once, or everything is told anew."""
+"""Links: messages arrive in order and once, or everything is told anew, whatever the bus and the processes do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from holdfast.cluster.links import SILENCE, Links
 
 
-class Post:
-    """The bus of all processes: datagrams that wait, by target node. ``full`` nodes take none."""
+class Wire:
+    """All datagrams that are under way, and those nodes for which there is no room."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[int, bytes]] = []
-        self.receivers: dict[int, Callable[[bytes], None]] = {}
+        self.under_way: list[tuple[int, bytes]] = []
         self.full: set[int] = set()
 
 
-class Bus:
-    """The bus as one node has it."""
+class WireBus:
+    """The bus of one process: it sends to the wire. The test takes datagrams from there."""
 
-    def __init__(self, post: Post, node: int) -> None:
-        self._post = post
-        self._node = node
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
 
     def start(self, received: Callable[[bytes], None]) -> None:
-        """Receive what comes for this node."""
-        self._post.receivers[self._node] = received
+        """Begin; the test calls ``take`` of the links itself."""
 
     def send(self, node: int, datagram: bytes) -> bool:
-        """Let a datagram wait, unless there is no room."""
-        if node in self._post.full:
+        """Put a datagram on the wire."""
+        if node in self._wire.full:
             return False
-        self._post.waiting.append((node, datagram))
+        self._wire.under_way.append((node, datagram))
         return True
 
     def stop(self) -> Deferred[None]:
-        """Receive nothing."""
-        self._post.receivers.pop(self._node, None)
+        """Do nothing."""
         return succeed(None)
 
 
 class Process:
-    """A node's process: it counts up in messages to each other one, and begins at 1 when it tells everything."""
+    """One process of a node, which tells two messages with each ``up``. It notes all that its links say."""
 
-    def __init__(self, post: Post, clock: Clock, node: int, incarnation: int) -> None:
-        self.node = node
-        self.sent: dict[int, list[bytes]] = {}  #: since the last ``up``, by node
-        self.received: dict[int, list[bytes]] = {}  #: since the last ``began``, by node
-        self.ups = 0
+    def __init__(self, node: int, incarnation: int, wire: Wire, clock: Clock, numbers: count[int]) -> None:
+        self.node, self.incarnation = node, incarnation
+        self._numbers = numbers
+        #: by node: the messages sent since each ``up``, and those received since each ``began``
+        self.sent: dict[int, list[list[bytes]]] = {}
+        self.got: dict[int, list[list[bytes]]] = {}
+        self.events: list[tuple[str, int]] = []
         self.links = Links(
-            node, incarnation, Bus(post, node), clock, received=self.take, up=self.up,
-            down=self.down, began=lambda node: self.received.update({node: []}),
+            node, incarnation, WireBus(wire), clock, received=self._received, up=self._up, down=self._down,
+            began=self._began,
         )  # fmt: skip
         self.links.start()
 
-    def down(self, node: int) -> None:
-        """Forget a process that is gone."""
-        self.received.pop(node, None)
-
-    def up(self, node: int) -> None:
-        """Tell everything: one message."""
-        self.ups += 1
-        self.sent[node] = []
-        self.say(node, b"whole %d" % self.ups)
-
-    def say(self, node: int, message: bytes, droppable: bool = False) -> None:
-        """Send a message."""
-        before = self.links.lost
+    def say(self, node: int, droppable: bool = False) -> None:
+        """Send the next message."""
+        message = b"%d" % next(self._numbers)
+        lost = self.links.lost
         self.links.send(node, message, droppable)
-        if self.links.lost == before:
-            self.sent[node].append(message)
+        if not droppable or self.links.lost == lost:
+            self.sent[node][-1].append(message)
 
-    def take(self, node: int, message: bytes) -> None:
-        """Note a message: those of a series are what was sent, without a gap."""
-        self.received[node].append(message)
+    def _received(self, node: int, message: bytes) -> None:
+        self.got[node][-1].append(message)
+
+    def _up(self, node: int) -> None:
+        self.events.append(("up", node))
+        self.sent.setdefault(node, []).append([])
+        self.say(node)
+        self.say(node)
+
+    def _began(self, node: int) -> None:
+        self.events.append(("began", node))
+        self.got.setdefault(node, []).append([])
+
+    def _down(self, node: int) -> None:
+        self.events.append(("down", node))
+        self.got.pop(node, None)
 
 
-class Exchanges(RuleBasedStateMachine):
-    """Two processes and a bus without manners."""
+class World:
+    """Two nodes and a wire."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.wire = Wire()
+        self._numbers = count()
+        self.processes = {node: self._process(node, 1) for node in (1, 2)}
+        #: all processes that there were, by node and incarnation
+        self.all = {(each.node, each.incarnation): each for each in self.processes.values()}
+        self.known: dict[int, int] = {}
+        for node in (1, 2):
+            self.learn(node)
+
+    def _process(self, node: int, incarnation: int) -> Process:
+        return Process(node, incarnation, self.wire, self.clock, self._numbers)
+
+    def restart(self, node: int) -> None:
+        """Kill the process of a node, and start the next one. It knows the other node; the other one does not yet."""
+        old = self.processes[node]
+        old.links.stop()
+        new = self._process(node, old.incarnation + 1)
+        self.processes[node] = self.all[node, new.incarnation] = new
+        self.learn(node)
+
+    def learn(self, node: int) -> None:
+        """Let a node learn which process of the other one lives."""
+        other = self.processes[3 - node]
+        self.known[node] = other.incarnation
+        self.processes[node].links.members({other.node: other.incarnation})
+
+    def deliver(self, place: int, keep: bool = False) -> None:
+        """Let the datagram at this place arrive."""
+        node, datagram = self.wire.under_way[place] if keep else self.wire.under_way.pop(place)
+        self.processes[node].links.take(datagram)
+
+    def deliver_all(self) -> None:
+        """Let all datagrams arrive, in order, and those that they cause."""
+        while self.wire.under_way:
+            self.deliver(0)
+
+    def sign(self) -> None:
+        """Let a second pass: signs are given."""
+        self.clock.advance(1)
+
+    def heal(self) -> None:
+        """Let both nodes learn of each other, and the bus carry everything for some seconds."""
+        self.wire.full.clear()
+        for node in (1, 2):
+            self.learn(node)
+        for _ in range(5):
+            self.deliver_all()
+            self.sign()
+        self.deliver_all()
+
+    def check(self) -> None:
+        """All that was received since a beginning is the beginning of what was sent since one ``up``, in this order."""
+        for node, process in self.processes.items():
+            source = self.all[3 - node, self.known[node]]
+            series = iter(source.sent.get(node, []))
+            for got in process.got.get(3 - node, []):
+                if got:
+                    assert any(got == sent[: len(got)] for sent in series), (got, source.sent)
+
+    def check_complete(self) -> None:
+        """Both nodes hear each other, and have everything since the last ``up``."""
+        for node, process in self.processes.items():
+            assert process.links.heard() == {3 - node}
+            assert process.got[3 - node][-1] == self.processes[3 - node].sent[node][-1]
+
+
+class LinksMachine(RuleBasedStateMachine):
+    """Two nodes speak over a bus that does everything but invent datagrams."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock, self.post = Clock(), Post()
-        self.incarnations = {1: 1, 2: 1}
-        self.processes = {node: Process(self.post, self.clock, node, 1) for node in (1, 2)}
-        self.number = 0
-        self.tell_members()
+        self.world = World()
 
-    def tell_members(self) -> None:
-        """Let each process know the incarnation of the other one."""
-        for node, process in self.processes.items():
-            process.links.members({3 - node: self.incarnations[3 - node]})
+    nodes = st.sampled_from((1, 2))
 
-    @rule(node=st.integers(1, 2), droppable=st.booleans())
+    @rule(node=nodes, droppable=st.booleans())
     def say(self, node: int, droppable: bool) -> None:
-        """A process sends."""
-        self.number += 1
-        self.processes[node].say(3 - node, b"%d" % self.number, droppable)
+        """A node sends a message."""
+        self.world.processes[node].say(3 - node, droppable)
+        self.world.check()
 
-    @rule(data=st.data())
-    def deliver(self, data: st.DataObject) -> None:
-        """Some datagram arrives, perhaps not the first, perhaps once more later."""
-        if self.post.waiting:
-            place = data.draw(st.integers(0, min(3, len(self.post.waiting) - 1)))
-            target, datagram = self.post.waiting[place]
-            if data.draw(st.integers(0, 3)):
-                del self.post.waiting[place]
-            self.post.receivers[target](datagram)
-
-    @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
-        """A datagram is lost."""
-        if self.post.waiting:
-            del self.post.waiting[data.draw(st.integers(0, len(self.post.waiting) - 1))]
-
-    @rule(node=st.integers(1, 2))
-    def fill(self, node: int) -> None:
-        """There is no room for a node, or there is again."""
-        self.post.full ^= {node}
-
-    @rule(node=st.integers(1, 2))
-    def restart(self, node: int) -> None:
-        """A process ends; another one takes its place. The other node hears of it."""
-        self.processes[node].links.stop()
-        self.incarnations[node] += 1
-        self.processes[node] = Process(self.post, self.clock, node, self.incarnations[node])
-        self.tell_members()
+    @precondition(lambda self: self.world.wire.under_way)
+    @rule(data=st.data(), keep=st.booleans())
+    def deliver(self, data: st.DataObject, keep: bool) -> None:
+        """Any datagram arrives, perhaps once more later."""
+        self.world.deliver(data.draw(st.integers(0, len(self.world.wire.under_way) - 1)), keep)
+        self.world.check()
 
     @rule()
-    def wait(self) -> None:
-        """A second passes: signs are sent."""
-        self.clock.advance(1)
+    def deliver_all(self) -> None:
+        """All datagrams arrive in order."""
+        self.world.deliver_all()
+        self.world.check()
+
+    @precondition(lambda self: self.world.wire.under_way)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """Any datagram is lost."""
+        self.world.wire.under_way.pop(data.draw(st.integers(0, len(self.world.wire.under_way) - 1)))
+
+    @precondition(lambda self: self.world.wire.under_way)
+    @rule(data=st.data())
+    def stray(self, data: st.DataObject) -> None:
+        """A datagram arrives at the wrong node, which drops it."""
+        node, datagram = data.draw(st.sampled_from(self.world.wire.under_way))
+        wrong = self.world.processes[3 - node].links
+        strange = wrong.strange
+        wrong.take(datagram)
+        assert wrong.strange == strange + 1
+
+    @rule(node=nodes)
+    def fill(self, node: int) -> None:
+        """There is no room for a node any more."""
+        self.world.wire.full.add(node)
+
+    @rule()
+    def empty(self) -> None:
+        """There is room again."""
+        self.world.wire.full.clear()
+
+    @rule()
+    def sign(self) -> None:
+        """A second passes."""
+        self.world.sign()
+
+    @rule(node=nodes)
+    def restart(self, node: int) -> None:
+        """A process is killed, and starts again."""
+        self.world.restart(node)
+        self.world.check()
+
+    @rule(node=nodes)
+    def learn(self, node: int) -> None:
+        """A node learns which process of the other one lives."""
+        self.world.learn(node)
+        self.world.check()
+
+    @rule()
+    def heal(self) -> None:
+        """The bus is healed, and some signs are given: nothing is missing."""
+        self.world.heal()
+        self.world.check()
+        self.world.check_complete()
 
     def teardown(self) -> None:
-        """On a bus with manners, both soon have everything that was sent since it was told as a whole."""
-        self.post.full.clear()
-        for _ in range(8):
-            self.clock.advance(1)
-            _deliver_all(self.post)
-        for node, process in self.processes.items():
-            assert self.processes[3 - node].received[node] == process.sent[3 - node]
-            assert process.links.heard() == {3 - node}
-            process.links.stop()
+        """Nothing is missing in the end."""
+        self.heal()
 
 
-TestExchanges = Exchanges.TestCase
+TestLinksMachine = LinksMachine.TestCase
+TestLinksMachine.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
-def test_a_series_that_is_received_has_no_gap() -> None:
-    """The second of three messages is lost: the third is not taken, and everything is told anew."""
-    clock, post = Clock(), Post()
-    one, two = (Process(post, clock, node, 1) for node in (1, 2))
-    one.links.members({2: 1})
-    two.links.members({1: 1})
-    post.waiting.clear()  # the messages that tell everything at first, and their loss
-    for number in range(3):
-        one.say(2, b"%d" % number)
-    del post.waiting[1]
-    for _ in range(2):
-        target, datagram = post.waiting.pop(0)
-        post.receivers[target](datagram)
-        assert two.received.get(1, []) == []
-    _deliver_all(post)
-    assert two.received[1] == [b"whole 2"]
+def settled_world() -> World:
+    """Return two nodes that have told each other everything."""
+    world = World()
+    world.heal()
+    world.check_complete()
+    for process in world.processes.values():
+        process.events.clear()
+    return world
 
 
-def test_a_silent_node_is_not_heard() -> None:
-    """Its link stays: only another incarnation, or its end, breaks it."""
-    clock, post = Clock(), Post()
-    one, two = (Process(post, clock, node, 1) for node in (1, 2))
-    for process, other in ((one, 2), (two, 1)):
-        process.links.members({other: 1})
-    _deliver_all(post)
-    assert one.links.heard() == {2}
-    clock.advance(SILENCE)
-    post.waiting.clear()
-    assert one.links.heard() == frozenset()
-    assert one.ups == 1
+def test_nothing_begins_anew_on_a_bus_that_loses_nothing() -> None:
+    """Signs are no reason to tell everything again."""
+    world = settled_world()
+    for _ in range(5):
+        world.processes[1].say(2)
+        world.deliver_all()
+        world.sign()
+        world.deliver_all()
+    assert world.processes[1].events == world.processes[2].events == []
+    world.check_complete()
 
 
-def test_no_room_ends_in_one_more_beginning() -> None:
-    """A control message finds no room: nothing is sent meanwhile, and everything is told when there is room."""
-    clock, post = Clock(), Post()
-    one = Process(post, clock, 1, 1)
-    post.full.add(2)
-    one.links.members({2: 1})
-    for number in range(100):
-        one.say(2, b"%d" % number)
-    assert one.ups == 1
-    post.full.clear()
-    clock.advance(1)
-    assert one.ups == 2
-    assert len(post.waiting) == 2  # everything, and a sign
+def test_the_loss_of_the_last_message_is_noticed() -> None:
+    """The next sign tells its number."""
+    world = settled_world()
+    world.processes[1].say(2)
+    world.wire.under_way.clear()
+    world.sign()
+    world.deliver_all()
+    assert world.processes[1].events == [("up", 2)]
+    assert world.processes[2].events == [("began", 1)]
+    world.check_complete()
 
 
-def test_strange_datagrams_are_dropped() -> None:
-    """Those that are too short, of unknown nodes and incarnations, for others, of no kind."""
-    clock, post = Clock(), Post()
-    one, two = (Process(post, clock, node, 1) for node in (1, 2))
-    two.links.members({1: 2})
-    one.links.members({2: 1})
-    for _, datagram in post.waiting:
-        two.links.take(datagram)
-        two.links.take(datagram[:10])
-    assert two.links.strange == 2 * len(post.waiting)
-    assert two.received == {}
+def test_a_lost_question_is_asked_again() -> None:
+    """While the link is broken, its node is not among those that are heard."""
+    world = settled_world()
+    world.processes[1].say(2)
+    world.processes[1].say(2)
+    world.wire.under_way.pop(0)
+    world.deliver(0)
+    world.wire.under_way.clear()  # the question
+    assert world.processes[2].links.heard() == frozenset()
+    world.sign()
+    world.deliver_all()
+    world.check_complete()
+    assert world.processes[2].links.breaks == 1
 
 
-def test_the_sender_of_a_lost_last_message_learns_it_by_a_sign() -> None:
-    """Nothing is sent behind it."""
-    clock, post = Clock(), Post()
-    one, two = (Process(post, clock, node, 1) for node in (1, 2))
-    for process, other in ((one, 2), (two, 1)):
-        process.links.members({other: 1})
-    _deliver_all(post)
-    one.say(2, b"last")
-    post.waiting.clear()
+def test_a_repeated_question_is_answered_once() -> None:
+    """Everything is told once."""
+    world = settled_world()
+    world.processes[1].say(2)
+    world.processes[1].say(2)
+    world.wire.under_way.pop(0)
+    world.deliver(0)
+    world.deliver(0, keep=True)
+    world.deliver_all()
+    assert world.processes[1].events == [("up", 2)]
+
+
+def test_a_silent_node_is_not_heard_and_keeps_its_link() -> None:
+    """Its messages may be under way."""
+    world = settled_world()
+    world.clock.advance(SILENCE)
+    assert world.processes[1].links.heard() == frozenset()
+    world.processes[1].say(2)
+    world.deliver_all()
+    assert world.processes[1].links.heard() == {2}
+    world.check_complete()
+    assert world.processes[1].events == []
+
+
+def test_a_droppable_message_without_room_is_counted_and_breaks_nothing() -> None:
+    """The next messages go on."""
+    world = settled_world()
+    world.wire.full.add(2)
+    world.processes[1].say(2, droppable=True)
+    assert world.processes[1].links.lost == 1
+    world.wire.full.clear()
+    world.processes[1].say(2)
+    world.deliver_all()
+    world.sign()
+    world.deliver_all()
+    assert world.processes[1].events == []
+    world.check_complete()
+
+
+def test_a_message_without_room_lets_everything_be_told_anew_once_there_is_room() -> None:
+    """Not before: to tell everything needs more room."""
+    world = settled_world()
+    world.wire.full.add(2)
+    world.processes[1].say(2)
     for _ in range(3):
-        clock.advance(1)
-        _deliver_all(post)
-    assert one.ups == 2
-    assert two.received[1] == one.sent[2]
+        world.processes[1].say(2)
+        world.sign()
+    assert world.processes[1].events == []
+    world.wire.full.clear()
+    world.sign()
+    assert world.processes[1].events == [("up", 2)]
+    world.deliver_all()
+    world.check_complete()
 
 
-def _deliver_all(post: Post) -> None:
-    while post.waiting:
-        target, datagram = post.waiting.pop(0)
-        post.receivers[target](datagram)
+def test_a_restart_is_down_and_up() -> None:
+    """The new process of the other node knows nothing."""
+    world = settled_world()
+    world.restart(2)
+    world.learn(1)
+    assert world.processes[1].events == [("down", 2), ("up", 2)]
+    world.processes[1].links.members({})
+    assert world.processes[1].events[2:] == [("down", 2)]
+    world.processes[1].links.send(2, b"for nobody")
+    assert world.processes[1].links.lost == 1
+
+
+def test_bytes_that_are_no_datagram_are_counted() -> None:
+    """Whoever can write to the bus could send anything."""
+    world = settled_world()
+    links = world.processes[1].links
+    for datagram in (b"", b"x" * 25, b"x" * 26, b"\xff" * 200):
+        links.take(datagram)
+    assert links.strange == 4
+    assert world.processes[1].events == []

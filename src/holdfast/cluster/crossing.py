@@ -271,6 +271,11 @@ def _find(node: int, position: dict[int, int], most: dict[int, int], connection:
     return reading
 
 
+def _never_comes(mark: int, now: float, number: int, began: float) -> bool:
+    """Tell whether a row that is awaited is not committed, and will not be."""
+    return number > mark and now - began > _LONG
+
+
 def _pass_others(cursor: Cursor, reading: _Reading, origin: int, after: int, mine: str) -> None:
     """Let a reading reach the first row of an origin that waits for its hint, or the mark if there is none."""
     mark = reading.marks[origin]
@@ -496,7 +501,7 @@ class Rows:
                 self._held.pop(origin, None)
             elif self._held.get(origin, (0, 0.0))[0] != held:
                 self._held[origin] = held, now
-            self._settle_passing(origin, lambda number, began, mark=mark: number > mark and now - began > _LONG)
+            self._settle_passing(origin, partial(_never_comes, mark, now))
         # Rows of one topic by several nodes in the order in which they were stored, as far as this reading has them.
         # Those of one origin keep their order: its cursor says that all rows up to it are applied.
         of_origins = [[row for row in reading.rows if row.origin == origin] for origin in reading.reached]

@@ -261,10 +261,11 @@ class Exchange:
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
 
     def _up(self, node: int) -> None:
-        other = self._nodes.get(node)
-        if other is not None and other.applied is not None:  # it may have missed this answer
-            self._tell(node, Applied(other.applied))
+        """Tell a node everything. The last answer and the last hint may have been lost with the former series."""
         self.interest.peer_up(node)
+        other = self._nodes.get(node)
+        if other is not None and other.applied is not None:
+            self._tell(node, Applied(other.applied))
         self.rows.hint_again(node)
 
     def _known(self, other: _Node) -> None:
@@ -302,7 +303,7 @@ class Exchange:
         other = self._nodes.get(node)
         if other is not None:
             self._forget_answers(other)
-            other.runs = self._incoming(node)
+            other.runs.forget()
 
     def _began(self, node: int) -> None:
         other = self._nodes.get(node)
@@ -435,8 +436,13 @@ class Exchange:
                 revision = change.revision
         self.runs.row_follows(message.topic)
         number, ticket = self.rows.cross(message, nodes, share=share, revision=revision, replaces=replaces)
-        self._last_rows.note(message.topic, number)
+        self._last_rows.note(message.topic, number, nodes)
+        ticket.when_settled(partial(self._look_at_row, message.topic, number))
         return ticket if message.qos else COMMITTED
+
+    def _look_at_row(self, topic: str, number: int, failure: StorageFailure | None) -> None:
+        if failure is not None:
+            self._last_rows.forget(topic, number)
 
     def _retains(self, topic: str) -> None:
         """Note that a client of this node sets or clears a topic."""

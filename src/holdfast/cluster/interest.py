@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from attrs import define, field
 
@@ -48,12 +49,14 @@ class OwnInterest:
         self._tell = tell
         self._soon = soon
         self._filters: dict[str, _Filter] = {}
-        self._groups: dict[str, Members] = {}
-        #: by node: the version that it has applied; -1 before it has been told everything
+        #: by shared filter, with the version of their last change
+        self._groups: dict[str, tuple[Members, int]] = {}
+        #: by node: the version that it has applied; -1 before it has applied a whole interest
         self._peers: dict[int, int] = {}
         #: by node: the filters and groups that are still to be told
         self._untold: dict[int, deque[str]] = {}
-        self._waiting: deque[tuple[int, CommitTicket]] = deque()
+        self._waiting: dict[int, CommitTicket] = {}  # by version
+        self._versions: list[int] = []  # those of the waiting tickets, as a heap
         self._changed: dict[str, Wanted | Members] = {}
         self._is_due = False
         self.version = 0
@@ -81,13 +84,14 @@ class OwnInterest:
     def group(self, shared_filter: str, online: int, away: int) -> CommitTicket:
         """Note the members of a group. Return the ticket that the SUBACK of a new member waits for."""
         members = Members(shared_filter, online, away)
-        if self._groups.get(shared_filter, Members(shared_filter, 0, 0)) == members:
-            return COMMITTED
-        if online or away:
-            self._groups[shared_filter] = members
-        else:
-            del self._groups[shared_filter]
-        return self._ticket(self._change(shared_filter, members))
+        before, version = self._groups.get(shared_filter, (Members(shared_filter, 0, 0), 0))
+        if before != members:
+            version = self._change(shared_filter, members)
+            if online or away:
+                self._groups[shared_filter] = members, version
+            else:
+                del self._groups[shared_filter]
+        return self._ticket(version) if version else COMMITTED
 
     def peer_up(self, node: int) -> None:
         """Tell a node everything, in steps: it is new, or may have missed something."""
@@ -108,7 +112,7 @@ class OwnInterest:
             if entry is not None:
                 part.append(Wanted(name, entry.qos))
             elif name in self._groups:
-                part.append(self._groups[name])
+                part.append(self._groups[name][0])
         if untold:
             self._tell(node, Interest(0, tuple(part)))
             self._soon(lambda: self._tell_more(node, untold))
@@ -135,7 +139,7 @@ class OwnInterest:
 
     @property
     def waits(self) -> int:
-        """How many subscriptions wait for other nodes."""
+        """How many versions wait for other nodes."""
         return len(self._waiting)
 
     def _change(self, key: str, change: Wanted | Members) -> int:
@@ -162,21 +166,17 @@ class OwnInterest:
     def _ticket(self, version: int) -> CommitTicket:
         if all(applied >= version for applied in self._peers.values()):
             return COMMITTED
-        if self._waiting and self._waiting[-1][0] == version:
-            return self._waiting[-1][1]
-        ticket = CommitTicket()
-        # Versions rise, but for a Session that joins an earlier change which is not applied yet.
-        place = len(self._waiting)
-        while place and self._waiting[place - 1][0] > version:
-            place -= 1
-        self._waiting.insert(place, (version, ticket))
+        ticket = self._waiting.get(version)
+        if ticket is None:
+            ticket = self._waiting[version] = CommitTicket()
+            heappush(self._versions, version)
         return ticket
 
     def _settle(self) -> None:
         wrong: Exception | None = None
-        while self._waiting and self._waiting[0][0] <= min(self._peers.values(), default=self.version):
+        while self._versions and self._versions[0] <= min(self._peers.values(), default=self.version):
             try:
-                self._waiting.popleft()[1].settle()
+                self._waiting.pop(heappop(self._versions)).settle()
             except Exception as error:  # noqa: BLE001 - raised below: it concerns one of many clients
                 wrong = wrong or error
         if wrong is not None:

@@ -11,6 +11,9 @@ was down and is up again, and then tell each other everything that the other one
 Every second a link tells the number of its last message, so that the loss of a last message is noticed as well. A node
 that was not heard for :data:`SILENCE` is not *heard*. Its link stays: what was sent may arrive yet.
 
+If the bus has no room for a message, the sender begins another series by itself, with the next sign that finds room.
+Until then it leaves out all messages: ``up`` makes them superfluous.
+
 Left out: repeating lost messages. The bus in Postgres loses nothing but in a crash of the server, and NATS only when
 a connection breaks; to tell everything anew then is simpler than to keep and repeat what was sent.
 """
@@ -55,7 +58,7 @@ class Bus(Protocol):
 class _Link:
     """The link to one process of a node. ``taken`` is the number of the last message taken of its ``series``.
 
-    The series of a process begin with 1; 0 before any is known. ``is_stuck``: there was no room for a message.
+    The series of a process begin with 1; 0 before any is known.
     """
 
     incarnation: int
@@ -66,7 +69,7 @@ class _Link:
     asked_at: float = float("-inf")
     own_series: int = 1
     own_number: int = 0
-    is_stuck: bool = False
+    had_no_room: bool = False  # for a message of the own series: nothing is sent before the next one
 
 
 class Links:
@@ -135,23 +138,23 @@ class Links:
     def send(self, node: int, message: bytes, droppable: bool = False) -> None:
         """Send a message. A ``droppable`` one is left out and counted if there is no room."""
         link = self._links.get(node)
-        if link is None:
+        if link is None or link.had_no_room:
             self.lost += 1
             return
-        if link.is_stuck:
-            return  # the next series tells everything
         if self._bus.send(node, self._head(node, link, link.own_number + 1, _MESSAGE) + message):
             link.own_number += 1
         elif droppable:
             self.lost += 1
         else:
-            link.is_stuck = True
+            # Not at once: ``up`` tells everything, and the bus has no room for that either.
+            self.lost += 1
+            link.had_no_room = True
 
     def _begin_anew(self, node: int, link: _Link) -> None:
         """Begin another series: the other node may have missed something."""
-        link.is_stuck = False
         link.own_series += 1
         link.own_number = 0
+        link.had_no_room = False
         self._up(node)
 
     def _head(self, node: int, link: _Link, number: int, kind: int) -> bytes:
@@ -159,9 +162,9 @@ class Links:
 
     def _give_signs(self) -> None:
         for node, link in list(self._links.items()):
-            if link.is_stuck:
+            has_room = self._bus.send(node, self._head(node, link, link.own_number, _SIGN))
+            if has_room and link.had_no_room:
                 self._begin_anew(node, link)
-            self._bus.send(node, self._head(node, link, link.own_number, _SIGN))
 
     def take(self, datagram: bytes) -> None:
         """Take a datagram of the bus."""

@@ -8,13 +8,16 @@
 | :class:`Run` | messages with QoS 0, behind a row |
 
 Each begins with a byte for its kind. Integers are big-endian; texts and bytes have their length before them. Whoever
-can write to the bus could send anything, so :func:`decode` takes nothing for granted, and raises :class:`Malformed`.
+can write to the bus could send anything, so :func:`decode` takes nothing for granted, and raises :class:`Malformed`,
+also for Topic Names and Topic Filters that no Client may use. The properties of a message stay encoded: whoever
+delivers it decodes them.
 """
 
 from __future__ import annotations
 
 from struct import Struct, error
 
+from holdfast.core.topics import check_topic_filter, check_topic_name, split_shared
 from holdfast.hot_values import hot_frozen
 
 _BYTE, _LONG, _NUMBER = Struct(">B"), Struct(">I"), Struct(">Q")
@@ -23,6 +26,8 @@ _INTEREST, _APPLIED, _HINT, _RUN = range(1, 5)
 ENDED = 3
 #: what is not there: a text, or a time
 _NONE = 0xFFFFFFFF
+#: more than any text has: each node has checked the levels of its own Clients
+_MOST_LEVELS = 1 << 32
 
 
 class Malformed(ValueError):
@@ -142,7 +147,9 @@ def decode(data: bytes) -> Message:
     reader = _Reader(data)
     try:
         message = _read(reader)
-    except (error, UnicodeDecodeError, IndexError) as wrong:
+    except Malformed:
+        raise
+    except (error, ValueError) as wrong:  # ValueError: a text, a Topic Name or a Topic Filter
         raise Malformed(f"no message of a member: {wrong}") from None
     if reader.place != len(data):
         raise Malformed("bytes behind the end of a message")
@@ -170,22 +177,32 @@ def _read(reader: _Reader) -> Message:
 def _read_change(reader: _Reader) -> Wanted | Members:
     qos = reader.byte()
     if qos <= ENDED:
-        return Wanted(reader.text(), qos)
+        topic_filter = reader.text()
+        check_topic_filter(topic_filter, _MOST_LEVELS)
+        return Wanted(topic_filter, qos)
     if qos > ENDED + 1:
         raise Malformed(f"no change has the kind {qos}")
-    return Members(reader.text(), reader.long(), reader.long())
+    return Members(_shared(reader.text()), reader.long(), reader.long())
 
 
 def _read_crossing(reader: _Reader) -> CrossingMessage:
+    topic = reader.text()
+    check_topic_name(topic, _MOST_LEVELS)
+    payload, properties = reader.block(), reader.block()
+    client_id, username = reader.text_or_none(), reader.text_or_none()
+    expires_at, share = reader.number() or None, reader.text_or_none()
     return CrossingMessage(
-        reader.text(),
-        reader.block(),
-        reader.block(),
-        reader.text_or_none(),
-        reader.text_or_none(),
-        reader.number() or None,
-        reader.text_or_none(),
+        topic, payload, properties, client_id, username, expires_at, None if share is None else _shared(share)
     )
+
+
+def _shared(shared_filter: str) -> str:
+    """Return a shared subscription. Raises ValueError if it is none."""
+    group, topic_filter = split_shared(shared_filter)
+    if group is None:
+        raise Malformed("a group has a shared subscription")
+    check_topic_filter(topic_filter, _MOST_LEVELS)
+    return shared_filter
 
 
 class _Reader:

@@ -68,11 +68,11 @@ class Peer:
 
 @define(eq=False)
 class _Turns:
-    """The members of a group on one node, and how near its next turn is."""
+    """The members of a group on one node. ``credit`` is how many messages it should have had more, by its share."""
 
     online: int = 0
     away: int = 0
-    credit: int = 0
+    credit: float = 0.0
 
 
 class ClusterGroup(SharedGroup):
@@ -115,7 +115,9 @@ class ClusterGroup(SharedGroup):
             turns = self._elsewhere.setdefault(node, _Turns())
             turns.online, turns.away = online, away
         else:
-            self._elsewhere.pop(node, None)
+            gone = self._elsewhere.pop(node, None)
+            if gone is not None:
+                self._here.credit += gone.credit  # their sum stays 0: no node that comes later is behind all others
 
     def __len__(self) -> int:
         return super().__len__() + sum(turns.online + turns.away for turns in self._elsewhere.values())
@@ -123,7 +125,8 @@ class ClusterGroup(SharedGroup):
     def next_node(self, but: Iterable[int] = ()) -> int | None:
         """Return the other node that gets the next message; None: this node has the turn.
 
-        Nodes in ``but`` are left out. Each node has as many turns as members, spread evenly.
+        Nodes in ``but`` are left out. Each node has as many turns as members, spread evenly: at any time, it has had
+        its share of all messages but for less than one (Tijdeman's solution of the chairman assignment problem).
         """
         self._here.online, self._here.away = self.here
         if not self._elsewhere:
@@ -131,18 +134,19 @@ class ClusterGroup(SharedGroup):
         places: list[tuple[int | None, _Turns]] = [(None, self._here)]
         places += [(node, turns) for node, turns in self._elsewhere.items() if node not in but]
         connected = any(turns.online for _, turns in places)
-        chosen: tuple[int | None, _Turns] | None = None
-        total = 0
-        for node, turns in places:
-            weight = turns.online if connected else turns.away
-            turns.credit += weight
-            total += weight
-            if weight and (chosen is None or turns.credit > chosen[1].credit):
-                chosen = node, turns
-        if chosen is None:
+        shares = [(node, turns, turns.online if connected else turns.away) for node, turns in places]
+        shares = [each for each in shares if each[2]]
+        if not shares:
             return None
-        chosen[1].credit -= total
-        return chosen[0]
+        total = sum(weight for _, _, weight in shares)
+        for _, turns, weight in shares:
+            turns.credit += weight / total
+        # A node may have its turn from ``least`` on. The first one that would get too far behind its share has it now.
+        least = 1 / (2 * len(shares) - 2) if len(shares) > 1 else 0.0
+        ready = [each for each in shares if each[1].credit >= least] or [max(shares, key=lambda each: each[1].credit)]
+        chosen, turns, _ = min(ready, key=lambda each: (1 - least - each[1].credit) / each[2])
+        turns.credit -= 1
+        return chosen
 
 
 class ClusterTable(RoutingTable):
@@ -322,6 +326,20 @@ class ClusterRouter(Router):
         crossing = self._begun()
         message = outgoing.message
         (crossing.rows if min(message.qos, qos) or message.retain else crossing.runs).append(node)
+
+    def _deliver(
+        self,
+        session: Session,
+        outgoing: OutgoingMessage,
+        options: DeliveryOptions,
+        checked: bool,
+        shared_filter: str | None = None,
+    ) -> bool:
+        receiver: object = session
+        if isinstance(receiver, Peer):  # the other node asks the authorizer about its Sessions
+            receiver.deliver(outgoing, options)
+            return True
+        return super()._deliver(session, outgoing, options, checked, shared_filter)
 
     def _deliver_to_group(self, group: SharedGroup, outgoing: OutgoingMessage) -> None:
         if self._is_foreign:  # the publisher's node has chosen for each group

@@ -4,8 +4,8 @@ How it works. A message for other nodes waits until the end of the reactor's tur
 same node as one *run*. Nothing of it is stored; a run that is lost is counted.
 
 Rows and runs of one topic keep their order. A row is applied only behind the runs that were sent before its hint
-(:mod:`.crossing`). A run names the number of the last row of its topics that was sent before it, and waits here until
-this node has passed that row. Later runs of the same node wait behind it:
+(:mod:`.crossing`). A run names the number of the last row of its topics that was sent to the same node before it, and
+waits here until this node has passed that row. Later runs of the same node wait behind it:
 
     row 7 of plant/a, then a QoS 0 message of plant/a    the run is "behind 7"
     the run arrives while the rows up to 6 are applied   it waits
@@ -15,6 +15,7 @@ A run waits for the last one of the rows before its messages. So when a row foll
 that message leaves first, and the next message begins another run.
 
 The numbers of the last rows are remembered for :data:`_MOST_TOPICS` topics. Beyond that, a run may pass an older row.
+A run whose row has not come for :data:`_PATIENCE` is dropped, and counted as lost.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
 from holdfast.cluster.messages import CrossingMessage, Run
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import CommitTicket
 from holdfast.wire import encode_properties
+from holdfast.wire.datatypes import WireError
 from holdfast.wire.property_codec import decode_properties
 
 #: the topics whose last row is remembered
@@ -40,28 +43,40 @@ _PER_TURN = 200
 _RUN_BYTES = 200 << 10
 #: the type of a PUBLISH, for its properties
 _PUBLISH = 3
-#: Seconds that a run waits for a row: it may have been refused, so that nobody ever passes it. If the row is late, the
-#: run would be older than the row that comes next, or come before it; so it is dropped, as QoS 0 may be.
+#: Seconds that a run waits for a row. If the row is late, the run would come before it, or be older than the row that
+#: comes next; so it is dropped, as QoS 0 may be.
 _PATIENCE = 2.0
 
 
 class LastRows:
-    """The numbers of the last rows of topics, of the latest ones."""
+    """The numbers of the last rows of topics for each node, of the latest topics.
+
+    A node is told of the rows for itself only. It must not wait for others.
+    """
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._numbers: OrderedDict[str, dict[int, int]] = OrderedDict()
 
-    def note(self, topic: str, number: int) -> None:
-        """Note that a row of a topic has this number."""
+    def note(self, topic: str, number: int, nodes: Sequence[int]) -> None:
+        """Note that a row of a topic, for these nodes, has this number."""
         numbers = self._numbers
-        numbers[topic] = number
+        of_topic = numbers.setdefault(topic, {})
+        for node in nodes:
+            of_topic[node] = number
         numbers.move_to_end(topic)
         if len(numbers) > _MOST_TOPICS:
             numbers.popitem(last=False)
 
-    def of(self, topic: str) -> int:
-        """Return the number of the last row of a topic, 0 if none is known."""
-        return self._numbers.get(topic, 0)
+    def forget(self, topic: str, number: int) -> None:
+        """Note that the row of this number has not been stored: nobody ever passes it."""
+        of_topic = self._numbers.get(topic, {})
+        for node in [node for node, last in of_topic.items() if last == number]:
+            del of_topic[node]
+
+    def of(self, topic: str, node: int) -> int:
+        """Return the number of the last row of a topic for a node, 0 if none is known."""
+        of_topic = self._numbers.get(topic)
+        return 0 if of_topic is None else of_topic.get(node, 0)
 
 
 class OutgoingRuns:
@@ -85,13 +100,12 @@ class OutgoingRuns:
             message.topic, message.payload, encode_properties(message.properties), message.client_id, message.username,
             message.expires_at, share,
         )  # fmt: skip
-        size = len(message.topic) + len(message.payload) + 50
-        behind = self._rows.of(message.topic)
+        size = _message_size(crossing)
         self._topics.add(message.topic)
         for node in nodes:
             gathered = self._gathered.setdefault(node, [])
             gathered.append(crossing)
-            self._behind[node] = max(behind, self._behind.get(node, 0))
+            self._behind[node] = max(self._rows.of(message.topic, node), self._behind.get(node, 0))
             self._bytes[node] = self._bytes.get(node, 0) + size
             self.sent += 1
             if self._bytes[node] >= _RUN_BYTES:
@@ -125,6 +139,8 @@ class OutgoingRuns:
 class IncomingRuns:
     """The runs of one other node. ``deliver`` gives a message and its share to the own Sessions."""
 
+    _log = Logger()
+
     def __init__(
         self,
         clock: IReactorTime,
@@ -137,34 +153,41 @@ class IncomingRuns:
         self._deliver = deliver
         self._waiting: deque[Run] = deque()
         self._bytes = 0
-        self._waits = False
-        #: messages received, and those that found no room
+        self._wait: object | None = None  # what goes on with the waiting runs: only the present wait may
+        self._timer: IDelayedCall | None = None
+        #: messages received, and those that found no room or are malformed
         self.received = self.lost = 0
 
     def take(self, run: Run) -> None:
         """Deliver a run behind the earlier ones, once the rows before it are applied."""
         size = _size(run)
-        if self._bytes + size > _MOST_WAITING:
+        if self._waiting and self._bytes + size > _MOST_WAITING:
             self.lost += len(run.messages)
             return
         self._waiting.append(run)
         self._bytes += size
-        if not self._waits:
+        if self._wait is None:
             self._go_on()
+
+    def forget(self) -> None:
+        """Leave out the waiting runs: their process is gone, and the rows before them may never come."""
+        self.lost += sum(len(run.messages) for run in self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        self._end_wait()
 
     def _go_on(self) -> None:
         """Deliver the waiting runs, as many messages as a turn may take."""
-        self._waits = False
         left = _PER_TURN
         while self._waiting:
             run = self._waiting[0]
             passed = self._when_passed(run.behind)
             if not passed.settled:
-                self._wait(run, passed)
+                self._wait_for(passed)
                 return
             if left <= 0:
-                self._waits = True
-                self._clock.callLater(0, self._go_on)
+                self._wait = object()
+                self._timer = self._clock.callLater(0, self._resume, self._wait)
                 return
             self._waiting.popleft()
             self._bytes -= _size(run)
@@ -174,35 +197,52 @@ class IncomingRuns:
                 self._waiting.appendleft(rest)
                 self._bytes += _size(rest)
             left -= len(now)
-            self.received += len(now)
             for each in now:
-                message = ApplicationMessage(
-                    each.topic, each.payload, 0, False, each.client_id, each.username,
-                    decode_properties(each.properties, _PUBLISH), each.expires_at,
-                )  # fmt: skip
-                self._deliver(message, each.share)
+                self._deliver_one(each)
 
-    def _wait(self, run: Run, passed: CommitTicket) -> None:
-        """Go on when the row is passed. If it is awaited for too long, drop all runs whose rows are not passed."""
-        self._waits = True
+    def _deliver_one(self, crossing: CrossingMessage) -> None:
+        try:
+            properties = decode_properties(crossing.properties, _PUBLISH)
+        except WireError as wrong:
+            self.lost += 1
+            self._log.error("a message of another node has malformed properties: {wrong}", wrong=wrong)
+            return
+        self.received += 1
+        message = ApplicationMessage(
+            crossing.topic, crossing.payload, 0, False, crossing.client_id, crossing.username, properties,
+            crossing.expires_at,
+        )  # fmt: skip
+        self._deliver(message, crossing.share)
 
-        def go_on(_: object = None) -> None:
-            if self._waiting and self._waiting[0] is run:
-                if patience.active():
-                    patience.cancel()
-                self._waiting[0] = Run(0, run.messages)
-                self._go_on()
+    def _wait_for(self, passed: CommitTicket) -> None:
+        wait = self._wait = object()
+        self._timer = self._clock.callLater(_PATIENCE, self._give_up)
+        passed.when_settled(lambda _: self._resume(wait))
 
-        def give_up() -> None:
-            while self._waiting and not self._when_passed(self._waiting[0].behind).settled:
-                dropped = self._waiting.popleft()
-                self._bytes -= _size(dropped)
-                self.lost += len(dropped.messages)
+    def _resume(self, wait: object) -> None:
+        if wait is self._wait:
+            self._end_wait()
             self._go_on()
 
-        patience = self._clock.callLater(_PATIENCE, give_up)
-        passed.when_settled(go_on)
+    def _give_up(self) -> None:
+        """Drop all runs whose rows are not passed."""
+        self._end_wait()
+        while self._waiting and not self._when_passed(self._waiting[0].behind).settled:
+            dropped = self._waiting.popleft()
+            self._bytes -= _size(dropped)
+            self.lost += len(dropped.messages)
+        self._go_on()
+
+    def _end_wait(self) -> None:
+        self._wait = None
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
 
 
 def _size(run: Run) -> int:
-    return sum(len(each.payload) + len(each.topic) + 50 for each in run.messages)
+    return sum(map(_message_size, run.messages))
+
+
+def _message_size(crossing: CrossingMessage) -> int:
+    return len(crossing.topic) + len(crossing.payload) + len(crossing.properties) + 50
