@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
@@ -65,6 +65,7 @@ class World:
         )  # fmt: skip
         exchange.rows = Mock()
         exchange.rows.is_ahead.return_value = False
+        exchange.rows.written.return_value = COMMITTED
         exchange.router(retained, UnrestrictedAuthorizer(), Counters(), False, None)
         exchange.start()
         return exchange

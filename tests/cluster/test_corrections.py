@@ -21,15 +21,20 @@ def stored(topic: str, payload: bytes, qos: int = 2) -> RetainedMessage:
     return RetainedMessage(topic, payload, qos, NO_PROPERTIES, "c", None, 0, None, 1)
 
 
+def change(found: RetainedMessage | None, revision: int = 1) -> tuple[int, RetainedMessage | None]:
+    """Return the last change of a topic."""
+    return revision if found is None else found.revision, found
+
+
 class Node:
     """Corrections of node 1, whose store answers when the test says so."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.reads: list[tuple[str, Deferred[RetainedMessage | None]]] = []
+        self.reads: list[tuple[str, Deferred[tuple[int, RetainedMessage | None]]]] = []
         self.sent: list[ApplicationMessage] = []
         self.flushed: list[str] = []
-        retained = SimpleNamespace(store=SimpleNamespace(get=self.get, flushed=self.flush))
+        retained = SimpleNamespace(store=SimpleNamespace(last_change=self.last_change, flushed=self.flush))
         self.corrections = Corrections(cast("Any", retained), self.clock, self.sent.append)
 
     def flush(self, topic: str) -> CommitTicket:
@@ -37,8 +42,8 @@ class Node:
         self.flushed.append(topic)
         return COMMITTED
 
-    def get(self, topic: str) -> Deferred[RetainedMessage | None]:
-        """Read a retained message."""
+    def last_change(self, topic: str) -> Deferred[tuple[int, RetainedMessage | None]]:
+        """Read what the last change of a topic has left."""
         self.reads.append((topic, Deferred()))
         return self.reads[-1][1]
 
@@ -73,7 +78,7 @@ def test_a_topic_of_two_nodes_is_corrected_once(found: RetainedMessage | None, s
     node.clock.advance(0.6)
     ((topic, reading),) = node.reads
     assert topic == "a"
-    reading.callback(found)
+    reading.callback(change(found))
     node.clock.advance(60)
     assert node.sent == [sent]
     assert len(node.reads) == 1
@@ -86,10 +91,10 @@ def test_a_message_that_may_be_older_than_the_last_live_one_is_not_sent() -> Non
     node.corrections.changed("a", 2)
     node.clock.advance(1)
     node.corrections.changed("a", 2)
-    node.reads[0][1].callback(stored("a", b"older"))
+    node.reads[0][1].callback(change(stored("a", b"older")))
     assert node.sent == []
     node.clock.advance(1)
-    node.reads[1][1].callback(stored("a", b"newer"))
+    node.reads[1][1].callback(change(stored("a", b"newer")))
     assert [each.payload for each in node.sent] == [b"newer"]
 
 
@@ -101,7 +106,7 @@ def test_a_store_that_is_away_is_asked_again() -> None:
     node.clock.advance(1)
     node.reads[0][1].errback(StorageFailure(FailureKind.UNAVAILABLE, "away"))
     node.clock.advance(1)
-    node.reads[1][1].callback(stored("a", b"x"))
+    node.reads[1][1].callback(change(stored("a", b"x")))
     assert len(node.sent) == 1
 
 
@@ -113,11 +118,10 @@ def test_a_message_that_is_not_stored_yet_is_waited_for(is_clear: bool) -> None:
     node.corrections.changed("a", 2, 7, is_clear)
     node.clock.advance(1)
     assert node.flushed == ["a"]
-    node.reads[0][1].callback(stored("a", b"older") if is_clear else None)
+    node.reads[0][1].callback(change(stored("a", b"older")) if is_clear else (0, None))
     node.clock.advance(1)
     assert node.sent == []
-    found = None if is_clear else evolve(stored("a", b"newer"), revision=7)
-    node.reads[1][1].callback(found)
+    node.reads[1][1].callback(change(None if is_clear else evolve(stored("a", b"newer"), revision=7), 7))
     assert [each.payload for each in node.sent] == [b"" if is_clear else b"newer"]
 
 
@@ -128,10 +132,50 @@ def test_a_message_that_is_never_stored_is_given_up() -> None:
     node.corrections.changed("a", 2, 7)
     for number in range(30):
         node.clock.advance(1)
-        node.reads[number][1].callback(None)
+        node.reads[number][1].callback((0, None))
     node.clock.advance(10)
     assert len(node.reads) == 30
     assert node.corrections.left_out == 1
+
+
+def test_a_clear_that_was_stored_behind_a_later_set_is_told() -> None:
+    """Its revision is given by the store, and is higher than the one that is known here."""
+    node = Node()
+    node.corrections.changed("a", 1, 5, is_clear=True)
+    node.corrections.changed("a", 2, 7)
+    node.corrections.written("a", 1)
+    node.clock.advance(1)
+    node.reads[0][1].callback(change(None, 8))
+    assert [each.payload for each in node.sent] == [b""]
+
+
+@pytest.mark.parametrize("is_written_last", [False, True])
+def test_a_change_counts_as_made_when_it_is_stored(is_written_last: bool) -> None:
+    """The database was away for a minute: the other node's row comes just before or just behind that."""
+    node = Node()
+    node.corrections.changed("a", 1, 5)
+    node.clock.advance(60)
+    if is_written_last:
+        node.corrections.changed("a", 2, 7)
+        node.corrections.written("a", 1)
+    else:
+        node.corrections.written("a", 1)
+        node.corrections.changed("a", 2, 7)
+    node.clock.advance(1)
+    node.reads[0][1].callback(change(evolve(stored("a", b"x"), revision=9)))
+    assert [each.payload for each in node.sent] == [b"x"]
+
+
+def test_a_row_that_comes_behind_a_later_one_makes_its_topic_due() -> None:
+    """However late it is. A later one that comes late does not."""
+    node = Node()
+    node.corrections.changed("a", 1, 7)
+    node.corrections.changed("b", 1, 5)
+    node.clock.advance(60)
+    node.corrections.changed("a", 2, 5)
+    node.corrections.changed("b", 2, 7)
+    node.clock.advance(1)
+    assert [topic for topic, _ in node.reads] == ["a"]
 
 
 def test_topics_that_are_forgotten_are_corrected() -> None:
@@ -152,7 +196,7 @@ def test_nothing_is_corrected_after_the_end() -> None:
     node.corrections.changed("a", 2)
     node.clock.advance(1)
     node.corrections.stop()
-    node.reads[0][1].callback(None)
+    node.reads[0][1].callback((0, None))
     node.corrections.changed("a", 1)
     node.clock.advance(60)
     assert node.sent == []

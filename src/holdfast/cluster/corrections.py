@@ -6,9 +6,10 @@ decides which one is retained. A node remembers who has set a topic lately. If a
 :data:`_LATELY`, the topic is *due*: :data:`_AFTER` later its retained message is read, and is sent once more, as a live
 message, to the subscribers of this node. An empty message says that there is none any more.
 
-A message may be stored late: the database is slow, or a policy delays its writes. So this node's own changes are
-written first; if the stored message is older than the last known change all the same, the topic is read again later, at
-most :data:`_TRIES` times.
+A message may be stored late: the database is slow, or a policy delays its writes. So a change of this node counts as
+made when it is stored, and before a topic is read, this node's own changes are written. If the stored change is older
+than the last known one all the same, the topic is read again later, at most :data:`_TRIES` times. And a row that is
+older than one that came before it makes its topic due however long ago that was.
 
 Topics with one publishing node at a time, nearly all, cost an entry of a bounded table. If an entry leaves the table
 because there are too many, its topic is due as well: nobody knows who sets it next.
@@ -81,12 +82,22 @@ class Corrections:
         setter = self._setters[topic] = _Setter(node, now, revision, is_clear)
         if before is not None and before.revision > revision:  # an older change of another node comes late
             setter.revision, setter.is_clear = before.revision, before.is_clear
-        if topic in self._due or (before is not None and before.node != node and now - before.at < _LATELY):
+        if topic in self._due or (
+            before is not None and before.node != node and (now - before.at < _LATELY or 0 < revision < before.revision)
+        ):
             self._put_off(topic, now)
         while len(self._setters) > _MOST:
             oldest, last = self._setters.popitem(last=False)
             if now - last.at < _LATELY:
                 self._put_off(oldest, now)
+
+    def written(self, topic: str, node: int) -> None:
+        """Note that a change of a topic by this node is stored, or has failed: until then it may yet be the last."""
+        last, now = self._setters.get(topic), self._clock.seconds()
+        if last is not None and last.node == node:
+            last.at = now
+        elif last is not None and now - last.at < _LATELY:
+            self._put_off(topic, now)
 
     def stop(self) -> None:
         """Correct nothing more."""
@@ -121,17 +132,18 @@ class Corrections:
             self._timer = self._clock.callLater(wait, self._correct)
 
     def _read(self, topic: str, began: float, _: object) -> None:
-        reading = self._retained.store.get(topic)
+        reading = self._retained.store.last_change(topic)
         reading.addCallback(self._found, topic, began).addErrback(self._failed, topic)
 
-    def _found(self, found: RetainedMessage | None, topic: str, began: float) -> None:
+    def _found(self, change: tuple[int, RetainedMessage | None], topic: str, began: float) -> None:
+        revision, found = change
         if self._is_over or topic in self._due:  # it has changed again
             return
         last = self._setters.get(topic)
         if last is not None and last.at >= began:  # the stored message may be older than the last live one
             self._put_off(topic, self._clock.seconds())
             return
-        if last is not None and (not last.is_clear if found is None else found.revision < last.revision):
+        if last is not None and revision < last.revision and not (revision == 0 and last.is_clear):
             last.tries += 1
             if last.tries < _TRIES:
                 self._put_off(topic, self._clock.seconds())

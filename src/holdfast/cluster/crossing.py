@@ -362,6 +362,10 @@ class Rows:
         ticket.when_settled(partial(self._committed, tuple(targets), number))
         return number, ticket
 
+    def written(self) -> CommitTicket:
+        """Return a ticket that is settled when all earlier changes of this node are committed or have failed."""
+        return self._parts.writer.flushed()
+
     def _committed(self, targets: Sequence[int], number: int, failure: StorageFailure | None) -> None:
         if failure is not None:
             return

@@ -451,6 +451,7 @@ class Exchange:
             self.corrections.changed(topic, self.node, last.revision, last.message is None)
         else:
             self.corrections.changed(topic, self.node)
+        self.rows.written().when_settled(lambda _: self.corrections.written(topic, self.node))
 
     def _deliver_row(self, crossed: CrossedMessage, after: CommitTicket) -> None:
         message, revision = crossed.message, crossed.revision

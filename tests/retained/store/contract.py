@@ -317,6 +317,17 @@ class StoreContract:
             store.put(RetainedChange("a", stored.revision, NOW, stored))
             assert store.statistics() == statistics_of(1, 3, 1)
 
+    def test_the_last_change_of_a_topic_is_known(self) -> None:
+        """A clear has a revision too. Of a topic without changes nothing is known."""
+        with self.opened() as store:
+            assert result_of(store.last_change("a")) == (0, None)
+            stored = put(store, "a")
+            assert result_of(store.last_change("a")) == (stored.revision, stored)
+            clear(store, "a")
+            revision, found = result_of(store.last_change("a"))
+            assert revision > stored.revision
+            assert found is None
+
     def test_an_older_message_does_not_come_back_after_a_clear(self) -> None:
         with self.opened() as store:
             older = message("a", b"older", store.next_revision())

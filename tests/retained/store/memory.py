@@ -193,6 +193,11 @@ class MemoryRetainedStore:
         change = self._changes.get(topic)
         return succeed(None if change is None else change.message)
 
+    def last_change(self, topic: str) -> Deferred[tuple[int, RetainedMessage | None]]:
+        """Return the last change of a topic at once."""
+        change = self._changes.get(topic)
+        return succeed((0, None) if change is None else (change.revision, change.message))
+
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages at once."""
         entries: list[ListedMessage] = []

@@ -163,6 +163,12 @@ class IRetainedStore(IReplaySource):
     def get(topic: str) -> Deferred[RetainedMessage | None]:
         """Return the committed retained message of this topic, also if it has expired; None if there is none."""
 
+    def last_change(topic: str) -> Deferred[tuple[int, RetainedMessage | None]]:
+        """Return the revision of the last committed change of a topic, and its message, None if it was a clear.
+
+        The revision is 0 if no change is known: the topic was never set, or cleared so long ago that this is forgotten.
+        """
+
     def listing(selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List at most ``rows`` committed messages after the topic ``after``, with or without their payloads.
 

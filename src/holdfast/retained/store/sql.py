@@ -285,6 +285,18 @@ class SQLRetainedStore:
 
         return self._committed_first(lambda: self._parts.readers.read(work), topic)
 
+    def last_change(self, topic: str) -> Deferred[tuple[int, RetainedMessage | None]]:
+        """Read what the last change of a topic has left."""
+
+        def work(connection: Connection) -> tuple[int, RetainedMessage | None]:
+            columns = self._statements.last_change(connection.cursor(), topic)
+            if columns is None:
+                return 0, None
+            is_clear, revision, *message = columns
+            return revision, None if is_clear else message_of(tuple(message))
+
+        return self._committed_first(lambda: self._parts.readers.read(work), topic)
+
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages."""
         totals = self._upserts.totals

@@ -310,6 +310,7 @@ INSERTED = ", ".join(COLUMNS)
 ON_CONFLICT = f"{on_conflict_replace(COLUMNS, ('topic',))} WHERE excluded.revision > retained.revision"
 
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
+_LAST_CHANGE = f"SELECT tombstone, revision, {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ?"
 #: The totals of all nodes, and some expired messages. SQLite's index ends in the topic, so it is read in this order.
 _CENSUS = (
     "SELECT (SELECT CAST(coalesce(sum(retained_count), 0) AS BIGINT) FROM nodes), "
@@ -405,6 +406,12 @@ class Statements(ABC):
     def get(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
         """Read the MESSAGE_COLUMNS of a topic; None if it has no retained message."""
         cursor.execute(_GET, (topic,))
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+    def last_change(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
+        """Read of a topic whether it was cleared, the revision, and the MESSAGE_COLUMNS; None without a row."""
+        cursor.execute(_LAST_CHANGE, (topic,))
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 
