@@ -54,8 +54,9 @@ from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore
 
 _STORED_FILTERS = (
-    "SELECT topic_filter, max(qos) FROM session_subscriptions WHERE session_id & 255 = ? "
-    "AND topic_filter NOT LIKE '$share/%' GROUP BY topic_filter"
+    "SELECT topic_filter, max(qos) FROM session_subscriptions "
+    "WHERE session_id IN (SELECT id FROM sessions WHERE owner = ?) AND topic_filter NOT LIKE '$share/%' "
+    "GROUP BY topic_filter"
 )
 #: changes of the routing table in one turn
 _PER_TURN = 50

@@ -33,7 +33,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.restoring import restored
 from holdfast.sessions.revocation import Dismissals, Grants, OnRevoke
 from holdfast.sessions.router import Router
-from holdfast.sessions.state import UNRECORDED, ISessionStates, ReplayProgress, StoredWill, Subscription
+from holdfast.sessions.state import LONG_AGO, UNRECORDED, ISessionStates, ReplayProgress, StoredWill, Subscription
 from holdfast.sessions.wills import Wills
 from holdfast.watch.lazy_log import LogThrottle
 from holdfast.watch.log import client_text
@@ -575,9 +575,6 @@ class SessionRegistry:
 # moved some messages: each left this Session and entered another one in the same commit. The next process finds the
 # marked Session and ends it again, with the rest of its messages.
 
-
-#: the time of expiry of a Session that has ended, in milliseconds since the epoch
-LONG_AGO = 0
 
 #: Topic Filters that are removed in one step: each is one walk through the subscription tree
 _FILTERS_PER_STEP = 4

@@ -196,6 +196,10 @@ def marker_of(text: str) -> PendingMarker:
 # Connection has the record :data:`~holdfast.sessions.state.UNRECORDED`, which stores nothing and costs nothing.
 
 
+#: the time of expiry of a Session that is being ended, in milliseconds since the epoch
+LONG_AGO = 0
+
+
 class KeptMessage:
     """An Application Message that is stored once for all its deliveries.
 
