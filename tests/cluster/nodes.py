@@ -14,6 +14,7 @@ from holdfast.cluster.members import Place
 from holdfast.identity.interfaces import IAuthorizer
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
 from tests.sessions.restartable import RestartableBroker
 
@@ -90,6 +91,10 @@ class NodeBroker(RestartableBroker):
     ) -> Router:
         """Return the router of a member."""
         return self.exchange.router(retained, authorizer, counters, rejecting, telemetry)
+
+    def make_registry(self, **parts: Any) -> SessionRegistry:
+        """Return the registry of a member."""
+        return self.exchange.registry(**parts)
 
     def settle(self) -> None:
         """Let all nodes do what is due."""

@@ -84,7 +84,10 @@ _FIRST_CURSORS = (
 )
 _OTHERS = (
     "SELECT m.node, m.state, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
-    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ?"
+    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? UNION ALL "
+    # In the same snapshot: Sessions that have moved, and are not loaded yet. Without a cut they have nothing.
+    "SELECT 0, 'moving', min(number) FROM (SELECT coalesce(min(number) FILTER (WHERE origin = ?), 0) AS number "
+    "FROM session_cuts GROUP BY session_id) AS moving HAVING count(*) > 0"
 )
 
 
@@ -271,6 +274,8 @@ class Rows:
         self._waiters: list[_Waiter] = []
         self._passing: dict[int, deque[tuple[int, CommitTicket]]] = {}
         self._is_reading = self._again = False
+        self._holds = 0  # how often others want that no row is applied
+        self._held: Callable[[], None] | None = None  # what goes on then
         self._is_open = False
         self._looking = PeriodicJob(self._look, name="looking for rows of other nodes", interval=_INTERVAL, clock=clock)
         self._trimming = PeriodicJob(
@@ -314,7 +319,8 @@ class Rows:
         if not self._due:
             self._clock.callLater(0, self._tell)
         for node in targets:
-            self._due[node] = max(number, self._due.get(node, 0))
+            if node != self.node:
+                self._due[node] = max(number, self._due.get(node, 0))
 
     def _tell(self) -> None:
         due, self._due = self._due, {}
@@ -325,7 +331,8 @@ class Rows:
     def hint_again(self, node: int) -> None:
         """Tell a node once more up to which number there may be rows for it: it may have missed that."""
         self._told[node] = self._mark
-        self._hint(node, self._mark)
+        if self._mark:
+            self._hint(node, self._mark)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -346,6 +353,28 @@ class Rows:
         if number > self._hints.get(origin, 0):
             self._hints[origin] = number
             self._read()
+
+    def position(self) -> dict[int, int]:
+        """Return up to which number the rows of each other origin are applied."""
+        return dict(self._position)
+
+    def newest(self) -> int:
+        """Return a number between those of the rows that this node has given out, and those that it will."""
+        return self._parts.clock.next_revision()
+
+    def hold(self) -> None:
+        """Apply no rows until :meth:`go_on` has been called as often."""
+        self._holds += 1
+
+    def go_on(self) -> None:
+        """Apply rows again."""
+        self._holds -= 1
+        if not self._holds:
+            held, self._held = self._held, None
+            if held is not None:
+                held()
+            elif self._again:
+                self._read()
 
     def when_passed(self, origin: int, number: int) -> CommitTicket:
         """Return a ticket that is settled when the rows of an origin up to a number are applied."""
@@ -383,7 +412,7 @@ class Rows:
         """Read what is there, or again behind the reading that is under way."""
         if not self._is_open:
             return
-        if self._is_reading:
+        if self._is_reading or self._holds:
             self._again = True
             return
         if self._parts.writer.room <= 0:  # the deliveries of earlier rows wait for their commit
@@ -424,6 +453,9 @@ class Rows:
     def _apply(self, reading: _Reading, rows: deque[CrossedMessage], left: Counter[int]) -> None:
         """Give the next rows to the Sessions, and write the cursors with their deliveries. Then do the rest."""
         if not self._is_open:
+            return
+        if self._holds:
+            self._held = partial(self._apply, reading, rows, left)
             return
         after = CommitTicket()
         size, count, last = 0, 0, dict[int, int]()
@@ -507,9 +539,10 @@ class Rows:
     def _delete(self, connection: Connection) -> int:
         """Delete some rows; return how many of them were for nodes that are dead."""
         cursor = connection.cursor()
-        cursor.execute(_OTHERS, (self.node, self.node))
+        cursor.execute(_OTHERS, (self.node, self.node, self.node))
         others = cursor.fetchall()
         dead = [(node, number) for node, state, number in others if state == "dead"]
+        living = min((number for _, state, number in others if state not in ("dead", "moving")), default=1 << 62)
         least = min((number for _, state, number in others if state != "dead"), default=1 << 62)
         needed = " OR ".join(["(targets LIKE ? AND number > ?)"] * len(dead)) or "FALSE"
         bound = [value for node, number in dead for value in (f"%,{node},%", number)]
@@ -518,7 +551,7 @@ class Rows:
             f"origin = ? AND number <= ? AND NOT ({needed}) ORDER BY number LIMIT ?)",
             (self.node, self.node, least, *bound, _TRIMMED),
         )
-        if not dead:
+        if not dead and least == living:
             return 0
         cursor.execute(
             "SELECT number FROM cluster_messages WHERE origin = ? ORDER BY number DESC OFFSET ? LIMIT 1",
@@ -528,6 +561,6 @@ class Rows:
         if not found:
             return 0
         cursor.execute(
-            "DELETE FROM cluster_messages WHERE origin = ? AND number <= ?", (self.node, min(found[0][0], least))
+            "DELETE FROM cluster_messages WHERE origin = ? AND number <= ?", (self.node, min(found[0][0], living))
         )
         return int(cursor.rowcount)

@@ -37,7 +37,20 @@ from holdfast.cluster.crossing import CrossedMessage, Rows
 from holdfast.cluster.interest import OwnInterest
 from holdfast.cluster.links import Bus, Links
 from holdfast.cluster.members import Place
-from holdfast.cluster.messages import ENDED, Applied, Hint, Interest, Malformed, Members, Run, Wanted
+from holdfast.cluster.messages import (
+    ENDED,
+    Applied,
+    Connected,
+    Hint,
+    Interest,
+    Malformed,
+    Members,
+    Release,
+    Released,
+    Run,
+    Wanted,
+)
+from holdfast.cluster.moves import ClusterRegistry
 from holdfast.cluster.receivers import ClusterGroup, ClusterRouter, ClusterTable, Destinations, Peer
 from holdfast.cluster.runs import IncomingRuns, LastRows, OutgoingRuns
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
@@ -117,6 +130,7 @@ class Exchange:
         self._links: Links | None = None
         self._nodes: dict[int, _Node] = {}
         self._router: ClusterRouter
+        self._sessions: ClusterRegistry
         self._table: ClusterTable
         self._last_rows = LastRows()
         self._changed_groups: dict[str, ClusterGroup] = {}
@@ -158,6 +172,13 @@ class Exchange:
         )
         return self._router
 
+    def registry(self, **parts: Any) -> ClusterRegistry:
+        """Build the registry of this member's Sessions, of the parts that a :class:`SessionRegistry` has."""
+        self._sessions = ClusterRegistry(
+            durable=self._durable, neighbours=self, table=self._table, cross=self._router_to_peer, **parts
+        )
+        return self._sessions
+
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -173,6 +194,7 @@ class Exchange:
         self._links.start()
         self.rows.start()
         self.places(self._places)
+        self._sessions.start()
 
     def stop(self) -> Deferred[None]:
         """Speak with nobody any more, and apply nothing."""
@@ -199,6 +221,27 @@ class Exchange:
         """How many messages for other nodes found no room, and how many of others found none here."""
         waiting = sum(other.runs.lost for other in self._nodes.values())
         return waiting + self.rows.not_kept + (0 if self._links is None else self._links.lost)
+
+    def tell_node(self, node: int, message: Release | Released | Connected) -> None:
+        """Send a message about Sessions to a node."""
+        self._tell(node, message)
+
+    def ask_for_hints(self) -> None:
+        """Ask all nodes for the numbers of their last rows."""
+        for node in self.living():
+            self._tell(node, Hint(0))
+
+    def lives(self, node: int) -> bool:
+        """Tell whether nobody has taken over from a node."""
+        return any(place.node == node and place.lives for place in self._places)
+
+    def living(self) -> list[int]:
+        """Return the other nodes that live."""
+        return [place.node for place in self._places if place.lives and place.node != self.node]
+
+    def dead(self) -> list[int]:
+        """Return the nodes that others have taken over from."""
+        return [place.node for place in self._places if not place.lives and place.node != self.node]
 
     # --- the other nodes ----------------------------------------------------------------------------------------------
 
@@ -346,9 +389,14 @@ class Exchange:
         if isinstance(message, Run):
             other.runs.take(message)
         elif isinstance(message, Hint):
-            self.rows.hinted(node, message.number)
+            if message.number:
+                self.rows.hinted(node, message.number)
+            else:
+                self.rows.hint_again(node)
         elif isinstance(message, Applied):
             self.interest.applied(node, message.version)
+        elif isinstance(message, Release | Released | Connected):
+            self._sessions.told(node, message)
         else:
             self._take_interest(node, other, message)
         self._look_if_ready()
@@ -387,7 +435,7 @@ class Exchange:
         if version is not None and self._nodes.get(node) is other:
             self._tell(node, Applied(version))
 
-    def _tell(self, node: int, message: Interest | Applied | Hint) -> None:
+    def _tell(self, node: int, message: Interest | Applied | Hint | Release | Released | Connected) -> None:
         if self._links is not None:
             self._links.send(node, messages.encode(message))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -169,9 +170,13 @@ class RowKind:
         self._bulk = bulk
         self._key = table.key
         self._when_failed = when_failed
+        #: the first values of keys whose writes are left out, if any: Sessions that belong to another node by now
+        self.gone: AbstractSet[int] = frozenset()
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
         """Insert, replace and delete rows. Returns the keys that have an older write in ``unwritten``."""
+        if self.gone:
+            writes = [write for write in writes if _tuple(write.key)[0] not in self.gone]
         self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
         self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
         return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
@@ -228,7 +233,7 @@ class EndedSessions(RowKind):
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:
         """Delete every row of these Sessions. Returns their ids."""
-        keys = [_tuple(write.key) for write in writes]
+        keys = [_tuple(write.key) for write in writes if _tuple(write.key)[0] not in self.gone]
         for table, key in self._tables:
             self._bulk.delete(cursor, table, key, keys)
         return frozenset(identifier for (identifier,) in keys)
@@ -284,6 +289,7 @@ class DurableSessionStates:
         self.wills = RowKind(layouts.wills, 70, bulk, self._failed)
         of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
         self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
+        self._of_sessions = (*of_sessions, self.ended)
         #: ids of messages that no Session of this node needs, while other nodes may: see :meth:`forget_if_unused`
         self.unused: set[int] = set()
         self._kinds = (
@@ -347,6 +353,21 @@ class DurableSessionStates:
             self.forget_if_unused(identifier)
         else:
             self.forget_message(identifier)
+
+    def leave_out(self, gone: AbstractSet[int]) -> None:
+        """Leave out the writes of these Sessions that other nodes have taken meanwhile. The set may change."""
+        for kind in self._of_sessions:
+            kind.gone = gone
+
+    def has_unwritten(self, identifier: int) -> bool:
+        """Tell whether writes of a Session have failed, and have to be repeated."""
+        return any(_tuple(key)[0] == identifier for kind in self._of_sessions for key in kind.unwritten)
+
+    def drop_unwritten(self, identifier: int) -> None:
+        """Repeat no write of a Session that another node has."""
+        for kind in self._of_sessions:
+            for key in [key for key in kind.unwritten if _tuple(key)[0] == identifier]:
+                del kind.unwritten[key]
 
     def forget_if_unused(self, identifier: int) -> None:
         """Forget a message, unless a Session of another node needs it: it is looked up before its row is deleted."""

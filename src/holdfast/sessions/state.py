@@ -215,6 +215,10 @@ class KeptMessage:
         self.references = 0
         self._forget = forget
 
+    def share(self, forget: Callable[[int], None]) -> None:
+        """Call this in place of ``forget``: a Session of another node may have a delivery of the message too."""
+        self._forget = forget
+
     def acquire(self) -> None:
         """Count one more delivery."""
         self.references += 1
