@@ -70,7 +70,7 @@ class NodeBroker(RestartableBroker):
         self.cluster = cluster
         self.incarnation = incarnation
         self.exchange: Exchange
-        super().__init__(url, manual, start, node)
+        super().__init__(url, manual, start, node, **cluster.options)
 
     def open_store(self) -> None:
         """Make the exchange, and open the store."""
@@ -115,12 +115,13 @@ class NodeBroker(RestartableBroker):
 class Cluster:
     """Nodes by number. With ``lets_flow``, the bus delivers everything whenever nodes do what is due.
 
-    With ``manual``, nodes commit when the test says so.
+    With ``manual``, nodes commit when the test says so. ``options`` are those of each broker.
     """
 
-    def __init__(self, url: str, manual: bool = False) -> None:
+    def __init__(self, url: str, manual: bool = False, **options: Any) -> None:
         self.url = url
         self.manual = manual
+        self.options = options
         self.post = Post()
         self.lets_flow = True
         self.nodes: dict[int, NodeBroker] = {}

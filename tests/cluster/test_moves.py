@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.sessions.registry import owners_only
+from holdfast.wire import ConnectReturnCode, ReasonCode
 from holdfast.wire import packets as p
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from tests.cluster.nodes import Cluster
@@ -65,7 +67,8 @@ class Mover(Client):
         """Return the packets received since the last call; keep CONNACK."""
         found = super().packets()
         if found and isinstance(found[0], p.Connack):
-            self.connack = found.pop(0)
+            self.connack = found[0]
+            return found[1:]
         return found
 
     @property
@@ -195,3 +198,217 @@ def test_a_message_is_published_at_each_step(cluster: Cluster) -> None:
     cluster.advance(5)
     assert sorted(map(int, payloads(client))) == list(range(sent))
     assert client.present
+
+
+# --- Wills ------------------------------------------------------------------------------------------------------------
+
+LASTING = Properties(session_expiry_interval=600)
+
+
+@pytest.mark.parametrize(
+    ("delay", "clean", "expected"),
+    [(0, False, [b"gone"]), (0, True, [b"gone"]), (60, False, []), (60, True, [b"gone"])],
+)
+def test_the_will_at_a_move(cluster: Cluster, delay: int, clean: bool, expected: list[bytes]) -> None:
+    """It is published unless the client resumes its Session within the delay [MQTT5-3.1.3-9]; before CONNACK."""
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    will = p.Will("wills", b"gone", 1, False, Properties(will_delay_interval=delay))
+    subscribed(cluster, 1, "a", "t", version=5, properties=LASTING, will=will)
+    client, _ = back(cluster, 2, "a", 5, clean=clean, properties=LASTING)
+    assert client.present is not clean
+    assert payloads(watcher) == expected
+    assert asked(cluster, "SELECT * FROM wills") == []
+    cluster.advance(70)
+    assert payloads(watcher) == []
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_the_will_of_a_session_that_is_not_stored(cluster: Cluster, delay: int) -> None:
+    """The Session has ended with its connection, so the Will is published before CONNACK."""
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    first = Mover(cluster.nodes[1], 5)
+    first.begin("a", True, p.Will("wills", b"gone", 1, False, Properties(will_delay_interval=delay)))
+    client, _ = back(cluster, 2, "a", 5, clean=True)
+    assert client.present is False
+    assert first.network.closed
+    assert payloads(watcher) == [b"gone"]
+
+
+def test_the_will_of_a_lost_client_moves_nowhere(cluster: Cluster) -> None:
+    """A client that comes back in time to another node cancels it."""
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    will = p.Will("wills", b"gone", 1, False, Properties(will_delay_interval=30))
+    subscribed(cluster, 1, "a", "t", version=5, properties=LASTING, will=will).drop()
+    cluster.advance(10)
+    client, _ = back(cluster, 2, "a", 5, properties=LASTING)
+    assert client.present
+    cluster.advance(60)
+    assert payloads(watcher) == []
+    assert asked(cluster, "SELECT * FROM wills") == []
+
+
+# --- who may have a Session -------------------------------------------------------------------------------------------
+
+
+def test_the_session_of_another_user_stays(url: str) -> None:
+    """It is refused before anything has changed: the connection of its client too."""
+    cluster = Cluster(url, ownership=owners_only)
+    cluster.start(1, 2)
+    first = subscribed(cluster, 1, "a", "t", username="alice")
+    client, _ = back(cluster, 2, "a", 5, username="bob")
+    assert client.connack is not None
+    assert client.connack.reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert not first.network.closed
+    cluster.nodes[2].client("publisher").publish("t", b"1", 1)
+    assert payloads(first) == [b"1"]
+    cluster.close()
+
+
+def test_the_older_of_two_connections_ends(cluster: Cluster) -> None:
+    """Also if their Sessions are stored nowhere."""
+    first = cluster.nodes[1].client("a")
+    second = cluster.nodes[2].client("a")
+    assert first.network.closed
+    assert not second.network.closed
+    cluster.advance(5)
+    third = cluster.nodes[1].client("a")
+    assert second.network.closed
+    assert not third.network.closed
+
+
+def test_a_second_connect_takes_the_place_of_the_first(cluster: Cluster) -> None:
+    """While the Session is on its way."""
+    subscribed(cluster, 1, "a", "t").leave()
+    cluster.lets_flow = False
+    first, second = Mover(cluster.nodes[2]), Mover(cluster.nodes[2])
+    first.begin("a")
+    second.begin("a")
+    assert first.network.closed
+    cluster.lets_flow = True
+    cluster.settle()
+    second.packets()
+    assert second.present
+
+
+def test_a_client_leaves_while_its_session_moves(cluster: Cluster) -> None:
+    """The Session comes all the same, and expires in time."""
+    subscribed(cluster, 1, "a", "t", version=5, properties=Properties(session_expiry_interval=60)).leave()
+    cluster.lets_flow = False
+    client = Mover(cluster.nodes[2], 5)
+    client.begin("a", properties=LASTING)
+    client.drop()
+    cluster.lets_flow = True
+    cluster.settle()
+    cluster.advance(1)
+    assert asked(cluster, "SELECT owner FROM sessions WHERE client_id = 'a'") == [(2,)]
+    cluster.advance(70)
+    assert asked(cluster, "SELECT owner FROM sessions WHERE client_id = 'a'") == []
+
+
+def test_an_owner_that_does_not_answer(cluster: Cluster) -> None:
+    """The client is told so after 10 seconds, and nothing has changed. A late answer counts."""
+    subscribed(cluster, 1, "a", "t").leave()
+    cluster.lets_flow = False
+    client = Mover(cluster.nodes[2])
+    client.begin("a")
+    for _ in range(22):
+        cluster.advance(0.5)
+    client.packets()
+    assert client.connack is not None
+    assert client.connack.reason_code == ConnectReturnCode.SERVER_UNAVAILABLE
+    assert asked(cluster, "SELECT owner FROM sessions WHERE client_id = 'a'") == [(1,)]
+    cluster.lets_flow = True
+    cluster.advance(6)
+    cluster.nodes[3].client("publisher").publish("t", b"1", 2)
+    client, got = back(cluster, 3, "a")
+    assert client.present
+    assert got == [b"1"]
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_session_of_a_dead_node_is_taken(cluster: Cluster) -> None:
+    """With what was published while nobody served it."""
+    subscribed(cluster, 1, "a", "t").leave()
+    publisher = cluster.nodes[3].client("publisher")
+    publisher.publish("t", b"1", 2)
+    cluster.kill(1, taken_over=False)
+    publisher.publish("t", b"2", 2)
+    client = Mover(cluster.nodes[2])
+    client.begin("a")
+    cluster.advance(3)
+    assert client.connack is None
+    assert payloads(client) == []
+    asked(cluster, "UPDATE cluster_members SET state = 'dead' WHERE node = 1 RETURNING node")
+    cluster.tell_places()
+    publisher.publish("t", b"3", 2)
+    cluster.advance(3)
+    assert payloads(client) == [b"1", b"2", b"3"]
+    assert client.present
+
+
+def test_sessions_of_a_dead_node_are_taken_over(cluster: Cluster) -> None:
+    """By the lowest living node, with their messages, while their clients are away."""
+    names = [f"c{number}" for number in range(5)]
+    for name in names:
+        subscribed(cluster, 3, name, "t").leave()
+    publisher = cluster.nodes[2].client("publisher")
+    publisher.publish("t", b"1", 2)
+    died(cluster, 3)
+    publisher.publish("t", b"2", 2)
+    cluster.advance(12)
+    assert asked(cluster, "SELECT DISTINCT owner FROM sessions") == [(1,)]
+    publisher.publish("t", b"3", 2)
+    for name in names:
+        client, got = back(cluster, 2, name)
+        assert client.present
+        assert got == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_node_dies_at_each_step_of_a_move(url: str, victim: int, comes_back: bool) -> None:
+    """The owner or the other node, with and without a restart: every message comes once."""
+    number = 0
+    for step in range(24):
+        cluster = Cluster(url)
+        cluster.start(1, 2, 3)
+        if not step:
+            subscribed(cluster, 1, "a", "t").leave()
+        else:
+            back(cluster, 1, "a")[0].leave()
+        publisher = cluster.nodes[3].client("publisher")
+        sent = []
+        cluster.lets_flow = False
+        client = Mover(cluster.nodes[2])
+        client.begin("a")
+        for _ in range(step):
+            if cluster.post.waiting:
+                cluster.post.deliver()
+                cluster.settle()
+            number += 1
+            sent.append(b"%d" % number)
+            publisher.publish("t", sent[-1], 2)
+        got = payloads(client) if client.packets() or client.connack else []
+        cluster.lets_flow = True
+        if comes_back:
+            cluster.kill(victim, taken_over=False)
+            cluster.start(victim)
+        else:
+            died(cluster, victim)
+        cluster.advance(4)
+        node = 3 if victim == 2 or step % 2 else 2
+        if node != 2 or client.network.closed or victim == 2:
+            client, more = back(cluster, node, "a")
+            cluster.advance(3)
+            got += more + payloads(client)
+        else:
+            got += payloads(client)
+        assert sorted(got) == sorted(sent), f"step {step}"
+        client.leave()
+        if not comes_back:
+            asked(cluster, f"UPDATE cluster_members SET state = 'member' WHERE node = {victim} RETURNING node")
+            cluster.start(victim)
+        cluster.advance(6)
+        cluster.close()
