@@ -262,9 +262,10 @@ class Exchange:
                 if not place.lives:
                     self._read_filters(node, other)
             elif (other.lives, other.incarnation) != (place.lives, place.incarnation):
-                if other.lives and not place.lives:
-                    self._read_filters(node, other)
+                has_died = other.lives and not place.lives
                 other.lives, other.incarnation = place.lives, place.incarnation
+                if has_died:
+                    self._read_filters(node, other)
         self._links.members({node: place.incarnation for node, place in others.items() if place.lives})
         self._look_if_ready()
 
