@@ -364,6 +364,10 @@ def test_sessions_of_a_dead_node_are_taken_over(cluster: Cluster) -> None:
         client, got = back(cluster, 2, name)
         assert client.present
         assert got == [b"1", b"2", b"3"]
+    cluster.tell_places()
+    publisher.publish("t", b"4", 2)
+    cluster.advance(12)
+    assert asked(cluster, "SELECT number FROM cluster_messages WHERE targets LIKE '%,3,%'") == []
 
 
 @pytest.mark.parametrize("victim", [1, 2])
@@ -371,7 +375,7 @@ def test_sessions_of_a_dead_node_are_taken_over(cluster: Cluster) -> None:
 def test_a_node_dies_at_each_step_of_a_move(url: str, victim: int, comes_back: bool) -> None:
     """The owner or the other node, with and without a restart: every message comes once."""
     number = 0
-    for step in range(24):
+    for step in range(0, 20, 2 if comes_back else 3):
         cluster = Cluster(url)
         cluster.start(1, 2, 3)
         if not step:

@@ -71,6 +71,8 @@ _STORED_FILTERS = (
     "WHERE session_id IN (SELECT id FROM sessions WHERE owner = ?) AND topic_filter NOT LIKE '$share/%' "
     "GROUP BY topic_filter"
 )
+#: seconds until the filters of a dead node's Sessions are read again
+_LOOK_AT_DEAD = 10.0
 #: changes of the routing table in one turn
 _PER_TURN = 50
 #: with more new Topic Filters than that, the changes of all topics are flushed
@@ -84,6 +86,7 @@ class _Node:
     ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
     ``doomed`` are the filters and groups that are being removed.
     ``answers`` are the versions that it awaits, in order; ``stored`` gathers the tickets that the next one waits for.
+    ``read_at`` is when the filters of a dead node were read (seconds of the clock).
     """
 
     peer: Peer
@@ -95,6 +98,7 @@ class _Node:
     doomed: dict[str, None] = field(factory=dict)
     told: set[str] | None = field(factory=set)
     answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
+    read_at: float = 0.0
     stored: TicketsTogether = field(factory=TicketsTogether)
 
     @property
@@ -217,6 +221,12 @@ class Exchange:
         return f"waits for node {', '.join(map(str, late))} of the cluster: holdfast node list shows the nodes"
 
     @property
+    def moved(self) -> tuple[int, int, int]:
+        """How many Sessions have come here and have left, and how many messages with QoS 0 their queues have lost."""
+        sessions = self._sessions
+        return sessions.adopting.count, sessions.releasing.count, sessions.lost
+
+    @property
     def lost(self) -> int:
         """How many messages for other nodes found no room, and how many of others found none here."""
         waiting = sum(other.runs.lost for other in self._nodes.values())
@@ -266,6 +276,8 @@ class Exchange:
                 other.lives, other.incarnation = place.lives, place.incarnation
                 if has_died:
                     self._read_filters(node, other)
+            elif other.filters and self._clock.seconds() - other.read_at > _LOOK_AT_DEAD and not other.lives:
+                self._read_filters(node, other)  # its Sessions may belong to others by now
         self._links.members({node: place.incarnation for node, place in others.items() if place.lives})
         self._look_if_ready()
 
@@ -299,6 +311,7 @@ class Exchange:
             self._clock.callLater(1, self._read_filters, node, other)
 
         self._reading_filters.add(node)
+        other.read_at = self._clock.seconds()
         reading = parts.readers.read(read)
         reading.addCallbacks(found, failed)
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
