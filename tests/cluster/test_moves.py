@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import psycopg
 import pytest
 
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.registry import owners_only
 from holdfast.wire import ConnectReturnCode, ReasonCode
 from holdfast.wire import packets as p
@@ -262,6 +264,26 @@ def test_the_session_of_another_user_stays(url: str) -> None:
     cluster.nodes[2].client("publisher").publish("t", b"1", 1)
     assert payloads(first) == [b"1"]
     cluster.close()
+
+
+def test_nothing_is_stored_for_a_client_over_a_limit(url: str) -> None:
+    """It is refused before its row is written."""
+    cluster = Cluster(url, accounts=Accounts(names_proven=True))
+    cluster.start(1, 2)
+    cluster.nodes[2].limits = attrs.evolve(cluster.nodes[2].limits, max_sessions=1)
+    subscribed(cluster, 2, "a", "t", username="alice")
+    client, _ = back(cluster, 2, "b", 5, username="alice", properties=LASTING)
+    assert client.connack is not None
+    assert client.connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert asked(cluster, "SELECT client_id, owner FROM sessions") == [("a", 2)]
+    cluster.close()
+
+
+def test_cuts_without_a_session_are_deleted(cluster: Cluster) -> None:
+    """They would keep all later rows."""
+    asked(cluster, "INSERT INTO session_cuts VALUES (7, 1, 0) RETURNING origin")
+    cluster.advance(6)
+    assert asked(cluster, "SELECT * FROM session_cuts") == []
 
 
 def test_the_older_of_two_connections_ends(cluster: Cluster) -> None:

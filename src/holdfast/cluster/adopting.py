@@ -331,6 +331,9 @@ class Adopting:
 class NotNow(Exception):
     """The store is closed: this node stops."""
 
+    def __init__(self) -> None:
+        super().__init__("this node stops")
+
 
 def _take(node: int, dead: int, identifiers: Sequence[int], connection: Connection) -> int:
     """Take Sessions of a dead node, with its cursors as their cuts. Return how many."""

@@ -22,7 +22,8 @@ A row is applied when its hint is there: the hint comes behind all runs that wer
 applied without a hint while nothing is heard of their origin, and for whoever waits in :meth:`Rows.caught_up` for
 longer than :data:`_PATIENCE`.
 
-Rows for a node that is dead are kept, at most :data:`MOST_KEPT`; a node that is removed is not waited for.
+Rows for a node that is dead are kept while it has Sessions, at most :data:`MOST_KEPT`; a node that is removed is not
+waited for.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ _FIRST_CURSORS = (
 )
 _OTHERS = (
     "SELECT m.node, m.state, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
-    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? UNION ALL "
+    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? "
+    # A dead node whose Sessions were all taken has nobody to give rows to.
+    "AND (m.state <> 'dead' OR EXISTS (SELECT 1 FROM sessions s WHERE s.owner = m.node)) UNION ALL "
     # In the same snapshot: Sessions that have moved, and are not loaded yet. Without a cut they have nothing.
     "SELECT 0, 'moving', min(number) FROM (SELECT coalesce(min(number) FILTER (WHERE origin = ?), 0) AS number "
     "FROM session_cuts GROUP BY session_id) AS moving HAVING count(*) > 0"

@@ -42,6 +42,7 @@ from holdfast.identity.interfaces import Principal
 from holdfast.retained.leases import Lease
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred, settled
+from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.connection import Connection as Link
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.session import Session
@@ -80,6 +81,7 @@ _CLAIM = (
     "ON CONFLICT DO NOTHING RETURNING id"
 )
 _ARRIVED = f"SELECT id FROM sessions WHERE owner = ? AND id IN (SELECT session_id FROM session_cuts) LIMIT {_SESSIONS}"  # noqa: S608
+_ORPHANS = "FROM session_cuts WHERE session_id NOT IN (SELECT id FROM sessions)"
 _OF_DEAD = f"SELECT id, owner FROM sessions WHERE owner = ANY(CAST(? AS smallint[])) LIMIT {_SESSIONS}"  # noqa: S608
 
 
@@ -208,7 +210,7 @@ class ClusterRegistry(SessionRegistry):
         """Look for the Session of a client, unless it is here."""
         client_id = principal.client_id
         search = self._searches.get(client_id)
-        if search is None and client_id in self._sessions:
+        if (search is None and client_id in self._sessions) or self._is_over_limit(link, principal):
             return None
         waiting = _Waiting(link, principal, clean_start, expiry_interval, Deferred())
         waiting.patience = self._clock.callLater(PATIENCE, self._answer, waiting, Unavailable())
@@ -220,6 +222,15 @@ class ClusterRegistry(SessionRegistry):
                 self._answer(earlier, Unavailable(), _TAKEN)
         search.next = waiting
         return waiting.answer
+
+    def _is_over_limit(self, link: Link, principal: Principal) -> bool:
+        """Tell whether :meth:`connect` will refuse a client, so that no Session has to move, and no row is written."""
+        try:
+            if self._accounts is not None:
+                self._accounts.check(principal, None, link.limits, link.listener)
+        except OverLimit:
+            return True
+        return False
 
     def _answer(self, waiting: _Waiting, why_not: Unavailable | None, taken: str | None = None) -> None:
         """Answer a client, once; with ``taken``, another connection has its Client Identifier."""
@@ -470,9 +481,11 @@ class ClusterRegistry(SessionRegistry):
         parts = self._durable.parts
         if parts is None:
             return
-        arrived = await parts.readers.read(partial(_read_arrived, self.node))
+        arrived, has_orphans = await parts.readers.read(partial(_read_arrived, self.node))
         for identifier in {*arrived, *self.adopting.returned}:
             await self.adopting.adopt(identifier)
+        if has_orphans:  # they would keep rows for ever
+            await parts.writer.run(_delete_orphans)
         dead = self._neighbours.dead()
         if dead and self.node < min(self._neighbours.living(), default=256):
             of_dead = await parts.readers.read(partial(_read_of_dead, dead))
@@ -585,10 +598,21 @@ def _write_claims(rows: Sequence[tuple[Any, ...]], connection: Connection) -> se
     return written
 
 
-def _read_arrived(node: int, connection: Connection) -> list[int]:
+def _read_arrived(node: int, connection: Connection) -> tuple[list[int], bool]:
+    """Return Sessions of a node that it has not loaded, and whether there are cuts without a Session."""
     cursor = connection.cursor()
+    cursor.execute("SELECT session_id FROM session_cuts LIMIT 1")
+    if not cursor.fetchall():  # as nearly always: the table of all Sessions is not read
+        return [], False
     cursor.execute(_ARRIVED, (node,))
-    return [identifier for (identifier,) in cursor.fetchall()]
+    arrived = [identifier for (identifier,) in cursor.fetchall()]
+    cursor.execute(f"SELECT EXISTS (SELECT 1 {_ORPHANS})")
+    ((has_orphans,),) = cursor.fetchall()
+    return arrived, bool(has_orphans)
+
+
+def _delete_orphans(connection: Connection) -> None:
+    connection.cursor().execute(f"DELETE {_ORPHANS}")
 
 
 def _read_of_dead(nodes: Sequence[int], connection: Connection) -> list[tuple[int, int]]:
