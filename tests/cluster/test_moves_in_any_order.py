@@ -214,3 +214,66 @@ def test_each_message_comes_once(url: str, steps: list[tuple[str, int]]) -> None
         world.check()
     finally:
         world.cluster.close()
+
+
+@pytest.fixture
+def world(url: str) -> Iterator[World]:
+    """A client with a Session at node 1, which it has left; it connects to node 2, where a publisher is."""
+    made = World(url)
+    made.publish(2)
+    made.everything()
+    made.listen()
+    made.everything()
+    yield made
+    made.cluster.close()
+
+
+def test_own_messages_while_the_session_is_on_its_way(world: World) -> None:
+    """The old owner wants no messages any more, and has not committed the move: they wait as rows for this node."""
+    cluster = world.cluster
+    registry = cluster.nodes[2].registry
+    published = 0
+    world.begin(2)
+    for _ in range(60):
+        cluster.settle()
+        if cluster.nodes[2].exchange._nodes[1].filters.get("t/#") is None and not published:
+            assert registry.session_of("a") is None
+            world.publish(2)
+            cluster.commit(2)
+            world.listen()
+            published += 1
+        if cluster.post.waiting:
+            cluster.post.deliver()
+        elif published or cluster.nodes[1].registry.session_of("a") is not None:
+            for node in (1, 3):
+                cluster.commit(node)
+    assert published
+    world.check()
+    assert world.answered == set(world.got) == {0, 1}
+
+
+def test_own_messages_while_the_session_is_read(world: World) -> None:
+    """They are not committed when the read begins: the Session gets them from memory, behind those that are."""
+    cluster = world.cluster
+    registry = cluster.nodes[2].registry
+    world.begin(2)
+    published = 0
+    for _ in range(60):
+        cluster.settle()
+        held = [each.held for each in registry.adopting._arriving.values()]  # type: ignore[attr-defined]
+        if published == 1 and held != [None] and held:
+            world.publish(2)
+            published = 2
+        if not published and held:
+            world.publish(2)  # its commit waits until the read has begun
+            published = 1
+        if cluster.post.waiting:
+            cluster.post.deliver()
+        elif published < 2:
+            for node in (1, 3):
+                cluster.commit(node)
+        else:
+            cluster.commit(2)
+    assert published == 2
+    world.check()
+    assert world.got == [0, 1, 2]
