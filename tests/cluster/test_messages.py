@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from holdfast.cluster.messages import (
     ENDED,
     Applied,
+    Connected,
     CrossingMessage,
     Hint,
     Interest,
     Malformed,
     Members,
     Message,
+    Outcome,
+    Release,
+    Released,
     Run,
     Wanted,
     decode,
@@ -39,6 +43,9 @@ MESSAGES = st.one_of(
     st.builds(Applied, NUMBERS),
     st.builds(Hint, NUMBERS),
     st.builds(Interest, NUMBERS, st.lists(CHANGES, max_size=4).map(tuple), st.booleans()),
+    st.builds(Release, NUMBERS, TEXTS, st.none() | TEXTS, st.booleans(), NUMBERS),
+    st.builds(Released, NUMBERS, st.sampled_from(Outcome)),
+    st.builds(Connected, st.lists(st.tuples(TEXTS, NUMBERS), max_size=4).map(tuple)),
     st.builds(Run, NUMBERS, st.lists(CROSSING, max_size=4).map(tuple)),
 )
 
