@@ -90,7 +90,15 @@ CREATE TABLE sessions (
     expiry_interval BIGINT,
     expires_at BIGINT,
     void_cuts BIGINT,
+    owner SMALLINT,
     PRIMARY KEY (id)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX sessions_clients ON sessions (client_id) WHERE expires_at IS NULL OR expires_at != 0;
+CREATE TABLE session_cuts (
+    session_id BIGINT NOT NULL,
+    origin SMALLINT NOT NULL,
+    number BIGINT NOT NULL,
+    PRIMARY KEY (session_id, origin)
 ) WITHOUT ROWID;
 CREATE TABLE session_subscriptions (
     session_id BIGINT NOT NULL,

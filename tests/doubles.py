@@ -34,7 +34,7 @@ from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.registry import Ownership, names_ignored
+from holdfast.sessions.registry import Ownership, SessionRegistry, names_ignored
 from holdfast.sessions.revocation import OnRevoke
 from holdfast.sessions.router import Router
 from holdfast.sessions.state import ISessionStates, MemorySessionStates
@@ -188,6 +188,7 @@ class MemoryBroker:
             measure_memory=lambda: self.memory,
             storage=self.storage,
             make_router=self.make_router,
+            make_registry=self.make_registry,
         )
         self.session_parts = parts
         self.memory_guard = parts.memory
@@ -215,6 +216,10 @@ class MemoryBroker:
     ) -> Router:
         """Return the router."""
         return Router(retained, authorizer, counters, rejecting, telemetry)
+
+    def make_registry(self, **parts: Any) -> SessionRegistry:
+        """Return the registry of Sessions."""
+        return SessionRegistry(**parts)
 
     def make_store(self) -> IRetainedStore:
         """Return the retained store."""

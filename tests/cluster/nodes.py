@@ -14,6 +14,7 @@ from holdfast.cluster.members import Place
 from holdfast.identity.interfaces import IAuthorizer
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
 from tests.sessions.restartable import RestartableBroker
 
@@ -69,7 +70,7 @@ class NodeBroker(RestartableBroker):
         self.cluster = cluster
         self.incarnation = incarnation
         self.exchange: Exchange
-        super().__init__(url, manual, start, node)
+        super().__init__(url, manual, start, node, **cluster.options)
 
     def open_store(self) -> None:
         """Make the exchange, and open the store."""
@@ -91,6 +92,10 @@ class NodeBroker(RestartableBroker):
         """Return the router of a member."""
         return self.exchange.router(retained, authorizer, counters, rejecting, telemetry)
 
+    def make_registry(self, **parts: Any) -> SessionRegistry:
+        """Return the registry of a member."""
+        return self.exchange.registry(**parts)
+
     def settle(self) -> None:
         """Let all nodes do what is due."""
         self.cluster.settle()
@@ -110,12 +115,13 @@ class NodeBroker(RestartableBroker):
 class Cluster:
     """Nodes by number. With ``lets_flow``, the bus delivers everything whenever nodes do what is due.
 
-    With ``manual``, nodes commit when the test says so.
+    With ``manual``, nodes commit when the test says so. ``options`` are those of each broker.
     """
 
-    def __init__(self, url: str, manual: bool = False) -> None:
+    def __init__(self, url: str, manual: bool = False, **options: Any) -> None:
         self.url = url
         self.manual = manual
+        self.options = options
         self.post = Post()
         self.lets_flow = True
         self.nodes: dict[int, NodeBroker] = {}

@@ -66,6 +66,7 @@ class World:
         exchange.rows = Mock()
         exchange.rows.is_ahead.return_value = False
         exchange.rows.written.return_value = COMMITTED
+        exchange._sessions = Mock()
         exchange.router(retained, UnrestrictedAuthorizer(), Counters(), False, None)
         exchange.start()
         return exchange

@@ -709,6 +709,7 @@ def test_rows_for_a_dead_node_are_kept_to_a_bound_and_for_a_removed_one_not(
     origin, second, third = (Node(url, node).open() for node in ALL)
     third.kill()
     ask(url, "UPDATE cluster_members SET state = 'dead' WHERE node = 3")
+    ask(url, "INSERT INTO sessions (id, client_id, listener, owner) VALUES (3, 'device', 'default', 3)")
     kept = [origin.send(f"a{turn}", *((2, 3) if turn % 2 else (2,))) for turn in range(8)][1::2]
     pass_rows([second])
     origin.settle(6)
@@ -719,6 +720,39 @@ def test_rows_for_a_dead_node_are_kept_to_a_bound_and_for_a_removed_one_not(
     assert numbers_left(url) == [*kept[1:], more]
     assert origin.rows.not_kept == 1
     ask(url, "UPDATE cluster_members SET state = 'left' WHERE node = 3")
+    origin.settle(6)
+    assert numbers_left(url) == []
+
+
+def test_rows_are_kept_for_a_session_that_has_moved_and_is_not_loaded(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind its cut, for whatever node they are, to a bound; none when it is loaded."""
+    monkeypatch.setattr(crossing, "MOST_KEPT", 4)
+    origin, second, third = (Node(url, node).open() for node in ALL)
+    first = origin.send("first", 2)
+    ask(url, "INSERT INTO sessions (id, client_id, listener, owner) VALUES (3, 'device', 'default', 3)")
+    ask(url, f"INSERT INTO session_cuts VALUES (3, 1, {first})")
+    kept = [origin.send(f"a{turn}", 2 + turn % 2) for turn in range(4)]
+    pass_rows([second, third])
+    origin.settle(6)
+    assert numbers_left(url) == kept
+    more = origin.send("more", 2)
+    pass_rows([second, third])
+    origin.settle(6)
+    assert numbers_left(url) == [*kept[1:], more]
+    ask(url, "DELETE FROM session_cuts")
+    origin.settle(6)
+    assert numbers_left(url) == []
+
+
+def test_nothing_is_kept_for_a_dead_node_without_sessions(url: str) -> None:
+    """Nobody would get it."""
+    origin, second, third = (Node(url, node).open() for node in ALL)
+    third.kill()
+    ask(url, "UPDATE cluster_members SET state = 'dead' WHERE node = 3")
+    origin.send("a", 3)
+    pass_rows([second])
     origin.settle(6)
     assert numbers_left(url) == []
 

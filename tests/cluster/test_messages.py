@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from holdfast.cluster.messages import (
     ENDED,
     Applied,
+    Connected,
     CrossingMessage,
     Hint,
     Interest,
     Malformed,
     Members,
     Message,
+    Outcome,
+    Release,
+    Released,
     Run,
     Wanted,
     decode,
@@ -40,6 +44,9 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Applied, numbers),
     st.builds(Hint, numbers),
     st.builds(Run, numbers, st.lists(crossing_messages, max_size=5).map(tuple)),
+    st.builds(Release, numbers, texts, st.none() | texts, st.booleans(), numbers),
+    st.builds(Released, numbers, st.sampled_from(Outcome)),
+    st.builds(Connected, st.lists(st.tuples(texts, numbers), max_size=4).map(tuple)),
 )
 TEXT = pack(">I", 1) + b"a"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.crash]
 
 #: where the histories of failed cycles go
 KEPT = Path("build/cluster-bench")
-#: whether stored Sessions move to the node of their client
-ROAMING = importlib.util.find_spec("holdfast.cluster.moves") is not None
 
 
 def ran(seed: int, cycles: int, bus: str, *, broken: str | None = None, long: bool = False) -> Figures:
@@ -34,7 +31,7 @@ def ran(seed: int, cycles: int, bus: str, *, broken: str | None = None, long: bo
             pytest.skip(str(missing))
     keep = None if broken else KEPT / f"{bus}-{seed}"
     options = Options(
-        seed=seed, cycles=cycles, bus=bus, keep=keep, roaming=ROAMING, broken=broken, long=long,
+        seed=seed, cycles=cycles, bus=bus, keep=keep, roaming=True, broken=broken, long=long,
         first=broken is not None,
     )  # fmt: skip
     figures = asyncio.run(run(options, print))
@@ -61,6 +58,4 @@ def test_a_hundred_cycles_break_no_invariant(bus: str) -> None:
 @pytest.mark.parametrize("name", sorted(BREAKS))
 def test_a_broken_line_is_found(name: str) -> None:
     """Within twenty cycles, on the bus on which it matters."""
-    if name == "no-second-look" and not ROAMING:
-        pytest.skip("Sessions do not move")
     assert ran(1, 20, BREAKS[name].bus, broken=name).violations

@@ -112,9 +112,10 @@ ROWS: Contents = {
     "cluster_runs": [(7, 1, b"\0run")],
     "retained_usage": [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)],
     "sessions": [
-        (PUMP, "pump-7", "anna", "default", None, None, revision(9)),
-        (SLEEPER, "sleeper", None, "default", 86_400, FAR, revision(9)),
+        (PUMP, "pump-7", "anna", "default", None, None, revision(9), 1),
+        (SLEEPER, "sleeper", None, "default", 86_400, FAR, revision(9), 1),
     ],
+    "session_cuts": [(SLEEPER, 1, revision(40)), (SLEEPER, 2, revision(40, 2))],
     "session_subscriptions": [
         (PUMP, "alarm/#", 2, 0, 1, 2, 7, None, None, None, None, None, None),
         (SLEEPER, "$share/group/jobs/+", 1, 0, 0, 0, None, None, None, None, None, None, None),

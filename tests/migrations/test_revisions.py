@@ -117,8 +117,10 @@ def test_a_database_of_the_first_release_becomes_a_new_one(make: str, tmp_path: 
         with database.engine().begin() as connection:
             connection.exec_driver_sql("DROP VIEW telemetry_messages")
             cluster = ("cluster_members", "cluster_messages", "cluster_cursors", "cluster_runs")
-            for table in ("telemetry", "telemetry_state", *cluster):
+            for table in ("telemetry", "telemetry_state", "session_cuts", *cluster):
                 connection.exec_driver_sql(f"DROP TABLE {table}")
+            connection.exec_driver_sql("DROP INDEX sessions_clients")
+            connection.exec_driver_sql("ALTER TABLE sessions DROP COLUMN owner")
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0022'")
         with pytest.raises(StoreUnusable, match="has the older schema 0022"):
             schema.prepare(database)
@@ -129,8 +131,36 @@ def test_a_database_of_the_first_release_becomes_a_new_one(make: str, tmp_path: 
             ours = contents(connection)
             assert ours.pop("telemetry") == []
             assert ours.pop("telemetry_state") == [(1, 0, 0, 0)]
-            assert [ours.pop(table) for table in cluster] == [[]] * len(cluster)
+            assert [ours.pop(table) for table in ("session_cuts", *cluster)] == [[]] * (1 + len(cluster))
             assert ours == {table: rows for table, rows in contents(new).items() if table in ours}
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_the_newest_session_of_a_client_stays(make: str, tmp_path: Path) -> None:
+    """Two nodes may have made one for the same client: the older ones are marked as ended, for their owners."""
+    with empty(make, tmp_path) as (_, database):
+        left_by_this_program(database)
+        with database.engine().begin() as connection:
+            for statement in (
+                "DELETE FROM sessions", "DROP INDEX sessions_clients", "ALTER TABLE sessions DROP COLUMN owner",
+                "DROP TABLE session_cuts", "UPDATE alembic_version SET version_num = '0025'",
+            ):  # fmt: skip
+                connection.exec_driver_sql(statement)
+            for identifier, client, expires_at in ((257, "a", "7"), (258, "a", "NULL"), (513, "b", "9"), (769, "c", 0)):
+                connection.exec_driver_sql(
+                    f"INSERT INTO sessions VALUES ({identifier}, '{client}', NULL, 'default', 60, {expires_at}, NULL)"
+                )
+        upgrade_schema(database, lambda _: None)
+        with database.engine().begin() as connection:
+            found = connection.exec_driver_sql(
+                "SELECT id, owner, expiry_interval, expires_at FROM sessions ORDER BY id"
+            )
+            assert [tuple(row) for row in found] == [
+                (257, 1, 0, 0),
+                (258, 2, 60, None),
+                (513, 1, 60, 9),
+                (769, 1, 0, 0),
+            ]
 
 
 @pytest.mark.parametrize("make", MAKES)

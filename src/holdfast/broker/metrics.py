@@ -364,6 +364,21 @@ def cluster_metrics(membership: Membership, exchange: Exchange) -> list[Metric]:
             "Retained messages that were sent once more, because two members have set their topic.",
             lambda: exchange.corrections.sent,
         ),
+        counter(
+            "holdfast_cluster_sessions_taken_total",
+            "Stored Sessions that have come to this member: with their clients, or from members that are dead.",
+            lambda: exchange.moved[0],
+        ),
+        counter(
+            "holdfast_cluster_sessions_given_total",
+            "Stored Sessions that have gone to other members with their clients.",
+            lambda: exchange.moved[1],
+        ),
+        counter(
+            "holdfast_cluster_sessions_lost_messages_total",
+            "Messages with QoS 0 that waited in the queues of Sessions that have gone to other members.",
+            lambda: exchange.moved[2],
+        ),
         gauge(
             "holdfast_cluster_gates",
             "Subscriptions whose SUBACK waits for other members.",

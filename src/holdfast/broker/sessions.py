@@ -122,6 +122,7 @@ def build(
         most_memory=most_memory(config),
         telemetry=retainer.telemetry,
         make_router=Router if exchange is None else exchange.router,
+        make_registry=SessionRegistry if exchange is None else exchange.registry,
     )
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
@@ -163,8 +164,12 @@ def compose_sessions(
     measure_memory: Callable[[], int] = resident_bytes,
     telemetry: Telemetry | None = None,
     make_router: Callable[[RetainedMessages, IAuthorizer, Counters, bool, Telemetry | None], Router] = Router,
+    make_registry: Callable[..., SessionRegistry] = SessionRegistry,
 ) -> SessionParts:
-    """Build the parts that serve clients. ``make_router`` makes the router, that of a member of a cluster, perhaps.
+    """Build the parts that serve clients.
+
+    ``make_router`` makes the router, and ``make_registry`` the registry of Sessions: those of a member of a cluster,
+    perhaps.
 
     With ``accounts``, what each payer has in Sessions is limited. ``most_memory`` (bytes) limits the process. Without
     ``telemetry``, no message without RETAIN is recorded.
@@ -184,7 +189,7 @@ def compose_sessions(
         clock=clock, work=work, router=router, retained=retained, counters=counters, log=log, grace=lease_grace,
         restart_grace=will_restart_grace, silent_clears=silent_clears,
     )  # fmt: skip
-    registry = SessionRegistry(
+    registry = make_registry(
         clock=clock, now=now, router=router, wills=wills, leases=leases, states=states, counters=counters, work=work,
         authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
     )  # fmt: skip

@@ -24,7 +24,8 @@ than :data:`_PATIENCE`, and when the hint has not come for :data:`_LONG`: it is 
 hint, may be older than these rows: they are not delivered (:meth:`Rows.is_ahead`), and counted as lost. Rows for other
 nodes have no hint here, and the cursor passes them as soon as they are read.
 
-Rows for a node that is dead are kept, at most :data:`MOST_KEPT`; a node that is removed is not waited for.
+Rows for a node that is dead are kept while it has Sessions, at most :data:`MOST_KEPT`; a node that is removed is not
+waited for.
 """
 
 from __future__ import annotations
@@ -99,7 +100,12 @@ _PART = (
 )
 _OTHERS = (
     "SELECT m.node, m.state, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
-    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ?"
+    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? "
+    # A dead node whose Sessions were all taken has nobody to give rows to.
+    "AND (m.state <> 'dead' OR EXISTS (SELECT 1 FROM sessions s WHERE s.owner = m.node)) UNION ALL "
+    # In the same snapshot: Sessions that have moved, and are not loaded yet. Without a cut they have nothing.
+    "SELECT 0, 'moving', min(number) FROM (SELECT coalesce(min(number) FILTER (WHERE origin = ?), 0) AS number "
+    "FROM session_cuts GROUP BY session_id) AS moving HAVING count(*) > 0"
 )
 
 
@@ -203,7 +209,7 @@ class CursorKind:
         self.failed_at = self._clock.seconds()
 
 
-#: nodes that are dead, with their cursors for this node's rows
+#: nodes that are dead, with their cursors for this node's rows; as node 0, the least cut of Sessions that have moved
 _Dead = tuple[tuple[int, int], ...]
 
 
@@ -323,8 +329,10 @@ class Rows:
         self._passing: dict[int, list[tuple[int, float, CommitTicket]]] = {}
         self._held: dict[int, tuple[int, float]] = {}  # the rows that wait for hints, and since when, by origin
         self._is_reading = self._again = False
+        self._holds = 0  # how often others want that no row is applied
+        self._paused: Callable[[], None] | None = None  # what goes on then
         self._is_open = False
-        #: the dead nodes for which rows are kept, with their cursors, and up to which row that is done
+        #: for whom rows are kept, and up to which row that is done
         self._kept_for: _Dead = ()
         self._looked_at = 0
         self._looking = PeriodicJob(self._look, name="looking for rows of other nodes", interval=_INTERVAL, clock=clock)
@@ -373,7 +381,8 @@ class Rows:
         if not self._due:
             self._clock.callLater(0, self._tell)
         for node in targets:
-            self._due[node] = max(number, self._due.get(node, 0))
+            if node != self.node:
+                self._due[node] = max(number, self._due.get(node, 0))
 
     def _tell(self) -> None:
         due, self._due = self._due, {}
@@ -384,7 +393,8 @@ class Rows:
     def hint_again(self, node: int) -> None:
         """Tell a node once more up to which number there may be rows for it: it may have missed that."""
         self._told[node] = self._mark
-        self._hint(node, self._mark)
+        if self._mark:
+            self._hint(node, self._mark)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -409,6 +419,28 @@ class Rows:
     def is_ahead(self, origin: int) -> bool:
         """Tell whether rows were applied without a hint, so that runs may still come that were sent before them."""
         return self._hints.get(origin, 0) < self._unhinted.get(origin, 0)
+
+    def position(self) -> dict[int, int]:
+        """Return up to which number the rows of each other origin are applied."""
+        return dict(self._position)
+
+    def newest(self) -> int:
+        """Return a number between those of the rows that this node has given out, and those that it will."""
+        return self._parts.clock.next_revision()
+
+    def hold(self) -> None:
+        """Apply no rows until :meth:`go_on` has been called as often."""
+        self._holds += 1
+
+    def go_on(self) -> None:
+        """Apply rows again."""
+        self._holds -= 1
+        if not self._holds:
+            paused, self._paused = self._paused, None
+            if paused is not None:
+                paused()
+            elif self._again:
+                self._read()
 
     def when_passed(self, origin: int, number: int) -> CommitTicket:
         """Return a ticket that is settled when the rows of an origin up to a number are applied.
@@ -463,7 +495,7 @@ class Rows:
         """Read what is there, or again behind the reading that is under way."""
         if not self._is_open:
             return
-        if self._is_reading:
+        if self._is_reading or self._holds:
             self._again = True
             return
         if self._parts.writer.room <= 0 or self._cursors.unwritten:  # deliveries of earlier rows are not stored yet
@@ -516,6 +548,9 @@ class Rows:
     def _apply(self, reading: _Reading, rows: deque[CrossedMessage], left: Counter[int]) -> None:
         """Give the next rows to the Sessions, and write the cursors with their deliveries. Then do the rest."""
         if not self._is_open:
+            return
+        if self._holds:
+            self._paused = partial(self._apply, reading, rows, left)
             return
         after = CommitTicket()
         size, count, before = 0, 0, dict(self._position)
@@ -629,18 +664,19 @@ class Rows:
         nodes is not looked at again as long as these are the same.
         """
         cursor = connection.cursor()
-        cursor.execute(_OTHERS, (self.node, self.node))
+        cursor.execute(_OTHERS, (self.node, self.node, self.node))
         others = cursor.fetchall()
-        dead = tuple(sorted((node, number) for node, state, number in others if state == "dead"))
+        dead = tuple(sorted((node, number) for node, state, number in others if state in ("dead", "moving")))
         if dead != kept_for:
             looked_at = 0
-        least = min((number for _, state, number in others if state != "dead"), default=1 << 62)
+        least = min((number for _, state, number in others if state not in ("dead", "moving")), default=1 << 62)
         cursor.execute(_PART, (self.node, looked_at, least, _TRIMMED))
         ((end, count),) = cursor.fetchall()
         if not count:
             return dead, looked_at, False
         needed = " OR ".join(["(targets LIKE ? AND number > ?)"] * len(dead)) or "FALSE"
-        bound = [value for node, number in dead for value in (f"%,{node},%", number)]
+        # Sessions that have moved may need rows for any node.
+        bound = [value for node, number in dead for value in (f"%,{node},%" if node else "%", number)]
         cursor.execute(
             f"DELETE FROM cluster_messages WHERE origin = ? AND number > ? AND number <= ? AND NOT ({needed})",  # noqa: S608
             (self.node, looked_at, end, *bound),

@@ -37,7 +37,20 @@ from holdfast.cluster.crossing import CrossedMessage, Rows
 from holdfast.cluster.interest import OwnInterest
 from holdfast.cluster.links import Bus, Links
 from holdfast.cluster.members import Place
-from holdfast.cluster.messages import ENDED, Applied, Hint, Interest, Malformed, Members, Run, Wanted
+from holdfast.cluster.messages import (
+    ENDED,
+    Applied,
+    Connected,
+    Hint,
+    Interest,
+    Malformed,
+    Members,
+    Release,
+    Released,
+    Run,
+    Wanted,
+)
+from holdfast.cluster.moves import ClusterRegistry
 from holdfast.cluster.receivers import ClusterGroup, ClusterRouter, ClusterTable, Destinations, Peer
 from holdfast.cluster.runs import IncomingRuns, LastRows, OutgoingRuns
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
@@ -54,9 +67,12 @@ from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore
 
 _STORED_FILTERS = (
-    "SELECT topic_filter, max(qos) FROM session_subscriptions WHERE session_id & 255 = ? "
-    "AND topic_filter NOT LIKE '$share/%' GROUP BY topic_filter"
+    "SELECT topic_filter, max(qos) FROM session_subscriptions "
+    "WHERE session_id IN (SELECT id FROM sessions WHERE owner = ?) AND topic_filter NOT LIKE '$share/%' "
+    "GROUP BY topic_filter"
 )
+#: seconds until the filters of a dead node's Sessions are read again
+_LOOK_AT_DEAD = 10.0
 #: changes of the routing table in one turn
 _PER_TURN = 50
 #: with more new Topic Filters than that, the changes of all topics are flushed
@@ -70,7 +86,8 @@ class _Node:
     ``told`` are the filters and groups that it has told since it began to tell everything, None behind the end of that.
     ``doomed`` are the filters and groups that are being removed.
     ``answers`` are the versions that it awaits, in order, and ``applied`` is the last one that it was told.
-    ``stored`` gathers the tickets that the next one waits for.
+    ``stored`` gathers the tickets that the next one waits for. ``read_at`` is when the filters of a dead node were read
+    (seconds of the clock).
     """
 
     peer: Peer
@@ -83,6 +100,7 @@ class _Node:
     told: set[str] | None = field(factory=set)
     answers: deque[tuple[int, CommitTicket]] = field(factory=deque)
     applied: int | None = None
+    read_at: float = 0.0
     stored: TicketsTogether = field(factory=TicketsTogether)
 
     @property
@@ -118,6 +136,7 @@ class Exchange:
         self._links: Links | None = None
         self._nodes: dict[int, _Node] = {}
         self._router: ClusterRouter
+        self._sessions: ClusterRegistry
         self._table: ClusterTable
         self._last_rows = LastRows()
         self._changed_groups: dict[str, ClusterGroup] = {}
@@ -159,6 +178,13 @@ class Exchange:
         )
         return self._router
 
+    def registry(self, **parts: Any) -> ClusterRegistry:
+        """Build the registry of this member's Sessions, of the parts that a :class:`SessionRegistry` has."""
+        self._sessions = ClusterRegistry(
+            durable=self._durable, neighbours=self, table=self._table, cross=self._router_to_peer, **parts
+        )
+        return self._sessions
+
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -174,6 +200,7 @@ class Exchange:
         self._links.start()
         self.rows.start()
         self.places(self._places)
+        self._sessions.start()
 
     def stop(self) -> Deferred[None]:
         """Speak with nobody any more, and apply nothing."""
@@ -196,10 +223,37 @@ class Exchange:
         return f"waits for node {', '.join(map(str, late))} of the cluster: holdfast node list shows the nodes"
 
     @property
+    def moved(self) -> tuple[int, int, int]:
+        """How many Sessions have come here and have left, and how many messages with QoS 0 their queues have lost."""
+        sessions = self._sessions
+        return sessions.adopting.count, sessions.releasing.count, sessions.lost
+
+    @property
     def lost(self) -> int:
         """How many messages for other nodes found no room, and how many of others found none here."""
         waiting = sum(other.runs.lost for other in self._nodes.values())
         return waiting + self.rows.not_kept + (0 if self._links is None else self._links.lost)
+
+    def tell_node(self, node: int, message: Release | Released | Connected) -> None:
+        """Send a message about Sessions to a node."""
+        self._tell(node, message)
+
+    def ask_for_hints(self) -> None:
+        """Ask all nodes for the numbers of their last rows."""
+        for node in self.living():
+            self._tell(node, Hint(0))
+
+    def lives(self, node: int) -> bool:
+        """Tell whether nobody has taken over from a node."""
+        return any(place.node == node and place.lives for place in self._places)
+
+    def living(self) -> list[int]:
+        """Return the other nodes that live."""
+        return [place.node for place in self._places if place.lives and place.node != self.node]
+
+    def dead(self) -> list[int]:
+        """Return the nodes that others have taken over from."""
+        return [place.node for place in self._places if not place.lives and place.node != self.node]
 
     # --- the other nodes ----------------------------------------------------------------------------------------------
 
@@ -220,9 +274,12 @@ class Exchange:
                 if not place.lives:
                     self._read_filters(node, other)
             elif (other.lives, other.incarnation) != (place.lives, place.incarnation):
-                if other.lives and not place.lives:
-                    self._read_filters(node, other)
+                has_died = other.lives and not place.lives
                 other.lives, other.incarnation = place.lives, place.incarnation
+                if has_died:
+                    self._read_filters(node, other)
+            elif other.filters and self._clock.seconds() - other.read_at > _LOOK_AT_DEAD and not other.lives:
+                self._read_filters(node, other)  # its Sessions may belong to others by now
         self._links.members({node: place.incarnation for node, place in others.items() if place.lives})
         self._look_if_ready()
 
@@ -256,6 +313,7 @@ class Exchange:
             self._clock.callLater(1, self._read_filters, node, other)
 
         self._reading_filters.add(node)
+        other.read_at = self._clock.seconds()
         reading = parts.readers.read(read)
         reading.addCallbacks(found, failed)
         reading.addErrback(lambda failure: self._log.failure("the filters of a dead node are not known", failure))
@@ -355,9 +413,14 @@ class Exchange:
             else:
                 other.runs.take(message)
         elif isinstance(message, Hint):
-            self.rows.hinted(node, message.number)
+            if message.number:
+                self.rows.hinted(node, message.number)
+            else:
+                self.rows.hint_again(node)
         elif isinstance(message, Applied):
             self.interest.applied(node, message.version)
+        elif isinstance(message, Release | Released | Connected):
+            self._sessions.told(node, message)
         else:
             self._take_interest(node, other, message)
         self._look_if_ready()
@@ -397,7 +460,7 @@ class Exchange:
             other.applied = version
             self._tell(node, Applied(version))
 
-    def _tell(self, node: int, message: Interest | Applied | Hint) -> None:
+    def _tell(self, node: int, message: Interest | Applied | Hint | Release | Released | Connected) -> None:
         if self._links is not None:
             self._links.send(node, messages.encode(message))
 

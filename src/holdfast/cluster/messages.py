@@ -6,6 +6,9 @@
 | :class:`Applied` | the other node's interest has effect here up to this version |
 | :class:`Hint` | a row with this number is committed, and all runs before it are sent |
 | :class:`Run` | messages with QoS 0, behind a row |
+| :class:`Release` | a client has connected here: give its Session |
+| :class:`Released` | the answer |
+| :class:`Connected` | these clients have connected here: end their other connections |
 
 Each begins with a byte for its kind. Integers are big-endian; texts and bytes have their length before them. Whoever
 can write to the bus could send anything, so :func:`decode` takes nothing for granted, and raises :class:`Malformed`,
@@ -15,13 +18,14 @@ delivers it decodes them.
 
 from __future__ import annotations
 
+from enum import Enum
 from struct import Struct, error
 
 from holdfast.core.topics import check_topic_filter, check_topic_name, split_shared
 from holdfast.hot_values import hot_frozen
 
 _BYTE, _LONG, _NUMBER = Struct(">B"), Struct(">I"), Struct(">Q")
-_INTEREST, _APPLIED, _HINT, _RUN = range(1, 5)
+_INTEREST, _APPLIED, _HINT, _RUN, _RELEASE, _RELEASED, _CONNECTED = range(1, 8)
 #: in place of a QoS: no Session has this Topic Filter any more
 ENDED = 3
 #: what is not there: a text, or a time
@@ -69,7 +73,7 @@ class Applied:
 
 @hot_frozen
 class Hint:
-    """A row with this number is committed."""
+    """A row with this number is committed. 0 asks for the hint of the other node's last row."""
 
     number: int
 
@@ -95,7 +99,47 @@ class Run:
     messages: tuple[CrossingMessage, ...]
 
 
-Message = Interest | Applied | Hint | Run
+class Outcome(Enum):
+    """What has become of a Session that another node has asked for."""
+
+    MOVED = 1  #: it belongs to the other node now
+    GONE = 2  #: this node has none, and no Will of its client any more
+    REFUSED = 3  #: it belongs to another user
+    LATER = 4  #: it cannot move yet, or its subscriptions have changed: look again
+
+
+@hot_frozen
+class Release:
+    """Asks a node for the Session of a client.
+
+    ``number`` stands for the question: if it is sent again, it has the same number. ``username`` is that of the client.
+    With ``ends``, the client begins a new Session. ``digest`` is that of the Topic Filters that the other node expects
+    messages for (:func:`.adopting.digest_of`).
+    """
+
+    number: int
+    client_id: str
+    username: str | None
+    ends: bool
+    digest: int
+
+
+@hot_frozen
+class Released:
+    """The answer to the :class:`Release` with this number."""
+
+    number: int
+    outcome: Outcome
+
+
+@hot_frozen
+class Connected:
+    """The clients that have connected to this node, each with a revision: the highest one is the last connection."""
+
+    clients: tuple[tuple[str, int], ...]
+
+
+Message = Interest | Applied | Hint | Run | Release | Released | Connected
 
 
 def encode(message: Message) -> bytes:
@@ -125,6 +169,18 @@ def encode(message: Message) -> bytes:
                 add(_LONG.pack(change.online) + _LONG.pack(change.away))
     elif isinstance(message, Applied):
         add(_BYTE.pack(_APPLIED) + _NUMBER.pack(message.version))
+    elif isinstance(message, Release):
+        add(_BYTE.pack(_RELEASE) + _NUMBER.pack(message.number) + _BYTE.pack(message.ends))
+        add(_NUMBER.pack(message.digest))
+        _add_text(parts, message.client_id)
+        _add_text(parts, message.username)
+    elif isinstance(message, Released):
+        add(_BYTE.pack(_RELEASED) + _NUMBER.pack(message.number) + _BYTE.pack(message.outcome.value))
+    elif isinstance(message, Connected):
+        add(_BYTE.pack(_CONNECTED) + _LONG.pack(len(message.clients)))
+        for client_id, revision in message.clients:
+            _add_text(parts, client_id)
+            add(_NUMBER.pack(revision))
     else:
         add(_BYTE.pack(_HINT) + _NUMBER.pack(message.number))
     return b"".join(parts)
@@ -166,11 +222,19 @@ def _read(reader: _Reader) -> Message:
     if kind == _APPLIED:
         return Applied(reader.number())
     if kind == _INTEREST:
-        version, is_whole = reader.number(), reader.byte()
-        if is_whole > 1:
-            raise Malformed("a flag is 0 or 1")
+        version, is_whole = reader.number(), reader.flag()
         count = reader.count(5)
-        return Interest(version, tuple(_read_change(reader) for _ in range(count)), bool(is_whole))
+        return Interest(version, tuple(_read_change(reader) for _ in range(count)), is_whole)
+    if kind == _RELEASE:
+        number, ends, digest = reader.number(), reader.flag(), reader.number()
+        return Release(number, reader.text(), reader.text_or_none(), ends, digest)
+    if kind == _RELEASED:
+        number, outcome = reader.number(), reader.byte()
+        if not 1 <= outcome <= len(Outcome):
+            raise Malformed(f"no outcome has the number {outcome}")
+        return Released(number, Outcome(outcome))
+    if kind == _CONNECTED:
+        return Connected(tuple((reader.text(), reader.number()) for _ in range(reader.count(12))))
     raise Malformed(f"no message has the kind {kind}")
 
 
@@ -215,6 +279,13 @@ class _Reader:
     def byte(self) -> int:
         """Read a byte."""
         return int(self._take(_BYTE))
+
+    def flag(self) -> bool:
+        """Read a byte that is 0 or 1."""
+        flag = self.byte()
+        if flag > 1:
+            raise Malformed("a flag is 0 or 1")
+        return bool(flag)
 
     def long(self) -> int:
         """Read an integer of 32 bits."""

@@ -105,6 +105,11 @@ class LeaseBook:
             self._forget(lease)
             self.rows.drop(lease)
 
+    def leave(self, lease: Lease) -> None:
+        """Forget a lease, and keep its row."""
+        if self.by_topic.get(lease.topic) is lease:
+            self._forget(lease)
+
     def load(self) -> Sequence[Lease]:
         """Note all leases of the last process, and return them."""
         for lease in self.rows.load():

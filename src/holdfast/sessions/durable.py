@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
@@ -16,6 +18,7 @@ from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageF
 from holdfast.core.topics import split_shared
 from holdfast.identity.interfaces import Principal
 from holdfast.sessions.state import (
+    LONG_AGO,
     DeliveryState,
     ISessionRecord,
     ISessionStates,
@@ -29,7 +32,8 @@ from holdfast.sessions.state import (
 from holdfast.storage import layouts
 from holdfast.storage.committer import IWriteKind, Write
 from holdfast.storage.driver import Bulk, Connection, Cursor
-from holdfast.storage.layout import Layout
+from holdfast.storage.layout import Kind, Layout
+from holdfast.storage.postgres_values import BigIntegers, parameter_of
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.wire.packets import Will
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
@@ -42,6 +46,9 @@ from holdfast.wire.property_codec import decode_properties, encode_properties
 
 
 Row = tuple[Any, ...]
+
+#: the place of ``expires_at`` in the row of a Session
+_EXPIRES_AT = tuple(layouts.sessions.columns).index("expires_at")
 
 
 def message_row(identifier: int, message: ApplicationMessage) -> Row:
@@ -163,9 +170,13 @@ class RowKind:
         self._bulk = bulk
         self._key = table.key
         self._when_failed = when_failed
+        #: the first values of keys whose writes are left out, if any: Sessions that belong to another node by now
+        self.gone: AbstractSet[int] = frozenset()
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
         """Insert, replace and delete rows. Returns the keys that have an older write in ``unwritten``."""
+        if self.gone:
+            writes = [write for write in writes if _tuple(write.key)[0] not in self.gone]
         self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
         self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
         return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
@@ -180,6 +191,24 @@ class RowKind:
         if failure.kind is not FailureKind.REFUSED:
             self.unwritten.update((write.key, write) for write in writes)
             self._when_failed()
+
+
+class SessionRows(RowKind):
+    """Writes of the rows of Sessions. A Client Identifier has one Session that is not being ended.
+
+    So the rows of those that end come first: a Client may end one Session and begin the next one in one commit.
+    """
+
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
+        """Delete rows, then write those of Sessions that are being ended, then all others."""
+        gone = [write for write in writes if write.row is None]
+        ending = [write for write in writes if write.row is not None and write.row[_EXPIRES_AT] == LONG_AGO]
+        others = [write for write in writes if write.row is not None and write.row[_EXPIRES_AT] != LONG_AGO]
+        kept: list[Hashable] = []
+        for part in (gone, ending, others):
+            if part:
+                kept += super().apply(cursor, part)
+        return kept
 
 
 @implementer(IWriteKind)
@@ -204,7 +233,7 @@ class EndedSessions(RowKind):
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:
         """Delete every row of these Sessions. Returns their ids."""
-        keys = [_tuple(write.key) for write in writes]
+        keys = [_tuple(write.key) for write in writes if _tuple(write.key)[0] not in self.gone]
         for table, key in self._tables:
             self._bulk.delete(cursor, table, key, keys)
         return frozenset(identifier for (identifier,) in keys)
@@ -248,15 +277,21 @@ class DurableSessionStates:
         self._retry: IDelayedCall | None = None
         self._node = store.node if store.shared else 0
         self._shared = store.shared
+        self.node = store.node  #: the owner of the Sessions that are stored here
+        #: whether Sessions come from other nodes: see :class:`Loading`
+        self.moves = False
         bulk = store.bulk
         self.messages = RowKind(layouts.session_messages, 20, bulk, self._failed)
-        self.sessions = RowKind(layouts.sessions, 30, bulk, self._failed)
+        self.sessions = SessionRows(layouts.sessions, 30, bulk, self._failed)
         self.subscriptions = RowKind(layouts.session_subscriptions, 40, bulk, self._failed)
         self.deliveries = RowKind(layouts.session_deliveries, 50, bulk, self._failed)
         self.received = RowKind(layouts.session_received, 60, bulk, self._failed)
         self.wills = RowKind(layouts.wills, 70, bulk, self._failed)
         of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
         self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
+        self._of_sessions = (*of_sessions, self.ended)
+        #: ids of messages that no Session of this node needs, while other nodes may: see :meth:`forget_if_unused`
+        self.unused: set[int] = set()
         self._kinds = (
             self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
         )  # fmt: skip
@@ -296,13 +331,47 @@ class DurableSessionStates:
 
     def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
         """Read all Sessions and Wills, and delete rows that nothing refers to. Raises StoreUnusable."""
-        node = self._node if self._shared else None
+        selection = Selection.of_node(self.node, self.moves) if self._shared else EVERY_SESSION
         database = self._parts.database
         with database.explaining_errors(), closing(database.connect_reader()) as connection:
-            loading = Loading(connection, node, partial(DurableRecord, self), self.forget_message)
-        for identifier in loading.orphans:
+            loading = Loading(connection, selection, partial(DurableRecord, self), self._forgetting)
+            wills = read_wills(connection, self._node if self._shared else None)
+            orphans = read_orphans(connection, self.node if self._shared else None)
+        for identifier in orphans:
             self.forget_message(identifier)
-        return loading.sessions, loading.wills
+        return loading.sessions, wills
+
+    def load_some(self, connection: Connection, identifiers: Sequence[int]) -> Sequence[StoredSession]:
+        """Read the Sessions with these ids of a shared database, in any thread."""
+        return Loading(
+            connection, Selection.of_ids(identifiers), partial(DurableRecord, self), self._forgetting
+        ).sessions
+
+    def _forgetting(self, identifier: int) -> None:
+        """Forget a message that none of the loaded Sessions needs any more."""
+        if self.moves:
+            self.forget_if_unused(identifier)
+        else:
+            self.forget_message(identifier)
+
+    def leave_out(self, gone: AbstractSet[int]) -> None:
+        """Leave out the writes of these Sessions that other nodes have taken meanwhile. The set may change."""
+        for kind in self._of_sessions:
+            kind.gone = gone
+
+    def has_unwritten(self, identifier: int) -> bool:
+        """Tell whether writes of a Session have failed, and have to be repeated."""
+        return any(_tuple(key)[0] == identifier for kind in self._of_sessions for key in kind.unwritten)
+
+    def drop_unwritten(self, identifier: int) -> None:
+        """Repeat no write of a Session that another node has."""
+        for kind in self._of_sessions:
+            for key in [key for key in kind.unwritten if _tuple(key)[0] == identifier]:
+                del kind.unwritten[key]
+
+    def forget_if_unused(self, identifier: int) -> None:
+        """Forget a message, unless a Session of another node needs it: it is looked up before its row is deleted."""
+        self.unused.add(identifier)
 
     def submit(self, kind: RowKind, key: Hashable, row: object, size: int, fresh: bool = False) -> CommitTicket:
         """Write a row, or delete it (None). Returns the ticket of the commit."""
@@ -380,14 +449,21 @@ class DurableRecord:
         principal = self._principal
         row = (
             self.identifier, principal.client_id, principal.username, self.listener, *self._expiry, self._void_cuts,
+            self._states.node,
         )  # fmt: skip
         return self._write(self._states.sessions, (self.identifier,), row)
 
     def ended(self) -> CommitTicket:
         """Delete every row of the Session. Later calls write nothing."""
+        if not self._over:  # before a row of the Client's next Session is written
+            self._states.add(self._states.sessions, (self.identifier,), None)
         ticket = self._write(self._states.ended, (self.identifier,), ())
         self._over = True
         return ticket
+
+    def leave(self) -> None:
+        """Write nothing any more: another node owns the Session, or will load it."""
+        self._over = True
 
     def subscribed(
         self, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
@@ -433,42 +509,75 @@ class DurableRecord:
         return self._states.submit(kind, key, row, size, fresh)
 
 
-# Loading at start: it reads all tables of Session State and builds Sessions and Wills from their rows.
+# Loading: it reads the tables of Session State and builds Sessions and Wills from their rows.
+#
+# At start a node reads all Sessions that it owns, later those that move to it, by their ids. A message that waits for
+# several Sessions is stored once. If Sessions move, other nodes may own some of these. So no node deletes such a
+# message because its own Sessions are done with it: it looks first whether any delivery of any node refers to it
+# (:meth:`DurableSessionStates.forget_if_unused`).
 
 
 #: the Session Expiry Interval in seconds, and the time of expiry
 Expiry = tuple[int | None, int | None]
 
+#: messages that this node has made (their low byte is its number), and no delivery of any node refers to
+_ORPHANS = (
+    "SELECT id FROM session_messages m WHERE {whose}"
+    "NOT EXISTS (SELECT 1 FROM session_deliveries d WHERE d.message_id = m.id)"
+)
+
+
+@frozen
+class Selection:
+    """Which Sessions to load: a condition on the rows of ``sessions``, and its parameters."""
+
+    condition: str
+    bound: tuple[Any, ...] = ()
+
+    @classmethod
+    def of_node(cls, node: int, moves: bool) -> Selection:
+        """Select the Sessions of a node; if Sessions ``move``, only those that it has loaded before."""
+        loaded = " AND id NOT IN (SELECT session_id FROM session_cuts)" if moves else ""
+        return cls(f"owner = ?{loaded}", (node,))
+
+    @classmethod
+    def of_ids(cls, identifiers: Sequence[int]) -> Selection:
+        """Select Sessions by their ids, in a shared database."""
+        return cls(f"id = ANY({parameter_of(Kind.BIG)})", (BigIntegers(identifiers),))
+
+
+EVERY_SESSION = Selection("")
+
 
 class Loading:
-    """All Sessions and Wills of a store, or of one ``node`` if several nodes share the store.
+    """The Sessions of a selection.
 
-    ``orphans`` are messages that no delivery refers to. They remain if the broker ended before it could repeat a failed
-    write. The caller deletes them. Sessions that a later one of the same Client has replaced are marked as superseded;
-    they remain if the broker ended before it could move all their shared messages.
+    Those that a later one of the same Client has replaced are marked as superseded; they remain if the broker ended
+    before it could move all their shared messages. ``forget`` is called with a message that none of them needs.
     """
 
     def __init__(
         self,
         connection: Connection,
-        node: int | None,
+        selection: Selection,
         record: Callable[[int, Principal, str, Expiry, int | None], ISessionRecord],
-        forget_message: Callable[[int], None],
+        forget: Callable[[int], None],
     ) -> None:
         self._connection = connection
-        self._node = node
-        self._forget = forget_message
+        self._selection = selection
         self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
-            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget_message))
-            for row in self._rows(layouts.session_messages)
+            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget))
+            for row in self._rows(
+                layouts.session_messages, "id IN (SELECT message_id FROM session_deliveries WHERE session_id IN ({}))"
+            )
         }
-        rows = self._rows(layouts.sessions)
+        rows = self._rows(layouts.sessions, "id IN ({})")
         newest = {row[1]: row[0] for row in rows}
         subscriptions = self._by_session(layouts.session_subscriptions)
         deliveries = self._by_session(layouts.session_deliveries)
         received = self._by_session(layouts.session_received)
         self.sessions: list[StoredSession] = []
-        for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts in rows:
+        for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts, _ in rows:
             principal = Principal(client_id, username, names_only=True)
             self.sessions.append(
                 StoredSession(
@@ -484,22 +593,21 @@ class Loading:
                     newest[client_id] != identifier,
                 )
             )
-        self.wills: list[StoredWill] = [will_of(row) for row in self._rows(layouts.wills)]
-        self.orphans = [identifier for identifier, (_, kept) in self._messages.items() if not kept.references]
 
-    def _rows(self, table: Layout) -> list[Row]:
+    def _rows(self, table: Layout, condition: str) -> list[Row]:
+        """Read the rows of the selected Sessions; ``{}`` in the condition stands for their ids."""
         cursor = self._connection.cursor()
-        whose, bound = "", list[int]()
-        if self._node is not None:
-            # The ids of Sessions and messages are revisions: their low byte is the node that made them.
-            whose = "WHERE node = ? " if table is layouts.wills else f"WHERE {table.key[0]} & 255 = ? "
-            bound = [self._node]
-        cursor.execute(f"SELECT {table.names} FROM {table.name} {whose}ORDER BY {', '.join(table.key)}", bound)  # noqa: S608
+        selection, where, bound = self._selection, "", ()
+        if selection.condition:
+            selected = f"SELECT id FROM sessions WHERE {selection.condition}"  # noqa: S608
+            where = f"WHERE {condition.format(selected)} "
+            bound = selection.bound
+        cursor.execute(f"SELECT {table.names} FROM {table.name} {where}ORDER BY {', '.join(table.key)}", bound)  # noqa: S608
         return list(cursor.fetchall())
 
     def _by_session(self, table: Layout) -> dict[int, list[Row]]:
         found: dict[int, list[Row]] = {}
-        for row in self._rows(table):
+        for row in self._rows(table, "session_id IN ({})"):
             found.setdefault(row[0], []).append(row)
         return found
 
@@ -509,3 +617,26 @@ class Loading:
         if kept is not None:
             kept.acquire()
         return StoredDelivery(state, message, kept)
+
+
+def read_wills(connection: Connection, node: int | None) -> list[StoredWill]:
+    """Read the Wills of a node, of all nodes (None)."""
+    table = layouts.wills
+    cursor = connection.cursor()
+    whose = "" if node is None else "WHERE node = ? "
+    cursor.execute(
+        f"SELECT {table.names} FROM {table.name} {whose}ORDER BY {', '.join(table.key)}",  # noqa: S608
+        () if node is None else (node,),
+    )
+    return [will_of(row) for row in cursor.fetchall()]
+
+
+def read_orphans(connection: Connection, node: int | None) -> list[int]:
+    """Read the ids of messages of a node (None: of all) that no delivery refers to.
+
+    They remain if the broker ended before it could repeat a failed write, or two nodes were done with them at one time.
+    """
+    cursor = connection.cursor()
+    whose = "" if node is None else "id & 255 = ? AND "
+    cursor.execute(_ORPHANS.format(whose=whose), () if node is None else (node,))
+    return [identifier for (identifier,) in cursor.fetchall()]

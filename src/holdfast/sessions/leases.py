@@ -151,11 +151,20 @@ class Leases:
             elif client_id not in self._away:
                 self._wait(client_id, self._restart_grace)
 
-    def inherit(self, leases: Sequence[Lease]) -> None:
-        """Take over leases of a dead node, none of which belongs to a stored Session."""
+    def inherit(self, leases: Sequence[Lease], session_of: Callable[[str], Session | None] = lambda _: None) -> None:
+        """Take over leases of another node. ``session_of`` returns the stored Session of a client that has come too."""
         for lease in leases:
             self._book.note(lease)
-        self.restore([lease for lease in leases if self._book.by_topic.get(lease.topic) is lease], lambda _: None)
+        self.restore([lease for lease in leases if self._book.by_topic.get(lease.topic) is lease], session_of)
+
+    def leave(self, client_id: str) -> None:
+        """Forget the leases of a client that another node serves now. Their rows stay."""
+        if client_id in self._away:
+            self._away.remove(client_id)
+            self._deadlines.discard(client_id)
+        for lease in list(self._book.of(client_id)):
+            self._line.pop(lease.topic, None)
+            self._book.leave(lease)
 
     def stop(self) -> None:
         """End no more leases: the broker stops, and the next process restores them."""

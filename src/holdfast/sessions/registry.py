@@ -33,7 +33,16 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.restoring import restored
 from holdfast.sessions.revocation import Dismissals, Grants, OnRevoke
 from holdfast.sessions.router import Router
-from holdfast.sessions.state import UNRECORDED, ISessionStates, ReplayProgress, StoredWill, Subscription
+from holdfast.sessions.state import (
+    LONG_AGO,
+    UNRECORDED,
+    ISessionRecord,
+    ISessionStates,
+    ReplayProgress,
+    StoredSession,
+    StoredWill,
+    Subscription,
+)
 from holdfast.sessions.wills import Wills
 from holdfast.watch.lazy_log import LogThrottle
 from holdfast.watch.log import client_text
@@ -100,6 +109,13 @@ Ownership = Callable[[Principal, Principal], Access]
 
 class NotTheOwner(Exception):
     """The Session of this Client Identifier belongs to another user."""
+
+
+@frozen
+class Unavailable:
+    """Why a Client cannot have its Session now: ``is_foreign`` if it belongs to another user, else try again later."""
+
+    is_foreign: bool = False
 
 
 def owners_only(of_session: Principal, newcomer: Principal) -> Access:
@@ -184,6 +200,7 @@ class SessionRegistry:
         )
         self._work = work
         self._stopping = False
+        self._limits_of: Callable[[str], Limits]
 
     @property
     def subscription_count(self) -> int:
@@ -257,39 +274,10 @@ class SessionRegistry:
         that was connected then counts as disconnected now. Sessions that have ended, or expired meanwhile, are not
         registered, and are taken apart once the reactor runs. Raises StoreUnusable, and has changed nothing then.
         """
-        now = self._now()
+        self._limits_of = limits_of
         sessions, wills = self._states.load()
         leases = self._leases.load()
-        over: list[Session] = []
-        for stored in sessions:
-            limits = limits_of(stored.listener)
-            session = restored(
-                stored,
-                limits=limits,
-                states=self._states,
-                counters=self._counters,
-                authorizer=self._authorizer,
-                clock=self._clock,
-                work=self._work,
-                now=self._now,
-            )
-            for subscription in session.subscriptions.values():
-                self._router.table.subscribe(session, subscription)
-            interval = stored.expiry_interval
-            expires_at = stored.expires_at
-            if stored.superseded or (expires_at is not None and expires_at <= now):
-                over.append(session)
-                self._counters.sessions_expired += not stored.superseded
-                continue
-            self._sessions[session.client_id] = session
-            self._opened(session, stored.listener)
-            if expires_at is None and interval is not None:
-                # Its Client was connected when the process ended.
-                expires_at = now + round(1000 * interval)
-                session.attendance.came_or_went(now)
-                session.record.detached(interval, expires_at)
-            if expires_at is not None:
-                self._expiries.set(session.client_id, (expires_at - now) / 1000)
+        over = [session for session, lives in map(self._take, sessions) if not lives]
         self._leases.restore(leases, self._sessions.get)
         for session in over:  # now that all other members of their groups are known
             self._endings.end(session)
@@ -300,6 +288,46 @@ class SessionRegistry:
                 told_sessions=counted(len(sessions), "Session"), told_wills=counted(len(wills), "Will Message"),
                 sessions=len(sessions), wills=len(wills),
             )  # fmt: skip
+
+    def _take(self, stored: StoredSession) -> tuple[Session, bool]:
+        """Take over a stored Session. Return it, and whether it lives; one that is over has to be ended."""
+        now = self._now()
+        session = restored(
+            stored,
+            limits=self._limits_of(stored.listener),
+            states=self._states,
+            counters=self._counters,
+            authorizer=self._authorizer,
+            clock=self._clock,
+            work=self._work,
+            now=self._now,
+        )
+        for subscription in session.subscriptions.values():
+            self._router.table.subscribe(session, subscription)
+        interval = stored.expiry_interval
+        expires_at = stored.expires_at
+        if stored.superseded or (expires_at is not None and expires_at <= now):
+            self._counters.sessions_expired += not stored.superseded
+            return session, False
+        self._sessions[session.client_id] = session
+        self._opened(session, stored.listener)
+        if expires_at is None and interval is not None:
+            # Its Client was connected when the process ended.
+            expires_at = now + round(1000 * interval)
+            session.attendance.came_or_went(now)
+            session.record.detached(interval, expires_at)
+        if expires_at is not None:
+            self._expiries.set(session.client_id, (expires_at - now) / 1000)
+        return session, True
+
+    def before_connect(
+        self, link: Connection, principal: Principal, *, clean_start: bool, expiry_interval: float | None
+    ) -> Deferred[Unavailable | None] | None:
+        """Return None if :meth:`connect` may be called at once. Else the Deferred fires when it may, or tells why not.
+
+        A node of a cluster looks for the Client's Session at the other nodes.
+        """
+        return None
 
     def before_admission(self) -> Deferred[None] | None:
         """Return None if Clients may be admitted; else a Deferred: see :meth:`Wills.before_admission`."""
@@ -379,7 +407,7 @@ class SessionRegistry:
             session = None
         resumed = session is not None
         if session is None:
-            record = self._states.record(client_id) if expiry_interval != 0 else UNRECORDED
+            record = self._new_record(client_id) if expiry_interval != 0 else UNRECORDED
             session = Session(
                 client_id=client_id,
                 principal=principal,
@@ -407,6 +435,10 @@ class SessionRegistry:
         ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval, untold)
         return session, resumed, both(both(ended, ticket), kept)
+
+    def _new_record(self, client_id: str) -> ISessionRecord:
+        """Return the record of a new Session."""
+        return self._states.record(client_id)
 
     def disconnect(self, link: Connection, session: Session, will: Will | None) -> None:
         """Note that a Network Connection is gone. ``will`` is published; it is None after a normal end.
@@ -576,9 +608,6 @@ class SessionRegistry:
 # marked Session and ends it again, with the rest of its messages.
 
 
-#: the time of expiry of a Session that has ended, in milliseconds since the epoch
-LONG_AGO = 0
-
 #: Topic Filters that are removed in one step: each is one walk through the subscription tree
 _FILTERS_PER_STEP = 4
 
@@ -609,6 +638,11 @@ class Endings:
         session.record.detached(0, LONG_AGO)
         yield from self._steps(session, [])
 
+    def forget(self, session: Session) -> None:
+        """Take apart what this process has of a Session that another node serves now. Its rows stay."""
+        session.close()
+        self._do(session, self._forget(session))
+
     def left(self, session: Session) -> None:
         """Give the shared messages of a Session whose Client is away to members that are online."""
         if session.groups:
@@ -638,6 +672,10 @@ class Endings:
         if not self._stopped:
             outcome[:] = [session.record.ended()]
             self._dropped(session, waiting)
+
+    def _forget(self, session: Session) -> Iterator[int]:
+        yield from self._until_stopped(self._unsubscribe(session))
+        yield from self._until_stopped(session.discard())
 
     def _dropped(self, session: Session, count: int) -> None:
         """Count the messages that have waited for the Client of a Session that has ended."""

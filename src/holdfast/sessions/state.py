@@ -196,6 +196,10 @@ def marker_of(text: str) -> PendingMarker:
 # Connection has the record :data:`~holdfast.sessions.state.UNRECORDED`, which stores nothing and costs nothing.
 
 
+#: the time of expiry of a Session that is being ended, in milliseconds since the epoch
+LONG_AGO = 0
+
+
 class KeptMessage:
     """An Application Message that is stored once for all its deliveries.
 
@@ -209,6 +213,10 @@ class KeptMessage:
         self.identifier = identifier
         self.ticket = ticket
         self.references = 0
+        self._forget = forget
+
+    def share(self, forget: Callable[[int], None]) -> None:
+        """Call this in place of ``forget``: a Session of another node may have a delivery of the message too."""
         self._forget = forget
 
     def acquire(self) -> None:

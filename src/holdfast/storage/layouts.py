@@ -108,6 +108,14 @@ sessions = Layout(
     expiry_interval=BIG,
     expires_at=BIG,
     void_cuts=BIG,
+    owner=SMALL,
+)
+session_cuts = Layout(
+    "session_cuts",
+    2,
+    session_id=BIG,
+    origin=SMALL,
+    number=BIG,
 )
 session_subscriptions = Layout(
     "session_subscriptions",
@@ -346,6 +354,7 @@ TABLES = (
     cluster_runs,
     retained_usage,
     sessions,
+    session_cuts,
     session_subscriptions,
     session_messages,
     session_deliveries,

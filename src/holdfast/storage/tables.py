@@ -169,8 +169,9 @@ retained_usage = Table(
 
 #: Sessions that outlive their Network Connection. ``id`` is a revision and never used again, so a late write for an
 #: ended Session cannot touch a later Session of the same Client. ``expiry_interval`` is in seconds, NULL for never;
-#: ``expires_at`` is set while the Client is not connected. A replay with a ``replay_cut`` of at most ``void_cuts`` may
-#: miss messages that the Session's queue has lost.
+#: ``expires_at`` is set while the Client is not connected, and 0 while the Session is being ended. A replay with a
+#: ``replay_cut`` of at most ``void_cuts`` may miss messages that the Session's queue has lost. ``owner`` is the node
+#: that serves the Session and writes all of its rows. A Client Identifier has one Session that is not being ended.
 sessions = Table(
     "sessions",
     metadata,
@@ -181,6 +182,27 @@ sessions = Table(
     Column("expiry_interval", BigInteger),
     Column("expires_at", BigInteger),
     Column("void_cuts", BigInteger),
+    Column("owner", SmallInteger),
+    sqlite_with_rowid=False,
+)
+_NOT_ENDING = sessions.c.expires_at.is_(None) | (sessions.c.expires_at != 0)
+Index(
+    "sessions_clients",
+    sessions.c.client_id,
+    unique=True,
+    sqlite_where=_NOT_ENDING,
+    postgresql_where=_NOT_ENDING,
+)
+
+#: Sessions that have moved to their ``owner``, which has not loaded them yet (:mod:`holdfast.cluster.moves`). They have
+#: the messages of an ``origin`` up to this ``number`` of ``cluster_messages``; up to 0 if the row of an origin is
+#: missing.
+session_cuts = Table(
+    "session_cuts",
+    metadata,
+    Column("session_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("origin", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

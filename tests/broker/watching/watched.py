@@ -57,6 +57,7 @@ class Exchange:
     corrections = SimpleNamespace(sent=4)
     interest = SimpleNamespace(waits=3)
     lost = 2
+    moved = 8, 9, 10
 
 
 class WatchedBroker(RestartableBroker):

@@ -112,14 +112,14 @@ def _no_cursor(apply: Any) -> Any:
     return broken
 
 
-def _no_second_look(missed: Any) -> Any:
+def _no_second_look(read_missed: Any) -> Any:
     """Find nothing that came while a Session moved."""
 
-    @wraps(missed)
-    def broken(self: Any, *arguments: Any, **more: Any) -> Any:
-        from twisted.internet.defer import succeed
+    @wraps(read_missed)
+    def broken(*arguments: Any) -> Any:
+        from collections import defaultdict
 
-        return succeed([])
+        return defaultdict(list)
 
     return broken
 
@@ -165,7 +165,7 @@ BREAKS = {
     "no-rows": Break("holdfast.cluster.exchange", "Exchange._cross", _no_rows, "PUBACK without the rows"),
     "no-cursor": Break("holdfast.cluster.crossing", "CursorKind.apply", _no_cursor, "rows that are applied again"),
     "no-second-look": Break(
-        "holdfast.cluster.crossing", "Rows.missed", _no_second_look, "a move without a second look"
+        "holdfast.cluster.adopting", "read_missed", _no_second_look, "a move without a second look"
     ),
     "before-commit": Break(
         "holdfast.cluster.exchange", "Exchange._cross", _before_commit, "retained copies before their commit"

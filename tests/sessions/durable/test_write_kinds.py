@@ -55,7 +55,7 @@ def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Layo
 
 def test_ending_a_session_deletes_its_rows_and_no_others(connection: sqlite3.Connection) -> None:
     for session in (1, 2):
-        connection.execute("INSERT INTO sessions VALUES (?, 'c', NULL, 'l', 5, NULL, NULL)", (session,))
+        connection.execute("INSERT INTO sessions VALUES (?, ?, NULL, 'l', 5, NULL, NULL, 1)", (session, f"c{session}"))
         row = (session, "t", 0, 0, 0, 0, *7 * (None,))
         connection.execute("INSERT INTO session_subscriptions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute("INSERT INTO session_deliveries VALUES (?, 1, 9, 1, 0, '', NULL, 0, NULL)", (session,))

@@ -354,10 +354,10 @@ def test_a_change_by_another_node_ends_a_lease(payload: bytes, asked: tuple[tupl
 def test_a_client_that_moves_to_another_node_and_sends_its_message_again_keeps_it() -> None:
     """The lease of the first node is over: it is that of the older message."""
     nodes = Nodes()
-    client = participant(nodes.one)
+    client = participant(nodes.one, expiry=0)
     lend(client, CONNECTED)
     client.drop()
-    lend(participant(nodes.two), CONNECTED)
+    lend(participant(nodes.two, expiry=0), CONNECTED)
     nodes.advance(65)
     assert retained(nodes.one) == [("t", b"on")]
     assert nodes.rows == [(2, "t")]

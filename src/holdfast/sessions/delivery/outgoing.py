@@ -104,6 +104,11 @@ class OutgoingMessage:
         kept.acquire()
         return kept
 
+    @property
+    def kept(self) -> KeptMessage | None:
+        """The stored copy, None if there is none."""
+        return self._kept
+
     def found(self, kept: KeptMessage) -> None:
         """Note that the message is stored already, because it was restored."""
         self._kept = kept

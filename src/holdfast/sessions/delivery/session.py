@@ -45,7 +45,14 @@ from holdfast.sessions.delivery.permissions import RESTORED, STALE, Permissions
 from holdfast.sessions.delivery.queue import IConflation, Queued, QueuedRun, SessionQueue
 from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.state import ISessionRecord, ISessionStates, ReplayProgress, Subscription, Subscriptions
+from holdfast.sessions.state import (
+    ISessionRecord,
+    ISessionStates,
+    KeptMessage,
+    ReplayProgress,
+    Subscription,
+    Subscriptions,
+)
 from holdfast.watch.log import client_text
 from holdfast.wire import Run, Single
 
@@ -209,6 +216,17 @@ class Session:
         """The number of messages that wait for the Client and were not sent yet."""
         conflation = self.queue.conflation
         return len(self.queue) + (0 if conflation is None else conflation.holds)
+
+    def kept(self) -> Iterator[KeptMessage]:
+        """Yield the stored copies of all messages that wait for the Client or are in flight."""
+        conflation = self.queue.conflation
+        waiting = [queued.outgoing for queued in self.queue] + list(() if conflation is None else conflation.held())
+        for outgoing in waiting:
+            if outgoing.kept is not None:
+                yield outgoing.kept
+        for entry in self.inflight.entries.values():
+            if entry.delivery is not None and entry.delivery.message is not None:
+                yield entry.delivery.message
 
     def discard(self) -> Iterator[int]:
         """Discard all messages and their rows, in steps. Its subscriptions must be gone."""

@@ -9,6 +9,7 @@ Each of them may answer at once or with a Deferred. The steps, in order:
     failures          a failed login is counted, and its answer may wait
     authorizer        may the Client publish its Will Message?
     dismissals        has the identity ended meanwhile?
+    before_connect    in a cluster: another node may have the Session, and gives it to this one
     registry.connect  give the Client its Session, and end its other connection (unless it is another user's)
     commit            the new Session is durable: send CONNACK, then begin the exchange
 """
@@ -42,7 +43,7 @@ from holdfast.sessions.exchange.authentication import CONNACK, Authentication, c
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
-from holdfast.sessions.registry import NotTheOwner
+from holdfast.sessions.registry import NotTheOwner, Unavailable
 from holdfast.watch.audit import BANNED, CONNECTED, REFUSED
 from holdfast.watch.log import client_text
 from holdfast.wire import ReasonCode
@@ -60,6 +61,7 @@ ACCEPTED, DENIED, FAILED = "accepted", "denied", "failed"
 #: stands for the method where none has judged, as for guests, and for dialogues of AUTH packets that are refused
 NO_METHOD, ENHANCED = "none", "enhanced"
 
+_FOREIGN = "this Client Identifier belongs to another user"
 _BUSY = "the broker is short of memory; try again later"
 
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
@@ -194,9 +196,28 @@ class _Admission:
             return
         stored = self._handshake.expiry_interval != 0 or self._handshake.packet.will is not None
         if stored and self._parts.pressure.active:
-            self._link.wait_for(self._parts.pressure.relief(self._link), None, lambda _: self._connect(principal))
+            self._link.wait_for(self._parts.pressure.relief(self._link), None, lambda _: self._find(principal))
         else:
+            self._find(principal)
+
+    def _find(self, principal: Principal) -> None:
+        """Attach the Session, once this node of a cluster has it."""
+        handshake = self._handshake
+        found = self._parts.registry.before_connect(
+            self._link, principal, clean_start=handshake.packet.clean_start, expiry_interval=handshake.expiry_interval
+        )
+        if found is None:
             self._connect(principal)
+        else:
+            self._link.wait_for(found, Unavailable(), lambda why_not: self._found(principal, why_not))
+
+    def _found(self, principal: Principal, why_not: Unavailable | None) -> None:
+        if why_not is None:
+            self._connect(principal)
+        elif why_not.is_foreign:
+            self._reject(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, _FOREIGN)
+        else:
+            self._reject(ReasonCode.SERVER_UNAVAILABLE, "another node has the Session; try again later")
 
     def _connect(self, principal: Principal) -> None:
         """Attach the Session. CONNACK follows once the Session is durable."""
@@ -222,7 +243,7 @@ class _Admission:
             self._reject(ReasonCode.QUOTA_EXCEEDED, str(over))
             return
         except NotTheOwner:
-            self._reject(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this Client Identifier belongs to another user")
+            self._reject(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, _FOREIGN)
             return
         exchange = Exchange(link, session, self._parts, handshake)
         # Attached before CONNACK: if the connection ends during the commit, the exchange must leave the Session.
