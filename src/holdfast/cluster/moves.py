@@ -11,9 +11,9 @@ these get their messages while their clients are away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -38,6 +38,7 @@ from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import Access, SessionRegistry, Unavailable
+from holdfast.sessions.restoring import restoring
 from holdfast.sessions.state import ISessionRecord, StoredSession
 from holdfast.storage.driver import Connection
 from holdfast.storage.postgres_values import SmallIntegers
@@ -49,6 +50,8 @@ from holdfast.wire.packets import Will
 _INTERVAL = 5.0
 #: Sessions of one look, and messages that are looked up in one
 _SESSIONS, _MESSAGES = 50, 1000
+#: Topic Filters that enter the routing table in one step, and messages that are shared with other nodes in one
+_FILTERS_PER_STEP, _MESSAGES_PER_STEP = 4, 200
 
 _ARRIVED = f"SELECT id FROM sessions WHERE owner = ? AND id IN (SELECT session_id FROM session_cuts) LIMIT {_SESSIONS}"  # noqa: S608
 _ORPHANS = "FROM session_cuts WHERE session_id NOT IN (SELECT id FROM sessions)"
@@ -73,7 +76,7 @@ class ClusterRegistry(SessionRegistry):
         self._stored = states
         self._neighbours = neighbours
         self.adopting = Adopting(
-            durable, states, neighbours.rows, table, self._clock, cross=cross, register=self._register,
+            durable, states, neighbours.rows, table, self._clock, cross=cross, work=self._work, register=self,
             ask_for_hints=neighbours.ask_for_hints,
         )  # fmt: skip
         self.releasing = Releasing(
@@ -139,16 +142,55 @@ class ClusterRegistry(SessionRegistry):
 
     # --- Sessions that come and go ------------------------------------------------------------------------------------
 
-    def _register(self, stored: StoredSession, leases: Sequence[Lease]) -> tuple[Session, bool]:
-        """Take over a Session that has come; end it if its time is over."""
+    def has(self, stored: StoredSession) -> bool:
+        """Tell whether a Session is registered."""
         present = self._sessions.get(stored.principal.client_id)
-        if present is not None and present.record.identifier == stored.record.identifier:
-            return present, False
-        session, lives = self._take(stored)
+        return present is not None and present.record.identifier == stored.record.identifier
+
+    def build(self, stored: StoredSession) -> tuple[Session, Iterator[int]]:
+        """Return a Session that takes no messages yet, and the steps that build it."""
+        session = self._restored(stored)
+        session.is_over = True
+        return session, chain(restoring(session, stored), self._in_table(session, shared=False))
+
+    def enter(self, session: Session, stored: StoredSession, leases: Sequence[Lease]) -> bool:
+        """Register a Session, which takes messages from now on. End it if its time is over."""
+        session.is_over = False
+        lives = self._enter(session, stored)
         self._leases.inherit(leases, self._sessions.get)
         if not lives:
             self._endings.end(session)
-        return session, lives
+        return lives
+
+    def join_groups(self, session: Session) -> Iterator[int]:
+        """Make a registered Session a member of its groups, in steps."""
+        return self._in_table(session, shared=True)
+
+    def _in_table(self, session: Session, shared: bool) -> Iterator[int]:
+        for number, (topic_filter, subscription) in enumerate(list(session.subscriptions.items())):
+            if not number % _FILTERS_PER_STEP:
+                yield 1
+            # The client may have changed it meanwhile, or the Session has left.
+            is_valid = session.subscriptions.get(topic_filter) is subscription and session.is_over is not shared
+            if is_valid and (subscription.group is not None) is shared:
+                self._router.table.subscribe(session, subscription)
+
+    def forget(self, session: Session) -> None:
+        """Let a Session leave memory without ending it, in steps. Its rows stay."""
+        leave = getattr(session.record, "leave", None)
+        assert leave is not None  # only stored Sessions move
+        leave()
+        self._endings.forget(session, self._share(session))
+
+    def _share(self, session: Session) -> Iterator[int]:
+        """Note that another node may have deliveries of the Session's messages, and count those that are lost."""
+        for number, kept in enumerate(session.kept()):
+            if not number % _MESSAGES_PER_STEP:
+                yield 1
+            if kept is None:
+                self.lost += 1
+            else:
+                kept.share(self._stored.forget_if_unused)
 
     def _give_up(self, newcomer: Principal, ends: bool) -> Session | Outcome:
         """End the connection of a client that has connected to another node, and settle its Will.
@@ -178,17 +220,13 @@ class ClusterRegistry(SessionRegistry):
         return session
 
     def _let_go(self, session: Session) -> None:
-        """Let a Session leave memory without ending it."""
+        """Let a Session go to another node."""
         client_id = session.client_id
         self._expiries.discard(client_id)
         del self._sessions[client_id]
         self._closed(session)
         self._leases.leave(client_id)
-        self.lost += sum(queued.delivery is None for queued in session.queue)
-        leave = getattr(session.record, "leave", None)
-        assert leave is not None  # only stored Sessions move
-        leave()
-        self._endings.forget(session)
+        self.forget(session)
 
     @as_deferred
     async def _look(self) -> None:

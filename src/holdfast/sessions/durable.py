@@ -1,7 +1,8 @@
 """Session State in the database, written through the one writer.
 
 ``DurableSessionStates`` writes ``session_messages`` and ``wills``; each ``DurableRecord`` writes its Session's rows of
-``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``.
+``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``. The rows of ``session_cuts``
+are those of Sessions that come from other nodes.
 
 The kinds of writes (:mod:`.rows`) are applied in the order of their numbers within one transaction. Messages come
 before the deliveries that refer to them. Ended Sessions come last, so that rows pending for a Session are deleted with
@@ -74,14 +75,16 @@ class DurableSessionStates:
         self.subscriptions = RowKind(layouts.session_subscriptions, 40, bulk, self._failed)
         self.deliveries = RowKind(layouts.session_deliveries, 50, bulk, self._failed)
         self.received = RowKind(layouts.session_received, 60, bulk, self._failed)
+        self.cuts = RowKind(layouts.session_cuts, 65, bulk, self._failed)
         self.wills = RowKind(layouts.wills, 70, bulk, self._failed)
-        of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
+        of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received, self.cuts)
         self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
         self._of_sessions = (*of_sessions, self.ended)
         #: ids of messages that no Session of this node needs, while other nodes may: see :meth:`forget_if_unused`
         self.unused: set[int] = set()
         self._kinds = (
-            self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
+            self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.cuts, self.wills,
+            self.ended,
         )  # fmt: skip
         store.when_open(self._opened)
 
