@@ -45,7 +45,7 @@ MESSAGES = st.one_of(
     st.builds(Interest, NUMBERS, st.lists(CHANGES, max_size=4).map(tuple), st.booleans()),
     st.builds(Release, NUMBERS, TEXTS, st.none() | TEXTS, st.booleans(), NUMBERS),
     st.builds(Released, NUMBERS, st.sampled_from(Outcome)),
-    st.builds(Connected, st.lists(st.tuples(TEXTS, NUMBERS), max_size=4).map(tuple)),
+    st.builds(Connected, st.lists(st.tuples(TEXTS, NUMBERS), max_size=4).map(tuple), st.booleans()),
     st.builds(Run, NUMBERS, st.lists(CROSSING, max_size=4).map(tuple)),
 )
 

@@ -401,6 +401,47 @@ def test_the_older_of_two_connections_ends(cluster: Cluster) -> None:
     assert not third.network.closed
 
 
+def connected_apart(cluster: Cluster, *nodes: int) -> list[Client]:
+    """Return clients with one Client Identifier, and what nodes tell each other meanwhile is lost."""
+    cluster.lets_flow = False
+    clients = []
+    for node in nodes:
+        cluster.seconds += 1
+        clients.append(cluster.nodes[node].client("a"))
+        cluster.settle()
+    cluster.post.waiting.clear()
+    cluster.lets_flow = True
+    return clients
+
+
+@pytest.mark.parametrize("nodes", [(1, 2), (2, 1)])
+def test_twins_that_nobody_was_told_of_end(cluster: Cluster, nodes: tuple[int, int]) -> None:
+    """Within 5 seconds of the time at which the nodes hear each other again, whatever node has the later one."""
+    first, second = connected_apart(cluster, *nodes)
+    assert not first.network.closed
+    cluster.advance(5)
+    assert [first.network.closed, second.network.closed].count(True) == 1
+    others = [cluster.nodes[3].client(f"other {number}") for number in range(3)]
+    cluster.advance(5)
+    assert [first.network.closed, second.network.closed].count(True) == 1
+    assert not any(other.network.closed for other in others)
+
+
+def test_a_link_that_begins_anew_ends_no_later_connection(cluster: Cluster) -> None:
+    """Each node tells the clients of its own connections, and these stay."""
+    clients = [cluster.nodes[node].client(f"client {node}") for node in (1, 2, 3)]
+    cluster.advance(3)
+    (moved,) = connected_apart(cluster, 2)
+    cluster.advance(5)
+    cluster.lets_flow = False
+    cluster.nodes[1].client("lost")
+    cluster.settle()
+    cluster.post.waiting.clear()
+    cluster.lets_flow = True
+    cluster.advance(5)
+    assert not any(client.network.closed for client in (*clients, moved))
+
+
 def test_a_second_connect_takes_the_place_of_the_first(cluster: Cluster) -> None:
     """While the Session is on its way."""
     subscribed(cluster, 1, "a", "t").leave()

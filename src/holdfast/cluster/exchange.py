@@ -319,6 +319,7 @@ class Exchange:
     def _up(self, node: int) -> None:
         self.interest.peer_up(node)
         self.rows.hint_again(node)
+        self._sessions.up(node)
 
     def _known(self, other: _Node) -> None:
         if not other.lives:
@@ -352,6 +353,7 @@ class Exchange:
 
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
+        self._sessions.gone(node)
         other = self._nodes.get(node)
         if other is not None:
             self._forget_answers(other)

@@ -291,6 +291,14 @@ class ClusterRegistry(SessionRegistry):
             self._twins.left(session.client_id)
         super().disconnect(link, session, will)
 
+    def up(self, node: int) -> None:
+        """Note that this node tells another one everything, from now on."""
+        self._twins.up(node)
+
+    def gone(self, node: int) -> None:
+        """Note that the process of a node is gone."""
+        self._twins.gone(node)
+
     # --- messages of other nodes --------------------------------------------------------------------------------------
 
     def told(self, node: int, message: Release | Released | Connected) -> None:
@@ -302,7 +310,7 @@ class ClusterRegistry(SessionRegistry):
         elif isinstance(message, Released):
             self._searches.answered(message)
         else:
-            self._twins.told(message)
+            self._twins.told(node, message)
 
     def _end_older(self, client_id: str) -> None:
         """End the connection of a client that has connected to another node later."""
