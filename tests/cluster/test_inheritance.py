@@ -10,7 +10,7 @@ import pytest
 from holdfast.broker.cluster import ReturnedElsewhere
 from holdfast.cluster.members import HandedOver, hand_over
 from holdfast.retained.leases import leases_of
-from holdfast.sessions.durable import will_of
+from holdfast.sessions.rows import will_of
 from holdfast.wire import packets as p
 from tests.doubles import Client
 from tests.postgres import drop, fresh_database

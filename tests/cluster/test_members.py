@@ -179,7 +179,7 @@ class Member:
 @pytest.fixture
 def kind() -> Any:
     """A write kind with rows of a number each."""
-    from holdfast.sessions.durable import RowKind
+    from holdfast.sessions.rows import RowKind
     from holdfast.storage.postgres_values import PostgresBulk
 
     return RowKind(layouts.source_surveys, 10, PostgresBulk(), lambda: None)

@@ -46,7 +46,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Run, numbers, st.lists(crossing_messages, max_size=5).map(tuple)),
     st.builds(Release, numbers, texts, st.none() | texts, st.booleans(), numbers),
     st.builds(Released, numbers, st.sampled_from(Outcome)),
-    st.builds(Connected, st.lists(st.tuples(texts, numbers), max_size=4).map(tuple)),
+    st.builds(Connected, st.lists(st.tuples(texts, numbers), max_size=4).map(tuple), st.booleans()),
 )
 TEXT = pack(">I", 1) + b"a"
 

@@ -9,6 +9,7 @@ import attrs
 import psycopg
 import pytest
 
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.registry import owners_only
 from holdfast.wire import ConnectReturnCode, ReasonCode
@@ -202,6 +203,108 @@ def test_a_message_is_published_at_each_step(cluster: Cluster) -> None:
     assert client.present
 
 
+# --- large Sessions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_large_session_moves(cluster: Cluster, dies: bool) -> None:
+    """With messages that are published at each step, and that wait in the database of a dead node: each comes once."""
+    filters = [f"t/{number}/#" for number in range(40)]
+    subscribed(cluster, 1, "a", "t/1/1", "$share/g/s", *filters).leave()
+    publishers = [cluster.nodes[node].client(f"p{node}") for node in (2, 3)]
+    for number in range(300):
+        publishers[number % 2].publish("t/1/1", b"%d" % number, 2)
+    sent = 300
+    if dies:
+        died(cluster, 1)
+    client = Mover(cluster.nodes[2])
+    cluster.lets_flow = False
+    client.begin("a")
+    for _ in range(30):
+        for publisher in publishers:
+            publisher.publish("t/1/1", b"%d" % sent, 2)
+            sent += 1
+        cluster.settle()
+        if cluster.post.waiting:
+            cluster.post.deliver()
+    cluster.lets_flow = True
+    cluster.advance(3)
+    got: list[int] = []
+    while more := payloads(client):
+        got += map(int, more)
+    assert client.present
+    assert sorted(got) == list(range(sent))
+    for of_publisher in range(2):
+        mine = [number for number in got if number % 2 == of_publisher]
+        assert mine == sorted(mine)
+    publishers[1].publish("s", b"shared", 1)
+    assert payloads(client) == [b"shared"]
+    assert asked(cluster, "SELECT * FROM session_cuts") == []
+
+
+def test_a_large_session_is_built_in_steps(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that other clients are served meanwhile, and other Sessions get the messages of other nodes."""
+    subscribed(cluster, 1, "a", "t").leave()
+    publisher = cluster.nodes[3].client("publisher")
+    for number in range(300):
+        publisher.publish("t", b"%d" % number, 1)
+    registry: Any = cluster.nodes[2].registry
+    build, rows = registry.build, cluster.nodes[2].exchange.rows
+    steps: list[int] = []
+
+    def observed(stored: Any) -> Any:
+        session, work = build(stored)
+
+        def counted() -> Iterator[int]:
+            for count in work:
+                steps.append(count)
+                assert not rows._holds
+                yield count
+
+        return session, counted()
+
+    monkeypatch.setattr(registry, "build", observed)
+    client, _ = back(cluster, 2, "a")
+    cluster.settle()
+    assert client.present
+    assert sum(steps) >= 30
+
+
+def test_a_session_that_could_not_be_built_is_read_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the first try is left, and nothing comes twice."""
+    subscribed(cluster, 1, "a", "t").leave()
+    publisher = cluster.nodes[3].client("publisher")
+    for number in range(300):
+        publisher.publish("t", b"%d" % number, 2)
+    entering: Any = cluster.nodes[2].registry
+    entering = entering.adopting._entering
+    look_again = entering.look_again
+    tries: list[int] = []
+
+    async def failing(*arguments: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StorageFailure(FailureKind.UNAVAILABLE, "the database is away", "here")
+        await look_again(*arguments)
+
+    monkeypatch.setattr(entering, "look_again", failing)
+    client = Mover(cluster.nodes[2])
+    client.begin("a")
+    publisher.publish("t", b"300", 2)
+    cluster.advance(8)
+    got: list[int] = []
+    while more := payloads(client):
+        got += map(int, more)
+    if not client.present:
+        client, first = back(cluster, 2, "a")
+        got += map(int, first)
+        while more := payloads(client):
+            got += map(int, more)
+    assert client.present
+    assert len(tries) > 1
+    assert got == list(range(301))
+
+
 # --- Wills ------------------------------------------------------------------------------------------------------------
 
 LASTING = Properties(session_expiry_interval=600)
@@ -296,6 +399,47 @@ def test_the_older_of_two_connections_ends(cluster: Cluster) -> None:
     third = cluster.nodes[1].client("a")
     assert second.network.closed
     assert not third.network.closed
+
+
+def connected_apart(cluster: Cluster, *nodes: int) -> list[Client]:
+    """Return clients with one Client Identifier, and what nodes tell each other meanwhile is lost."""
+    cluster.lets_flow = False
+    clients = []
+    for node in nodes:
+        cluster.seconds += 1
+        clients.append(cluster.nodes[node].client("a"))
+        cluster.settle()
+    cluster.post.waiting.clear()
+    cluster.lets_flow = True
+    return clients
+
+
+@pytest.mark.parametrize("nodes", [(1, 2), (2, 1)])
+def test_twins_that_nobody_was_told_of_end(cluster: Cluster, nodes: tuple[int, int]) -> None:
+    """Within 5 seconds of the time at which the nodes hear each other again, whatever node has the later one."""
+    first, second = connected_apart(cluster, *nodes)
+    assert not first.network.closed
+    cluster.advance(5)
+    assert [first.network.closed, second.network.closed].count(True) == 1
+    others = [cluster.nodes[3].client(f"other {number}") for number in range(3)]
+    cluster.advance(5)
+    assert [first.network.closed, second.network.closed].count(True) == 1
+    assert not any(other.network.closed for other in others)
+
+
+def test_a_link_that_begins_anew_ends_no_later_connection(cluster: Cluster) -> None:
+    """Each node tells the clients of its own connections, and these stay."""
+    clients = [cluster.nodes[node].client(f"client {node}") for node in (1, 2, 3)]
+    cluster.advance(3)
+    (moved,) = connected_apart(cluster, 2)
+    cluster.advance(5)
+    cluster.lets_flow = False
+    cluster.nodes[1].client("lost")
+    cluster.settle()
+    cluster.post.waiting.clear()
+    cluster.lets_flow = True
+    cluster.advance(5)
+    assert not any(client.network.closed for client in (*clients, moved))
 
 
 def test_a_second_connect_takes_the_place_of_the_first(cluster: Cluster) -> None:

@@ -20,8 +20,8 @@ from holdfast.retained.leases import leases_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
-from holdfast.sessions.durable import will_of
 from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.rows import will_of
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore

@@ -4,11 +4,13 @@ How it works. A Session with rows in ``session_cuts`` belongs to its owner, whic
 some of them at a time (:data:`_AT_ONCE`):
 
     expect      their receivers are in the routing table (:mod:`.arriving`), and all nodes know it
-    caught up   the rows of other nodes are applied up to now, so no cut is above this node's cursors; then none is
-                applied any more
-    held        messages of own clients are kept in memory from here on
+    caught up   the rows of other nodes are applied up to now, so no cut is above this node's cursors
+    held        no row is applied any more, and messages of own clients are kept in memory from here on
     read        all rows of these Sessions, their cuts, and the messages behind these
-    taken       in one turn for each: it is registered, gets what it has missed, and its cuts are deleted in one commit
+    entered     in one turn for each (:mod:`.entering`)
+
+That is the way of small Sessions. Nothing is held while a large one is read and built. Then what has come meanwhile is
+read, again and again until it is little, and that only is read while messages are held.
 
 Whoever dies meanwhile leaves Sessions with cuts, and the owner, or its heir, begins again. A Session of a dead node is
 taken first: its cuts are the cursors of that node. That is one transaction, which compares that the node is still dead:
@@ -22,37 +24,30 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from zope.interface import implementer
 
-from holdfast.cluster.arriving import ARRIVED_FILTERS, Arriving, Cuts, digest_of, give, read_filters, read_missed
-from holdfast.cluster.crossing import CrossedMessage, Rows
+from holdfast.cluster.arriving import ARRIVED_FILTERS, Arriving, Cuts, digest_of, read_filters, read_size
+from holdfast.cluster.crossing import Rows
+from holdfast.cluster.entering import FEW, Coming, Entering, Register
 from holdfast.cluster.receivers import ClusterTable
-from holdfast.core.tickets import CommitTicket, StorageFailure, TicketsTogether
-from holdfast.retained.leases import Lease, leases_of
+from holdfast.core.tickets import StorageFailure, TicketsTogether
+from holdfast.scheduling.long_work import LongWork
 from holdfast.scheduling.waiting import as_deferred, settled
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.durable import DurableSessionStates
-from holdfast.sessions.state import StoredSession
-from holdfast.storage import layouts
-from holdfast.storage.committer import IWriteKind, Write
-from holdfast.storage.driver import Bulk, Connection, Cursor
-from holdfast.storage.postgres_values import BigIntegers, Texts
+from holdfast.storage.driver import Connection
+from holdfast.storage.postgres_values import BigIntegers
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.watch.lazy_log import LogThrottle
 
 #: Sessions that are loaded together, and entries of the routing table that are changed in one turn
 _AT_ONCE, _PER_TURN = 50, 50
-_OWN = "SELECT id FROM sessions WHERE owner = ? AND id = ANY(CAST(? AS bigint[]))"
-_CUTS = "SELECT session_id, origin, number FROM session_cuts WHERE session_id = ANY(CAST(? AS bigint[]))"
-_LEASES = (
-    f"SELECT {layouts.retained_leases.names} FROM retained_leases WHERE node = ? "  # noqa: S608
-    "AND client_id = ANY(CAST(? AS text[]))"
-)
+#: messages and Topic Filters of small Sessions, at most
+_SMALL = 200
+#: looks for what has come while Sessions were built, before messages are held for longer
+_LOOKS = 20
 _IS_DEAD = "SELECT 1 FROM cluster_members WHERE node = ? AND state IN ('dead', 'left') FOR SHARE"
 _TAKE = "UPDATE sessions SET owner = ? WHERE owner = ? AND id = ANY(CAST(? AS bigint[])) RETURNING id"
 _CUT = (
@@ -62,43 +57,11 @@ _CUT = (
 _TAKE_LEASES = "UPDATE retained_leases SET node = ? WHERE node = ? AND session = ANY(CAST(? AS bigint[]))"
 
 
-@frozen
-class Loaded:
-    """A Session that has come, with what it has missed."""
-
-    stored: StoredSession
-    cuts: Cuts
-    missed: Sequence[CrossedMessage]
-    leases: Sequence[Lease]
-
-
-@implementer(IWriteKind)
-class LoadedSessions:
-    """Deletes the cuts of Sessions that are loaded. The key is the id of the Session."""
-
-    name = "loaded sessions"
-    order = 94
-
-    def __init__(self, bulk: Bulk) -> None:
-        self._bulk = bulk
-
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
-        """Delete the cuts."""
-        keys: list[Any] = [(write.key,) for write in writes]
-        self._bulk.delete(cursor, layouts.session_cuts, ("session_id",), keys)
-
-    def committed(self, result: Any) -> None:
-        """Do nothing."""
-
-    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Do nothing: the deliveries have failed with them, and the next process of this node looks again."""
-
-
 class Adopting:
     """Loads Sessions that have come to this node.
 
-    ``register`` gives a stored Session to the registry, and tells whether it lives. ``cross`` lets a message cross to a
-    node, this one here. ``ask_for_hints`` asks all nodes for the numbers of their last rows.
+    ``cross`` lets a message cross to a node, this one here. ``ask_for_hints`` asks all nodes for the numbers of their
+    last rows.
     """
 
     _log = Logger()
@@ -112,19 +75,18 @@ class Adopting:
         clock: IReactorTime,
         *,
         cross: Callable[[int, OutgoingMessage, int], None],
-        register: Callable[[StoredSession, Sequence[Lease]], tuple[Session, bool]],
+        work: LongWork,
+        register: Register,
         ask_for_hints: Callable[[], None],
     ) -> None:
         self.node = durable.node
         self._durable = durable
-        self._states = states
         self._rows = rows
         self._table = table
         self._clock = clock
         self._cross = cross
-        self._register = register
+        self._entering = Entering(durable.node, states, work, register)
         self._ask_for_hints = ask_for_hints
-        self._kind = LoadedSessions(durable.bulk)
         self._arriving: dict[int, Arriving] = {}
         #: by id: who waits until a Session is loaded
         self._wanted: dict[int, list[Deferred[None]]] = {}
@@ -133,6 +95,8 @@ class Adopting:
         self._is_busy = False
         self._stopped = False
         self._throttle = LogThrottle(self._log, clock.seconds, 60, write=self._log.warn)
+        #: messages and Topic Filters of a Session that is read while messages are held, at most
+        self.most_small = _SMALL
         #: how many Sessions have come so far
         self.count = 0
 
@@ -158,9 +122,12 @@ class Adopting:
         return list(self._arriving)
 
     @as_deferred
-    async def expect(self, identifiers: Sequence[int]) -> None:
-        """Expect the messages for stored Sessions; fire when all nodes send them."""
-        found = await self._parts.readers.read(partial(read_filters, identifiers))
+    async def expect(self, identifiers: Sequence[int]) -> bool:
+        """Expect the messages for stored Sessions; fire when all nodes send them.
+
+        Return whether the Sessions are small.
+        """
+        found, size = await self._parts.readers.read(partial(_read_expected, identifiers))
         gate = TicketsTogether()
         changed = 0
         for identifier, filters in found.items():
@@ -173,6 +140,7 @@ class Adopting:
                 if not changed % _PER_TURN:
                     await self._turn()
         await settled(gate.ticket())
+        return size + changed <= self.most_small
 
     def _receiver(self, identifier: int) -> Arriving:
         arriving = self._arriving.get(identifier)
@@ -252,74 +220,59 @@ class Adopting:
 
     @as_deferred
     async def _adopt(self, batch: Sequence[int]) -> None:
-        await self.expect(batch)
+        is_small = await self.expect(batch)
         self._ask_for_hints()
         await self._rows.caught_up()
-        self._rows.hold()
+        hold = _Hold(self._rows, [self._receiver(identifier) for identifier in batch])
+        coming: list[Coming] = []
         try:
-            for identifier in batch:
-                self._receiver(identifier).held = []
-            position = {**self._rows.position(), self.node: self._rows.newest()}
-            await settled(self._parts.writer.flushed())
-            loaded = await self._parts.readers.read(partial(self._load, batch, position))
-            for each in loaded:
+            if is_small:
+                hold.begin()
+            upto = self._upto()
+            coming = await self._entering.read(self._parts, batch, upto, self._returned)
+            await self._catch_up(coming, upto, hold)
+            for each in coming:
                 self._take_in(each)
                 await self._turn()
-            here = {each.stored.record.identifier for each in loaded}
-            for identifier in batch:
-                if identifier not in here:  # it belongs to another node, or is over
-                    self._end(identifier, self._receiver(identifier))
         finally:
-            for identifier in batch:
-                arriving = self._arriving.get(identifier)
-                if arriving is not None:
-                    arriving.held = None
-            self._rows.go_on()
+            hold.end()
+            self._entering.leave(coming)
+        here = {each.identifier for each in coming}
+        for identifier in batch:
+            arriving = self._arriving.get(identifier)
+            if arriving is not None and identifier not in here and not self._entering.has_unwritten(identifier):
+                self._end(identifier, arriving)  # it belongs to another node, is over, or was loaded before
+        for each in coming:
+            await self._entering.join_groups(each)
 
-    def _load(self, batch: Sequence[int], upto: Mapping[int, int], connection: Connection) -> list[Loaded]:
-        """Read Sessions, with what they have missed up to these numbers. Runs in a reader's thread."""
-        cursor = connection.cursor()
-        cursor.execute(_OWN, (self.node, BigIntegers(batch)))
-        own = [identifier for (identifier,) in cursor.fetchall()]
-        if not own:
-            return []
-        sessions = self._states.load_some(connection, own)
-        cuts: dict[int, dict[int, int]] = {}
-        cursor.execute(_CUTS, (BigIntegers(own),))
-        for identifier, origin, number in cursor.fetchall():
-            cuts.setdefault(identifier, {})[origin] = number
-        known = {identifier: cuts.get(identifier) or self._returned.get(identifier, {}) for identifier in own}
-        missed = read_missed(connection, sessions, known, upto)
-        cursor.execute(_LEASES, (self.node, Texts([stored.principal.client_id for stored in sessions])))
-        leases = leases_of(cursor.fetchall())
-        return [
-            Loaded(
-                stored,
-                known[stored.record.identifier],
-                missed[stored.record.identifier],
-                [lease for lease in leases if lease.client_id == stored.principal.client_id],
-            )
-            for stored in sessions
-        ]
+    def _upto(self) -> dict[int, int]:
+        """Return the numbers of the last rows that are applied, or that own clients have caused."""
+        return {**self._rows.position(), self.node: self._rows.newest()}
 
-    def _take_in(self, loaded: Loaded) -> None:
-        """Give a Session to the registry, and what it has missed to the Session, in one commit."""
-        identifier = loaded.stored.record.identifier
-        parts, arriving = self._parts, self._receiver(identifier)
-        if not loaded.cuts:  # it is loaded already
-            self._end(identifier, arriving)
-            return
+    async def _catch_up(self, coming: Sequence[Coming], upto: Mapping[int, int], hold: _Hold) -> None:
+        """Give Sessions what they have missed, until little is left and messages are held."""
+        for look in range(_LOOKS):
+            is_little = all(len(each.missed) <= FEW for each in coming)
+            if hold.is_on and is_little:
+                return
+            hold.end()
+            for each in coming:
+                await self._entering.give(self._parts, each)
+            if is_little or look == _LOOKS - 1:
+                hold.begin()
+            since, upto = upto, self._upto()
+            await self._entering.look_again(self._parts, coming, since, upto)
+        for each in coming:
+            await self._entering.give(self._parts, each, FEW)
+
+    def _take_in(self, coming: Coming) -> None:
+        """Let a Session enter, with the messages that were held for it."""
+        arriving = self._receiver(coming.identifier)
         held = arriving.held or ()
-        after: CommitTicket = parts.writer.submit(Write(self._kind, identifier, None, 50))
-        session, lives = self._register(loaded.stored, loaded.leases)
-        self._returned.pop(identifier, None)
-        self._end(identifier, arriving)
+        self._returned.pop(coming.identifier, None)
+        self._end(coming.identifier, arriving)
         self.count += 1
-        if lives:
-            for crossed in loaded.missed:
-                give(session, OutgoingMessage(crossed.message, after, crossed.replaces))
-            for outgoing in held:
-                give(session, OutgoingMessage(outgoing.message, after, outgoing.replaces))
+        self._entering.enter(coming, held)
 
     def _turn(self) -> Deferred[None]:
         """Fire in the next turn of the reactor."""
@@ -328,11 +281,40 @@ class Adopting:
         return answer
 
 
+class _Hold:
+    """Whether messages are held for Sessions that come: rows in the database, and those of own clients in memory."""
+
+    def __init__(self, rows: Rows, receivers: Sequence[Arriving]) -> None:
+        self._rows = rows
+        self._receivers = receivers
+        self.is_on = False
+
+    def begin(self) -> None:
+        """Hold messages from now on."""
+        if not self.is_on:
+            self.is_on = True
+            self._rows.hold()
+            for receiver in self._receivers:
+                receiver.held = []
+
+    def end(self) -> None:
+        """Hold none any more. Those of own clients are rows as well."""
+        if self.is_on:
+            self.is_on = False
+            for receiver in self._receivers:
+                receiver.held = None
+            self._rows.go_on()
+
+
 class NotNow(Exception):
     """The store is closed: this node stops."""
 
     def __init__(self) -> None:
         super().__init__("this node stops")
+
+
+def _read_expected(identifiers: Sequence[int], connection: Connection) -> tuple[dict[int, dict[str, int]], int]:
+    return read_filters(identifiers, connection), read_size(identifiers, _SMALL + 1, connection)
 
 
 def _take(node: int, dead: int, identifiers: Sequence[int], connection: Connection) -> int:

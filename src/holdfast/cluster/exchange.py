@@ -325,6 +325,7 @@ class Exchange:
         if other is not None and other.applied is not None:
             self._tell(node, Applied(other.applied))
         self.rows.hint_again(node)
+        self._sessions.up(node)
 
     def _known(self, other: _Node) -> None:
         if not other.lives:
@@ -358,6 +359,7 @@ class Exchange:
 
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
+        self._sessions.gone(node)
         other = self._nodes.get(node)
         if other is not None:
             self._forget_answers(other)

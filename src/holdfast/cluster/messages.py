@@ -134,9 +134,13 @@ class Released:
 
 @hot_frozen
 class Connected:
-    """The clients that have connected to this node, each with a revision: the highest one is the last connection."""
+    """The clients that have connected to this node, each with a revision: the highest one is the last connection.
+
+    ``is_repeated``: they have not connected just now.
+    """
 
     clients: tuple[tuple[str, int], ...]
+    is_repeated: bool = False
 
 
 Message = Interest | Applied | Hint | Run | Release | Released | Connected
@@ -177,7 +181,7 @@ def encode(message: Message) -> bytes:
     elif isinstance(message, Released):
         add(_BYTE.pack(_RELEASED) + _NUMBER.pack(message.number) + _BYTE.pack(message.outcome.value))
     elif isinstance(message, Connected):
-        add(_BYTE.pack(_CONNECTED) + _LONG.pack(len(message.clients)))
+        add(_BYTE.pack(_CONNECTED) + _BYTE.pack(message.is_repeated) + _LONG.pack(len(message.clients)))
         for client_id, revision in message.clients:
             _add_text(parts, client_id)
             add(_NUMBER.pack(revision))
@@ -234,7 +238,8 @@ def _read(reader: _Reader) -> Message:
             raise Malformed(f"no outcome has the number {outcome}")
         return Released(number, Outcome(outcome))
     if kind == _CONNECTED:
-        return Connected(tuple((reader.text(), reader.number()) for _ in range(reader.count(12))))
+        is_repeated = bool(reader.byte())
+        return Connected(tuple((reader.text(), reader.number()) for _ in range(reader.count(12))), is_repeated)
     raise Malformed(f"no message has the kind {kind}")
 
 

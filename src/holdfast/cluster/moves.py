@@ -1,42 +1,31 @@
-"""The Sessions of a member: a CONNECT first looks for its Session at the other nodes.
+"""The Sessions of a member: they come from other nodes, and go to these, with their clients.
 
-How it works. A stored Session has one owner (``sessions.owner``), which alone writes its rows. A client that connects
-to this node goes through these steps, unless its Session is here:
+How it works. A stored Session has one owner (``sessions.owner``), which alone writes its rows. :class:`ClusterRegistry`
+is the registry of the Sessions that this node owns. It looks for the Session of a client that connects
+(:mod:`.searches`), loads those that have come (:mod:`.adopting`), gives away those that others ask for
+(:mod:`.releasing`), and ends connections of clients that have come to other nodes (:mod:`.twins`).
 
-    look up   all CONNECTs of a turn in one read: the owner of the Session, and the nodes that have a Will of the client
-    nobody    the row of the new Session is written before its CONNACK. Of two nodes that do it at one time, one has the
-              row, and the other one looks up again
-    expect    the messages for the Session come here too (:mod:`.adopting`)
-    ask       the owner gives it away (:mod:`.releasing`); a node with a Will settles it
-    adopt     the Session is loaded
-
-The client waits for :data:`PATIENCE` at most: then it is told that the server is unavailable. The search goes on as
-long as the owner may still answer, since its commit decides. A dead owner is not asked: once others have taken over
-from it, this node takes the Session.
-
-A second CONNECT of the same client ends the first one's connection, and has its turn when the first search is over.
-
-A Session that ends with its connection is stored nowhere. So each node tells the others who has connected, and they end
-older connections.
+At intervals it loads the Sessions that have come and that no client has waited for, and takes those of dead nodes: so
+these get their messages while their clients are away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
-from typing import Any, Protocol
+from itertools import chain, islice
+from typing import Any
 
-from attrs import define, frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from holdfast.cluster.adopting import Adopting, NotNow
-from holdfast.cluster.crossing import Rows
 from holdfast.cluster.messages import Connected, Outcome, Release, Released
 from holdfast.cluster.receivers import ClusterTable
 from holdfast.cluster.releasing import Releasing, read_unused
+from holdfast.cluster.searches import TAKEN, Searches
+from holdfast.cluster.twins import Twins
+from holdfast.cluster.whereabouts import Neighbours
 from holdfast.core.tickets import CommitTicket, StorageFailure
 from holdfast.identity.interfaces import Principal
 from holdfast.retained.leases import Lease
@@ -49,95 +38,24 @@ from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import Access, SessionRegistry, Unavailable
+from holdfast.sessions.restoring import restoring
 from holdfast.sessions.state import ISessionRecord, StoredSession
-from holdfast.storage import layouts
 from holdfast.storage.driver import Connection
-from holdfast.storage.postgres_values import SmallIntegers, Texts
+from holdfast.storage.postgres_values import SmallIntegers
 from holdfast.storage.store import DurableStore
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
 
-#: seconds that a client waits for its Session
-PATIENCE = 10.0
-#: seconds until a question is repeated, and until a search that found nothing to do looks up again
-_ASK_AGAIN, _LOOK_AGAIN = 2.0, 0.25
 #: seconds between two looks for Sessions that have come, or whose owner is dead
 _INTERVAL = 5.0
-#: Sessions of one look, messages that are looked up in one, and clients that one message tells
-_SESSIONS, _MESSAGES, _CLIENTS = 50, 1000, 500
-#: seconds in which two connections count as made at one time: then the higher revision is the later one
-_AT_ONE_TIME = 2.0
+#: Sessions of one look, and messages that are looked up in one
+_SESSIONS, _MESSAGES = 50, 1000
+#: Topic Filters that enter the routing table in one step, and messages that are shared with other nodes in one
+_FILTERS_PER_STEP, _MESSAGES_PER_STEP = 4, 200
 
-_TAKEN = "another connection uses the same Client Identifier"
-_OWNERS = (
-    "SELECT client_id, id, owner FROM sessions WHERE client_id = ANY(CAST(? AS text[])) "
-    "AND (expires_at IS NULL OR expires_at <> 0)"
-)
-_WILLS = (
-    "SELECT client_id, node FROM wills WHERE node = ANY(CAST(? AS smallint[])) AND client_id = ANY(CAST(? AS text[]))"
-)
-_CLAIM = (
-    f"INSERT INTO sessions ({layouts.sessions.names}) VALUES (?, ?, ?, ?, ?, NULL, NULL, ?) "  # noqa: S608
-    "ON CONFLICT DO NOTHING RETURNING id"
-)
 _ARRIVED = f"SELECT id FROM sessions WHERE owner = ? AND id IN (SELECT session_id FROM session_cuts) LIMIT {_SESSIONS}"  # noqa: S608
 _ORPHANS = "FROM session_cuts WHERE session_id NOT IN (SELECT id FROM sessions)"
 _OF_DEAD = f"SELECT id, owner FROM sessions WHERE owner = ANY(CAST(? AS smallint[])) LIMIT {_SESSIONS}"  # noqa: S608
-
-
-class Neighbours(Protocol):
-    """The other nodes, as the Sessions of this one see them."""
-
-    rows: Rows
-
-    def tell_node(self, node: int, message: Release | Released | Connected) -> None:
-        """Send a message to a node."""
-
-    def ask_for_hints(self) -> None:
-        """Ask all nodes for the numbers of their last rows."""
-
-    def lives(self, node: int) -> bool:
-        """Tell whether nobody has taken over from a node, so that it may answer."""
-
-    def living(self) -> list[int]:
-        """Return the other nodes that live."""
-
-    def dead(self) -> list[int]:
-        """Return the nodes that are dead: others have taken over from them."""
-
-
-@frozen
-class _Place:
-    """Where the Session of a client is, and its Wills at other nodes."""
-
-    identifier: int | None = None
-    owner: int | None = None
-    wills: tuple[int, ...] = ()
-
-
-@define(eq=False)
-class _Waiting:
-    """A client that waits for its Session. ``answer`` is called once."""
-
-    link: Link
-    principal: Principal
-    ends: bool
-    expiry_interval: float | None
-    answer: Deferred[Unavailable | None]
-    patience: IDelayedCall | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether it has got no answer yet."""
-        return not self.answer.called
-
-
-@define(eq=False)
-class _Search:
-    """The search for the Session of one client, and whoever waits for the next one."""
-
-    present: _Waiting
-    next: _Waiting | None = None
 
 
 class ClusterRegistry(SessionRegistry):
@@ -158,22 +76,17 @@ class ClusterRegistry(SessionRegistry):
         self._stored = states
         self._neighbours = neighbours
         self.adopting = Adopting(
-            durable, states, neighbours.rows, table, self._clock, cross=cross, register=self._register,
+            durable, states, neighbours.rows, table, self._clock, cross=cross, work=self._work, register=self,
             ask_for_hints=neighbours.ask_for_hints,
         )  # fmt: skip
         self.releasing = Releasing(
             durable, states, neighbours.rows, session_of=self.session_of, give_up=self._give_up, let_go=self._let_go,
             come_back=self.adopting.come_back, tell=neighbours.tell_node,
         )  # fmt: skip
-        self._searches: dict[str, _Search] = {}
-        self._to_look_up: dict[str, Deferred[_Place]] = {}
-        self._to_claim: list[tuple[tuple[Any, ...], Deferred[bool]]] = []
-        #: records of new Sessions whose rows are written already
-        self._claimed: dict[str, ISessionRecord] = {}
-        self._asked: dict[int, Deferred[Outcome | None]] = {}
-        #: by Client Identifier: the revision and the time (seconds) of its connection to this node
-        self._since: dict[str, tuple[int, float]] = {}
-        self._to_tell: dict[str, int] = {}
+        self._searches = Searches(
+            durable, states, neighbours, self.adopting, self.releasing, self._clock, is_here=self._sessions.__contains__
+        )
+        self._twins = Twins(neighbours, self._clock, self._end_older)
         self._job = PeriodicJob(
             self._look, name="looking for Sessions that have moved", interval=_INTERVAL, clock=self._clock,
             foreseen=(StorageFailure, NotNow),
@@ -188,6 +101,7 @@ class ClusterRegistry(SessionRegistry):
     def _stop_timers(self) -> None:
         self._job.stop()
         self.adopting.stop()
+        self._searches.stop()
         super()._stop_timers()
 
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
@@ -209,19 +123,10 @@ class ClusterRegistry(SessionRegistry):
     ) -> Deferred[Unavailable | None] | None:
         """Look for the Session of a client, unless it is here."""
         client_id = principal.client_id
-        search = self._searches.get(client_id)
-        if (search is None and client_id in self._sessions) or self._is_over_limit(link, principal):
+        is_here = client_id in self._sessions and client_id not in self._searches
+        if is_here or self._is_over_limit(link, principal):
             return None
-        waiting = _Waiting(link, principal, clean_start, expiry_interval, Deferred())
-        waiting.patience = self._clock.callLater(PATIENCE, self._answer, waiting, Unavailable())
-        if search is None:
-            self._search(_Search(waiting))
-            return waiting.answer
-        for earlier in (search.present, search.next):
-            if earlier is not None and earlier.waits:
-                self._answer(earlier, Unavailable(), _TAKEN)
-        search.next = waiting
-        return waiting.answer
+        return self._searches.begin(link, principal, clean_start, expiry_interval)
 
     def _is_over_limit(self, link: Link, principal: Principal) -> bool:
         """Tell whether :meth:`connect` will refuse a client, so that no Session has to move, and no row is written."""
@@ -232,208 +137,60 @@ class ClusterRegistry(SessionRegistry):
             return True
         return False
 
-    def _answer(self, waiting: _Waiting, why_not: Unavailable | None, taken: str | None = None) -> None:
-        """Answer a client, once; with ``taken``, another connection has its Client Identifier."""
-        if not waiting.waits:
-            return
-        if waiting.patience is not None and waiting.patience.active():
-            waiting.patience.cancel()
-        if taken is not None and not waiting.link.is_closed:
-            with waiting.link.guard:
-                waiting.link.close(ReasonCode.SESSION_TAKEN_OVER, taken)
-        waiting.answer.callback(why_not)
-
-    def _search(self, search: _Search) -> None:
-        self._searches[search.present.principal.client_id] = search
-        found = self._find(search.present)
-        found.addErrback(self._not_found)
-        found.addCallback(lambda why_not: self._found(search, why_not))
-        found.addErrback(lambda failure: self._log.failure("a search for a Session has failed", failure))
-
-    def _not_found(self, failure: Any) -> Unavailable:
-        if not failure.check(StorageFailure, NotNow):
-            self._log.failure("a search for a Session has failed", failure)
-        return Unavailable()
-
-    def _found(self, search: _Search, why_not: Unavailable | None) -> None:
-        present = search.present
-        client_id = present.principal.client_id
-        del self._searches[client_id]
-        try:
-            self._answer(present, why_not)
-        finally:
-            record = self._claimed.pop(client_id, None)
-            if record is not None:  # the client has gone, or was refused
-                record.ended()
-            if search.next is not None and search.next.waits:
-                self._search(_Search(search.next))
-
-    @as_deferred
-    async def _find(self, waiting: _Waiting) -> Unavailable | None:
-        """Bring the Session of a client here, or make room for a new one. Return why that is not possible."""
-        client_id = waiting.principal.client_id
-        before: _Place | None = None
-        while waiting.waits and not self._stopping:
-            leaving = self.releasing.leaving(client_id)
-            if leaving is not None:
-                await settled(leaving)
-            if client_id in self._sessions:
-                return None
-            place = await self._look_up(client_id)
-            if client_id in self._sessions:
-                return None
-            if place == before:
-                await self._pause()
-            before = place
-            if place.owner == self.node and place.identifier is not None:
-                if self.releasing.leaving(client_id) is None:
-                    await self.adopting.adopt(place.identifier)
-                    if client_id in self._sessions:
-                        return None
-            elif place.owner is not None and place.identifier is not None:
-                if not self._neighbours.lives(place.owner):
-                    await self.adopting.take([place.identifier], place.owner)
-                elif await self._move_here(waiting, place.owner, place.identifier) is Outcome.REFUSED:
-                    return Unavailable(is_foreign=True)
-            elif place.wills:
-                outcome = await self._ask(place.wills[0], waiting, 0)
-                if outcome is Outcome.REFUSED:
-                    return Unavailable(is_foreign=True)
-            elif waiting.expiry_interval == 0 or await self._claim(waiting):
-                return None
-        return Unavailable()
-
-    async def _move_here(self, waiting: _Waiting, owner: int, identifier: int) -> Outcome | None:
-        """Expect a Session, and ask its owner for it."""
-        if not waiting.ends:
-            await self.adopting.expect([identifier])
-        outcome = await self._ask(owner, waiting, self.adopting.digest(identifier))
-        if outcome is Outcome.MOVED:
-            await self.adopting.adopt(identifier)
-        elif outcome is not Outcome.LATER:
-            place = await self._look_up(waiting.principal.client_id)  # it may have given it away before it died
-            if (place.identifier, place.owner) == (identifier, self.node):
-                await self.adopting.adopt(identifier)
-            else:
-                self.adopting.dismiss(identifier)
-        else:  # the next try expects it again
-            self.adopting.dismiss(identifier)
-        return outcome
-
-    async def _ask(self, node: int, waiting: _Waiting, digest: int) -> Outcome | None:
-        """Ask a node for the Session of a client until it answers. Return None if it is dead."""
-        parts = self._durable.parts
-        if parts is None:
-            raise NotNow
-        principal = waiting.principal
-        ask = Release(parts.clock.next_revision(), principal.client_id, principal.username, waiting.ends, digest)
-        answer = self._asked[ask.number] = Deferred()
-        repeat = PeriodicJob(
-            partial(self._tell_again, node, ask), name="asking for a Session", interval=_ASK_AGAIN, clock=self._clock
-        )
-        repeat.start(_ASK_AGAIN)
-        self._neighbours.tell_node(node, ask)
-        try:
-            return await answer
-        finally:
-            repeat.stop()
-            self._asked.pop(ask.number, None)
-
-    def _tell_again(self, node: int, ask: Release) -> None:
-        if self._neighbours.lives(node) and not self._stopping:
-            self._neighbours.tell_node(node, ask)
-        else:
-            answer = self._asked.get(ask.number)
-            if answer is not None and not answer.called:
-                answer.callback(None)
-
-    def _pause(self) -> Deferred[None]:
-        paused: Deferred[None] = Deferred()
-        self._clock.callLater(_LOOK_AGAIN, paused.callback, None)
-        return paused
-
-    # --- looking up and claiming, for all clients of a turn -----------------------------------------------------------
-
-    def _look_up(self, client_id: str) -> Deferred[_Place]:
-        """Find the owner of the stored Session of a client, and the other nodes with a Will of it."""
-        if not self._to_look_up:
-            self._clock.callLater(0, self._look_all_up)
-        answer = self._to_look_up[client_id] = Deferred()
-        return answer
-
-    def _look_all_up(self) -> None:
-        asked, self._to_look_up = self._to_look_up, {}
-        parts = self._durable.parts
-        if parts is None:
-            for answer in asked.values():
-                answer.errback(NotNow())
-            return
-        others = [*self._neighbours.living(), *self._neighbours.dead()]
-        reading = parts.readers.read(partial(_read_places, list(asked), others))
-
-        def found(places: dict[str, _Place]) -> None:
-            for client_id, answer in asked.items():
-                answer.callback(places.get(client_id, _Place()))
-
-        def failed(failure: Any) -> None:
-            for answer in asked.values():
-                answer.errback(failure)
-
-        reading.addCallbacks(found, failed)
-        reading.addErrback(lambda failure: self._log.failure("a search for Sessions has failed", failure))
-
-    async def _claim(self, waiting: _Waiting) -> bool:
-        """Write the row of a new Session. Return False if another node was first."""
-        principal, expiry = waiting.principal, waiting.expiry_interval
-        record = self._states.record(principal.client_id)
-        row = (
-            record.identifier, principal.client_id, principal.username, waiting.link.listener,
-            None if expiry is None else int(expiry), self.node,
-        )  # fmt: skip
-        answer: Deferred[bool] = Deferred()
-        if not self._to_claim:
-            self._clock.callLater(0, self._claim_all)
-        self._to_claim.append((row, answer))
-        if not await answer:
-            return False
-        self._claimed[principal.client_id] = record
-        return True
-
-    def _claim_all(self) -> None:
-        claims, self._to_claim = self._to_claim, []
-        parts = self._durable.parts
-        if parts is None:
-            for _, answer in claims:
-                answer.errback(NotNow())
-            return
-        writing = parts.writer.run(partial(_write_claims, [row for row, _ in claims]))
-
-        def written(identifiers: set[int]) -> None:
-            for row, answer in claims:
-                answer.callback(row[0] in identifiers)
-
-        def failed(failure: Any) -> None:
-            for _, answer in claims:
-                answer.errback(failure)
-
-        writing.addCallbacks(written, failed)
-        writing.addErrback(lambda failure: self._log.failure("new Sessions are not written", failure))
-
     def _new_record(self, client_id: str) -> ISessionRecord:
-        return self._claimed.pop(client_id, None) or super()._new_record(client_id)
+        return self._searches.claimed(client_id) or super()._new_record(client_id)
 
     # --- Sessions that come and go ------------------------------------------------------------------------------------
 
-    def _register(self, stored: StoredSession, leases: Sequence[Lease]) -> tuple[Session, bool]:
-        """Take over a Session that has come; end it if its time is over."""
+    def has(self, stored: StoredSession) -> bool:
+        """Tell whether a Session is registered."""
         present = self._sessions.get(stored.principal.client_id)
-        if present is not None and present.record.identifier == stored.record.identifier:
-            return present, False
-        session, lives = self._take(stored)
+        return present is not None and present.record.identifier == stored.record.identifier
+
+    def build(self, stored: StoredSession) -> tuple[Session, Iterator[int]]:
+        """Return a Session that takes no messages yet, and the steps that build it."""
+        session = self._restored(stored)
+        session.is_over = True
+        return session, chain(restoring(session, stored), self._in_table(session, shared=False))
+
+    def enter(self, session: Session, stored: StoredSession, leases: Sequence[Lease]) -> bool:
+        """Register a Session, which takes messages from now on. End it if its time is over."""
+        session.is_over = False
+        lives = self._enter(session, stored)
         self._leases.inherit(leases, self._sessions.get)
         if not lives:
             self._endings.end(session)
-        return session, lives
+        return lives
+
+    def join_groups(self, session: Session) -> Iterator[int]:
+        """Make a registered Session a member of its groups, in steps."""
+        return self._in_table(session, shared=True)
+
+    def _in_table(self, session: Session, shared: bool) -> Iterator[int]:
+        for number, (topic_filter, subscription) in enumerate(list(session.subscriptions.items())):
+            if not number % _FILTERS_PER_STEP:
+                yield 1
+            # The client may have changed it meanwhile, or the Session has left.
+            is_valid = session.subscriptions.get(topic_filter) is subscription and session.is_over is not shared
+            if is_valid and (subscription.group is not None) is shared:
+                self._router.table.subscribe(session, subscription)
+
+    def forget(self, session: Session) -> None:
+        """Let a Session leave memory without ending it, in steps. Its rows stay."""
+        leave = getattr(session.record, "leave", None)
+        assert leave is not None  # only stored Sessions move
+        leave()
+        self._endings.forget(session, self._share(session))
+
+    def _share(self, session: Session) -> Iterator[int]:
+        """Note that another node may have deliveries of the Session's messages, and count those that are lost."""
+        for number, kept in enumerate(session.kept()):
+            if not number % _MESSAGES_PER_STEP:
+                yield 1
+            if kept is None:
+                self.lost += 1
+            else:
+                kept.share(self._stored.forget_if_unused)
 
     def _give_up(self, newcomer: Principal, ends: bool) -> Session | Outcome:
         """End the connection of a client that has connected to another node, and settle its Will.
@@ -449,7 +206,7 @@ class ClusterRegistry(SessionRegistry):
         if link is not None:
             self._counters.takeovers += 1
             with link.guard:
-                link.close(ReasonCode.SESSION_TAKEN_OVER, _TAKEN)
+                link.close(ReasonCode.SESSION_TAKEN_OVER, TAKEN)
         self._settle_restored_wills(newcomer, None)
         self._wills.publish_due(client_id)
         session = self._sessions.get(client_id)
@@ -463,17 +220,13 @@ class ClusterRegistry(SessionRegistry):
         return session
 
     def _let_go(self, session: Session) -> None:
-        """Let a Session leave memory without ending it."""
+        """Let a Session go to another node."""
         client_id = session.client_id
         self._expiries.discard(client_id)
         del self._sessions[client_id]
         self._closed(session)
         self._leases.leave(client_id)
-        self.lost += sum(queued.delivery is None for queued in session.queue)
-        leave = getattr(session.record, "leave", None)
-        assert leave is not None  # only stored Sessions move
-        leave()
-        self._endings.forget(session)
+        self.forget(session)
 
     @as_deferred
     async def _look(self) -> None:
@@ -529,24 +282,22 @@ class ClusterRegistry(SessionRegistry):
         )  # fmt: skip
         parts = self._durable.parts
         if parts is not None and not untold:
-            revision = parts.clock.next_revision()
-            self._since[principal.client_id] = revision, self._clock.seconds()
-            if not self._to_tell:
-                self._clock.callLater(0, self._tell_connected)
-            self._to_tell[principal.client_id] = revision
+            self._twins.connected(principal.client_id, parts.clock.next_revision())
         return connected
 
     def disconnect(self, link: Link, session: Session, will: Will | None) -> None:
         """Note that a connection is gone."""
         if self._links.get(session.client_id) is link:
-            self._since.pop(session.client_id, None)
+            self._twins.left(session.client_id)
         super().disconnect(link, session, will)
 
-    def _tell_connected(self) -> None:
-        clients, self._to_tell = list(self._to_tell.items()), {}
-        for node in self._neighbours.living():
-            for start in range(0, len(clients), _CLIENTS):
-                self._neighbours.tell_node(node, Connected(tuple(clients[start : start + _CLIENTS])))
+    def up(self, node: int) -> None:
+        """Note that this node tells another one everything, from now on."""
+        self._twins.up(node)
+
+    def gone(self, node: int) -> None:
+        """Note that the process of a node is gone."""
+        self._twins.gone(node)
 
     # --- messages of other nodes --------------------------------------------------------------------------------------
 
@@ -557,45 +308,17 @@ class ClusterRegistry(SessionRegistry):
         if isinstance(message, Release):
             self.releasing.asked(node, message)
         elif isinstance(message, Released):
-            answer = self._asked.get(message.number)
-            if answer is not None and not answer.called:
-                answer.callback(message.outcome)
+            self._searches.answered(message)
         else:
-            for client_id, revision in message.clients:
-                self._connected_elsewhere(client_id, revision)
+            self._twins.told(node, message)
 
-    def _connected_elsewhere(self, client_id: str, revision: int) -> None:
+    def _end_older(self, client_id: str) -> None:
         """End the connection of a client that has connected to another node later."""
-        link, since = self._links.get(client_id), self._since.get(client_id)
-        if link is None or since is None:
-            return
-        own, at = since
-        if own > revision and self._clock.seconds() - at < _AT_ONE_TIME:
-            return
-        self._counters.takeovers += 1
-        with link.guard:
-            link.close(ReasonCode.SESSION_TAKEN_OVER, _TAKEN)
-
-
-def _read_places(client_ids: Sequence[str], nodes: Sequence[int], connection: Connection) -> dict[str, _Place]:
-    cursor = connection.cursor()
-    cursor.execute(_OWNERS, (Texts(client_ids),))
-    places = {client_id: _Place(identifier, owner) for client_id, identifier, owner in cursor.fetchall()}
-    if nodes:
-        cursor.execute(_WILLS, (SmallIntegers(nodes), Texts(client_ids)))
-        for client_id, node in cursor.fetchall():
-            place = places.get(client_id, _Place())
-            places[client_id] = _Place(place.identifier, place.owner, (*place.wills, node))
-    return places
-
-
-def _write_claims(rows: Sequence[tuple[Any, ...]], connection: Connection) -> set[int]:
-    cursor = connection.cursor()
-    written: set[int] = set()
-    for row in rows:
-        cursor.execute(_CLAIM, row)
-        written.update(identifier for (identifier,) in cursor.fetchall())
-    return written
+        link = self._links.get(client_id)
+        if link is not None:
+            self._counters.takeovers += 1
+            with link.guard:
+                link.close(ReasonCode.SESSION_TAKEN_OVER, TAKEN)
 
 
 def _read_arrived(node: int, connection: Connection) -> tuple[list[int], bool]:

@@ -239,8 +239,6 @@ class Releasing:
         identifier = session.record.identifier
         cuts = {**self._rows.position(), self._durable.node: self._rows.newest()}
         move = Move(identifier, session.client_id, question.node, cuts)
-        for kept in session.kept():
-            kept.share(self._states.forget_if_unused)
         self._let_go(session)
         parts.writer.add(Write(self._departures, identifier, move, 0))
         ticket = parts.writer.submit(Write(self._moves, identifier, move, _SIZE), committed=True)

@@ -1,264 +1,53 @@
-"""Session State in the database: its rows, their writes, and loading them at start."""
+"""Session State in the database, written through the one writer.
+
+``DurableSessionStates`` writes ``session_messages`` and ``wills``; each ``DurableRecord`` writes its Session's rows of
+``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``. The rows of ``session_cuts``
+are those of Sessions that come from other nodes.
+
+The kinds of writes (:mod:`.rows`) are applied in the order of their numbers within one transaction. Messages come
+before the deliveries that refer to them. Ended Sessions come last, so that rows pending for a Session are deleted with
+it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
-from typing import Any
 
-from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from holdfast.core.extensions import facts_in, text_of
 from holdfast.core.messages import ApplicationMessage, held_size
-from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
-from holdfast.core.topics import split_shared
+from holdfast.core.tickets import COMMITTED, CommitTicket
 from holdfast.identity.interfaces import Principal
+from holdfast.sessions.loading import EVERY_SESSION, Loading, Selection, read_orphans, read_wills
+from holdfast.sessions.rows import (
+    EndedSessions,
+    Expiry,
+    RowKind,
+    SessionRows,
+    delivery_row,
+    key_of,
+    message_row,
+    subscription_row,
+    will_row,
+)
 from holdfast.sessions.state import (
-    LONG_AGO,
     DeliveryState,
     ISessionRecord,
     ISessionStates,
     KeptMessage,
     ReplayProgress,
-    StoredDelivery,
     StoredSession,
     StoredWill,
     Subscription,
 )
 from holdfast.storage import layouts
-from holdfast.storage.committer import IWriteKind, Write
-from holdfast.storage.driver import Bulk, Connection, Cursor
-from holdfast.storage.layout import Kind, Layout
-from holdfast.storage.postgres_values import BigIntegers, parameter_of
+from holdfast.storage.committer import Write
+from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.wire.packets import Will
-from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
-from holdfast.wire.property_codec import decode_properties, encode_properties
-
-# The rows of Session State, in the order of the tables' columns, and the values made from them.
-#
-# Each pair of functions belongs to one table: ``session_messages``, ``session_subscriptions``, ``session_deliveries``
-# and ``wills``. The rows of ``sessions`` and ``session_received`` hold plain values and are made in ``states``.
-
-
-Row = tuple[Any, ...]
-
-#: the place of ``expires_at`` in the row of a Session
-_EXPIRES_AT = tuple(layouts.sessions.columns).index("expires_at")
-
-
-def message_row(identifier: int, message: ApplicationMessage) -> Row:
-    """Return the row of ``session_messages``."""
-    return (
-        identifier, message.topic, message.qos, int(message.retain), message.client_id, message.username,
-        message.expires_at, encode_properties(message.properties), message.payload,
-    )  # fmt: skip
-
-
-def message_of(row: Row) -> ApplicationMessage:
-    """Return the message of a row of ``session_messages``."""
-    _, topic, qos, retain, client_id, username, expires_at, properties5, payload = row
-    properties = _properties(properties5, 3)
-    return ApplicationMessage(topic, payload, qos, bool(retain), client_id, username, properties, expires_at)
-
-
-def subscription_row(
-    session: int, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
-) -> Row:
-    """Return the row of ``session_subscriptions``."""
-    return (
-        session, topic_filter, subscription.qos, int(subscription.no_local), int(subscription.retain_as_published),
-        subscription.retain_handling, subscription.identifier,
-        None if progress is None else progress.after, (progress.cut or None) if progress is not None else None,
-        None if progress is None else progress.marker, subscription.conflate or None,
-        text_of(progress.facts) if progress is not None and progress.facts else None,
-        None if progress is None else progress.since,
-    )  # fmt: skip
-
-
-def subscription_of(row: Row) -> tuple[Subscription, ReplayProgress | None]:
-    """Return the subscription of a row of ``session_subscriptions``, and the progress of its replay."""
-    (_, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut, marker, conflate,
-     facts, since) = row  # fmt: skip
-    group, inner = split_shared(topic_filter)
-    subscription = Subscription(
-        inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group, conflate=conflate or 0
-    )
-    if replay_after is None:
-        return subscription, None
-    told = () if facts is None else facts_in(facts)
-    return subscription, ReplayProgress(replay_after, cut or 0, marker, told, since)
-
-
-def delivery_row(session: int, delivery: DeliveryState) -> Row:
-    """Return the row of ``session_deliveries``."""
-    return (
-        session, delivery.seq, delivery.message, delivery.qos, int(delivery.retain),
-        ",".join(map(str, delivery.identifiers)), delivery.packet_identifier or None, int(delivery.released),
-        delivery.shared_filter,
-    )  # fmt: skip
-
-
-def delivery_of(row: Row) -> DeliveryState:
-    """Return the delivery of a row of ``session_deliveries``."""
-    _, seq, message, qos, retain, identifiers, packet_identifier, released, shared_filter = row
-    return DeliveryState(
-        seq,
-        message,
-        qos,
-        bool(retain),
-        tuple(int(one) for one in identifiers.split(",") if one),
-        packet_identifier or 0,
-        bool(released),
-        shared_filter,
-    )
-
-
-def will_row(node: int, stored: StoredWill) -> Row:
-    """Return the row of ``wills``."""
-    principal, will = stored.principal, stored.will
-    return (
-        node, principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(stored.delay),
-        stored.due_at, encode_properties(will.properties), will.payload, principal.listener, int(stored.lost),
-        int(stored.untold),
-    )  # fmt: skip
-
-
-def will_of(row: Row) -> StoredWill:
-    """Return the Will Message of a row of ``wills``."""
-    _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload, listener, lost, untold = row
-    will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
-    principal = Principal(client_id, username, listener=listener, names_only=True)
-    return StoredWill(principal, will, delay, due_at, bool(lost), bool(untold))
-
-
-def _properties(block: bytes, packet_type: int) -> Properties:
-    return NO_PROPERTIES if block == b"\0" else decode_properties(block, packet_type)
-
-
-# The write kinds of Session State: one for each of its tables, and one that ends Sessions.
-#
-# ``RowKind`` writes many rows of one table with one statement. ``EndedSessions`` deletes a Session's rows from
-# ``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``.
-#
-# How failed writes are repeated. Memory is ahead of the database when a commit fails: a Client was told that its
-# Session exists. Say the row of delivery (7, 3) cannot be written because the disk is full:
-#
-#     the commit fails          the write is kept in ``unwritten`` under its key (7, 3)
-#     a newer write of (7, 3)   replaces it: once the newer one is committed, the old one is forgotten
-#     a second later            ``DurableSessionStates`` submits all of ``unwritten`` again
-#
-# The invariant: for each key, the database has the last write, or the last write is pending or in ``unwritten``.
-
-
-@implementer(IWriteKind)
-class RowKind:
-    """Writes of one table's rows. A key is a tuple of the primary key, a row is a tuple of all columns, the key first.
-
-    Writes that failed because of the database are kept in ``unwritten``, and ``when_failed`` is called.
-    """
-
-    def __init__(self, table: Layout, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
-        self.name = table.name
-        self.order = order
-        self.unwritten: dict[Hashable, Write] = {}
-        self._table = table
-        self._bulk = bulk
-        self._key = table.key
-        self._when_failed = when_failed
-        #: the first values of keys whose writes are left out, if any: Sessions that belong to another node by now
-        self.gone: AbstractSet[int] = frozenset()
-
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
-        """Insert, replace and delete rows. Returns the keys that have an older write in ``unwritten``."""
-        if self.gone:
-            writes = [write for write in writes if _tuple(write.key)[0] not in self.gone]
-        self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
-        self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
-        return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
-
-    def committed(self, account: Any) -> None:
-        """Forget the failed writes of these keys: newer ones are committed."""
-        for key in account:
-            self.unwritten.pop(key, None)
-
-    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Keep the writes for later, except writes that the database refuses because of their row."""
-        if failure.kind is not FailureKind.REFUSED:
-            self.unwritten.update((write.key, write) for write in writes)
-            self._when_failed()
-
-
-class SessionRows(RowKind):
-    """Writes of the rows of Sessions. A Client Identifier has one Session that is not being ended.
-
-    So the rows of those that end come first: a Client may end one Session and begin the next one in one commit.
-    """
-
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
-        """Delete rows, then write those of Sessions that are being ended, then all others."""
-        gone = [write for write in writes if write.row is None]
-        ending = [write for write in writes if write.row is not None and write.row[_EXPIRES_AT] == LONG_AGO]
-        others = [write for write in writes if write.row is not None and write.row[_EXPIRES_AT] != LONG_AGO]
-        kept: list[Hashable] = []
-        for part in (gone, ending, others):
-            if part:
-                kept += super().apply(cursor, part)
-        return kept
-
-
-@implementer(IWriteKind)
-class EndedSessions(RowKind):
-    """Ends Sessions: the key is the Session's id, and all rows of the Session are deleted.
-
-    The unwritten rows of the kinds ``of_sessions`` are forgotten too: written later, they would bring the Session back.
-    """
-
-    def __init__(
-        self, order: int, bulk: Bulk, when_failed: Callable[[], None], of_sessions: Sequence[RowKind] = ()
-    ) -> None:
-        super().__init__(layouts.sessions, order, bulk, when_failed)
-        self.name = "ended sessions"
-        self._of_sessions = of_sessions
-        self._tables = (
-            (layouts.sessions, ("id",)),
-            (layouts.session_subscriptions, ("session_id",)),
-            (layouts.session_deliveries, ("session_id",)),
-            (layouts.session_received, ("session_id",)),
-        )
-
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:
-        """Delete every row of these Sessions. Returns their ids."""
-        keys = [_tuple(write.key) for write in writes if _tuple(write.key)[0] not in self.gone]
-        for table, key in self._tables:
-            self._bulk.delete(cursor, table, key, keys)
-        return frozenset(identifier for (identifier,) in keys)
-
-    def committed(self, account: Any) -> None:
-        """Forget the unwritten rows of these Sessions."""
-        super().committed([(identifier,) for identifier in account])
-        for kind in self._of_sessions:
-            for key in [key for key in kind.unwritten if _tuple(key)[0] in account]:
-                del kind.unwritten[key]
-
-
-def _tuple(key: Hashable) -> tuple[Any, ...]:
-    assert isinstance(key, tuple)
-    return key
-
-
-# Session State in the database, written through the one writer.
-#
-# ``DurableSessionStates`` writes ``session_messages`` and ``wills``; each ``DurableRecord`` writes its Session's rows
-# of ``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``.
-#
-# The kinds are applied in the order of their numbers within one transaction. Messages come before the deliveries that
-# refer to them. Ended Sessions come last, so that rows pending for a Session are deleted with it.
-
 
 #: The bytes that a row without a message counts for in the writer's pending bytes, beside its texts.
 _ROW_OVERHEAD = 150
@@ -286,14 +75,16 @@ class DurableSessionStates:
         self.subscriptions = RowKind(layouts.session_subscriptions, 40, bulk, self._failed)
         self.deliveries = RowKind(layouts.session_deliveries, 50, bulk, self._failed)
         self.received = RowKind(layouts.session_received, 60, bulk, self._failed)
+        self.cuts = RowKind(layouts.session_cuts, 65, bulk, self._failed)
         self.wills = RowKind(layouts.wills, 70, bulk, self._failed)
-        of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
+        of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received, self.cuts)
         self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
         self._of_sessions = (*of_sessions, self.ended)
         #: ids of messages that no Session of this node needs, while other nodes may: see :meth:`forget_if_unused`
         self.unused: set[int] = set()
         self._kinds = (
-            self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
+            self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.cuts, self.wills,
+            self.ended,
         )  # fmt: skip
         store.when_open(self._opened)
 
@@ -361,12 +152,12 @@ class DurableSessionStates:
 
     def has_unwritten(self, identifier: int) -> bool:
         """Tell whether writes of a Session have failed, and have to be repeated."""
-        return any(_tuple(key)[0] == identifier for kind in self._of_sessions for key in kind.unwritten)
+        return any(key_of(key)[0] == identifier for kind in self._of_sessions for key in kind.unwritten)
 
     def drop_unwritten(self, identifier: int) -> None:
         """Repeat no write of a Session that another node has."""
         for kind in self._of_sessions:
-            for key in [key for key in kind.unwritten if _tuple(key)[0] == identifier]:
+            for key in [key for key in kind.unwritten if key_of(key)[0] == identifier]:
                 del kind.unwritten[key]
 
     def forget_if_unused(self, identifier: int) -> None:
@@ -507,136 +298,3 @@ class DurableRecord:
         if self._over:
             return COMMITTED
         return self._states.submit(kind, key, row, size, fresh)
-
-
-# Loading: it reads the tables of Session State and builds Sessions and Wills from their rows.
-#
-# At start a node reads all Sessions that it owns, later those that move to it, by their ids. A message that waits for
-# several Sessions is stored once. If Sessions move, other nodes may own some of these. So no node deletes such a
-# message because its own Sessions are done with it: it looks first whether any delivery of any node refers to it
-# (:meth:`DurableSessionStates.forget_if_unused`).
-
-
-#: the Session Expiry Interval in seconds, and the time of expiry
-Expiry = tuple[int | None, int | None]
-
-#: messages that this node has made (their low byte is its number), and no delivery of any node refers to
-_ORPHANS = (
-    "SELECT id FROM session_messages m WHERE {whose}"
-    "NOT EXISTS (SELECT 1 FROM session_deliveries d WHERE d.message_id = m.id)"
-)
-
-
-@frozen
-class Selection:
-    """Which Sessions to load: a condition on the rows of ``sessions``, and its parameters."""
-
-    condition: str
-    bound: tuple[Any, ...] = ()
-
-    @classmethod
-    def of_node(cls, node: int, moves: bool) -> Selection:
-        """Select the Sessions of a node; if Sessions ``move``, only those that it has loaded before."""
-        loaded = " AND id NOT IN (SELECT session_id FROM session_cuts)" if moves else ""
-        return cls(f"owner = ?{loaded}", (node,))
-
-    @classmethod
-    def of_ids(cls, identifiers: Sequence[int]) -> Selection:
-        """Select Sessions by their ids, in a shared database."""
-        return cls(f"id = ANY({parameter_of(Kind.BIG)})", (BigIntegers(identifiers),))
-
-
-EVERY_SESSION = Selection("")
-
-
-class Loading:
-    """The Sessions of a selection.
-
-    Those that a later one of the same Client has replaced are marked as superseded; they remain if the broker ended
-    before it could move all their shared messages. ``forget`` is called with a message that none of them needs.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        selection: Selection,
-        record: Callable[[int, Principal, str, Expiry, int | None], ISessionRecord],
-        forget: Callable[[int], None],
-    ) -> None:
-        self._connection = connection
-        self._selection = selection
-        self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
-            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget))
-            for row in self._rows(
-                layouts.session_messages, "id IN (SELECT message_id FROM session_deliveries WHERE session_id IN ({}))"
-            )
-        }
-        rows = self._rows(layouts.sessions, "id IN ({})")
-        newest = {row[1]: row[0] for row in rows}
-        subscriptions = self._by_session(layouts.session_subscriptions)
-        deliveries = self._by_session(layouts.session_deliveries)
-        received = self._by_session(layouts.session_received)
-        self.sessions: list[StoredSession] = []
-        for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts, _ in rows:
-            principal = Principal(client_id, username, names_only=True)
-            self.sessions.append(
-                StoredSession(
-                    record(identifier, principal, listener, (expiry_interval, expires_at), void_cuts),
-                    principal,
-                    listener,
-                    expiry_interval,
-                    expires_at,
-                    void_cuts or 0,
-                    {row[1]: subscription_of(row) for row in subscriptions.get(identifier, ())},
-                    [self._delivery(row) for row in deliveries.get(identifier, ())],
-                    {row[1]: row[2] for row in received.get(identifier, ())},
-                    newest[client_id] != identifier,
-                )
-            )
-
-    def _rows(self, table: Layout, condition: str) -> list[Row]:
-        """Read the rows of the selected Sessions; ``{}`` in the condition stands for their ids."""
-        cursor = self._connection.cursor()
-        selection, where, bound = self._selection, "", ()
-        if selection.condition:
-            selected = f"SELECT id FROM sessions WHERE {selection.condition}"  # noqa: S608
-            where = f"WHERE {condition.format(selected)} "
-            bound = selection.bound
-        cursor.execute(f"SELECT {table.names} FROM {table.name} {where}ORDER BY {', '.join(table.key)}", bound)  # noqa: S608
-        return list(cursor.fetchall())
-
-    def _by_session(self, table: Layout) -> dict[int, list[Row]]:
-        found: dict[int, list[Row]] = {}
-        for row in self._rows(table, "session_id IN ({})"):
-            found.setdefault(row[0], []).append(row)
-        return found
-
-    def _delivery(self, row: Row) -> StoredDelivery:
-        state = delivery_of(row)
-        message, kept = self._messages.get(state.message or 0, (None, None))
-        if kept is not None:
-            kept.acquire()
-        return StoredDelivery(state, message, kept)
-
-
-def read_wills(connection: Connection, node: int | None) -> list[StoredWill]:
-    """Read the Wills of a node, of all nodes (None)."""
-    table = layouts.wills
-    cursor = connection.cursor()
-    whose = "" if node is None else "WHERE node = ? "
-    cursor.execute(
-        f"SELECT {table.names} FROM {table.name} {whose}ORDER BY {', '.join(table.key)}",  # noqa: S608
-        () if node is None else (node,),
-    )
-    return [will_of(row) for row in cursor.fetchall()]
-
-
-def read_orphans(connection: Connection, node: int | None) -> list[int]:
-    """Read the ids of messages of a node (None: of all) that no delivery refers to.
-
-    They remain if the broker ended before it could repeat a failed write, or two nodes were done with them at one time.
-    """
-    cursor = connection.cursor()
-    whose = "" if node is None else "id & 255 = ? AND "
-    cursor.execute(_ORPHANS.format(whose=whose), () if node is None else (node,))
-    return [identifier for (identifier,) in cursor.fetchall()]

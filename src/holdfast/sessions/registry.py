@@ -30,7 +30,7 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.session import Session
 from holdfast.sessions.leases import Leases
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.restoring import restored
+from holdfast.sessions.restoring import restored, restoring
 from holdfast.sessions.revocation import Dismissals, Grants, OnRevoke
 from holdfast.sessions.router import Router
 from holdfast.sessions.state import (
@@ -291,8 +291,16 @@ class SessionRegistry:
 
     def _take(self, stored: StoredSession) -> tuple[Session, bool]:
         """Take over a stored Session. Return it, and whether it lives; one that is over has to be ended."""
-        now = self._now()
-        session = restored(
+        session = self._restored(stored)
+        for _ in restoring(session, stored):
+            pass
+        for subscription in session.subscriptions.values():
+            self._router.table.subscribe(session, subscription)
+        return session, self._enter(session, stored)
+
+    def _restored(self, stored: StoredSession) -> Session:
+        """Return a stored Session, without what :func:`restoring` adds."""
+        return restored(
             stored,
             limits=self._limits_of(stored.listener),
             states=self._states,
@@ -302,13 +310,15 @@ class SessionRegistry:
             work=self._work,
             now=self._now,
         )
-        for subscription in session.subscriptions.values():
-            self._router.table.subscribe(session, subscription)
+
+    def _enter(self, session: Session, stored: StoredSession) -> bool:
+        """Register a Session that was restored. Return whether it lives; one that is over has to be ended."""
+        now = self._now()
         interval = stored.expiry_interval
         expires_at = stored.expires_at
         if stored.superseded or (expires_at is not None and expires_at <= now):
             self._counters.sessions_expired += not stored.superseded
-            return session, False
+            return False
         self._sessions[session.client_id] = session
         self._opened(session, stored.listener)
         if expires_at is None and interval is not None:
@@ -318,7 +328,7 @@ class SessionRegistry:
             session.record.detached(interval, expires_at)
         if expires_at is not None:
             self._expiries.set(session.client_id, (expires_at - now) / 1000)
-        return session, True
+        return True
 
     def before_connect(
         self, link: Connection, principal: Principal, *, clean_start: bool, expiry_interval: float | None
@@ -638,10 +648,13 @@ class Endings:
         session.record.detached(0, LONG_AGO)
         yield from self._steps(session, [])
 
-    def forget(self, session: Session) -> None:
-        """Take apart what this process has of a Session that another node serves now. Its rows stay."""
+    def forget(self, session: Session, first: Iterator[int]) -> None:
+        """Take apart what this process has of a Session that another node serves now. Its rows stay.
+
+        The steps ``first`` are done before its messages are discarded.
+        """
         session.close()
-        self._do(session, self._forget(session))
+        self._do(session, self._forget(session, first))
 
     def left(self, session: Session) -> None:
         """Give the shared messages of a Session whose Client is away to members that are online."""
@@ -673,7 +686,8 @@ class Endings:
             outcome[:] = [session.record.ended()]
             self._dropped(session, waiting)
 
-    def _forget(self, session: Session) -> Iterator[int]:
+    def _forget(self, session: Session, first: Iterator[int]) -> Iterator[int]:
+        yield from self._until_stopped(first)
         yield from self._until_stopped(self._unsubscribe(session))
         yield from self._until_stopped(session.discard())
 

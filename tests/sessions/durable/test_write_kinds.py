@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.tickets import FailureKind, StorageFailure
-from holdfast.sessions.durable import EndedSessions, RowKind
+from holdfast.sessions.rows import EndedSessions, RowKind
 from holdfast.storage import layouts
 from holdfast.storage.committer import Write
 from holdfast.storage.layout import Layout

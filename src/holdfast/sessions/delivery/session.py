@@ -217,14 +217,18 @@ class Session:
         conflation = self.queue.conflation
         return len(self.queue) + (0 if conflation is None else conflation.holds)
 
-    def kept(self) -> Iterator[KeptMessage]:
-        """Yield the stored copies of all messages that wait for the Client or are in flight."""
+    def kept(self) -> Iterator[KeptMessage | None]:
+        """Yield the stored copies of all messages that wait for the Client or are in flight.
+
+        None stands for a message that waits and is stored nowhere. Messages that come or leave meanwhile may be left
+        out.
+        """
         conflation = self.queue.conflation
-        waiting = [queued.outgoing for queued in self.queue] + list(() if conflation is None else conflation.held())
-        for outgoing in waiting:
-            if outgoing.kept is not None:
-                yield outgoing.kept
-        for entry in self.inflight.entries.values():
+        for queued in list(self.queue):
+            yield None if queued.delivery is None else queued.delivery.message
+        for outgoing in () if conflation is None else list(conflation.held()):
+            yield outgoing.kept
+        for entry in list(self.inflight.entries.values()):
             if entry.delivery is not None and entry.delivery.message is not None:
                 yield entry.delivery.message
 
