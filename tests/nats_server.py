@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ClientEndpoint
@@ -150,7 +150,7 @@ class HoldingProxy:
         self.holds = False
         self.sides: list[_Side] = []
         factory = Factory.forProtocol(lambda: _Side(self))
-        self._listener: Any = reactor.listenTCP(port, factory, interface="127.0.0.1")  # type: ignore[attr-defined]
+        self._listener: Any = cast("Any", reactor).listenTCP(port, factory, interface="127.0.0.1")
         self.port: int = self._listener.getHost().port
 
     def reset(self) -> None:

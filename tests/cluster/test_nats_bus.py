@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ class Transport(StringTransport):
     """A transport that can be aborted, and says so to its protocol when the test wants it."""
 
     def __init__(self, protocol: Any) -> None:
-        super().__init__()
+        cast("Any", super()).__init__()
         self.protocol = protocol
         self.aborted = False
         self.tls: object = None
@@ -49,10 +49,15 @@ class Transport(StringTransport):
     def startTLS(self, context: object) -> None:
         self.tls = context
 
+    def sent(self) -> bytes:
+        """Return all that was sent."""
+        found: bytes = cast("Any", self).value()
+        return found
+
     def take(self) -> bytes:
         """Return what was sent since the last call."""
-        found: bytes = self.value()
-        self.clear()
+        found = self.sent()
+        cast("Any", self).clear()
         return found
 
     def lose(self) -> None:
@@ -246,7 +251,7 @@ def test_a_password_is_not_sent_without_the_tls_that_was_wanted() -> None:
         bench = Bench("tls://me:secret@a")
         bench.say(said)
         assert bench.transport.aborted
-        assert bench.transport.value() == b""
+        assert bench.transport.sent() == b""
     bench = Bench("tls://me:secret@a")
     bench.say(b'INFO {"tls_available":true}\r\n')
     assert bench.transport.tls is not None
@@ -321,7 +326,7 @@ def test_a_large_datagram_takes_several_turns(bench: Bench) -> None:
     large = bytes(range(256)) * 20_000
     assert sender.bus.send(2, large)
     assert sender.bus.send(2, b"small")
-    assert len(sender.transport.value()) < 2_000_000
+    assert len(sender.transport.sent()) < 2_000_000
     _carried(sender, bench)
     assert bench.got == [large, b"small"]
     assert not sender.bus.send(2, b"x" * (LARGEST + 1))

@@ -87,7 +87,7 @@ import asyncio, json, sys
 import nats
 
 async def main(url):
-    client = await nats.connect(url)
+    client = await nats.connect(url, no_echo=True)
     heard = []
     async def note(message):
         heard.append(message)
@@ -123,7 +123,7 @@ def test_a_stranger_can_neither_read_nor_forge_nor_repeat(server: NatsProcess) -
             assert one.bus.send(2, b"hello %d" % number)
         yield until(lambda: sum(two.bus.refused.values()) >= 12)
         assert two.got == [b"hello %d" % number for number in range(3)]
-        assert two.bus.refused == {"unknown": 9, "old": 0, "repeated": 3, "too_large": 0}
+        assert two.bus.refused == {"unknown": 6, "old": 0, "repeated": 6, "too_large": 0}
         heard = json.loads(stranger.communicate("\n", PATIENCE)[0])
         assert len(heard) >= 3
         assert {(subject, plain) for subject, _, plain in heard} == {("holdfast.plant.2", False)}
@@ -182,15 +182,11 @@ def test_a_slow_consumer_is_thrown_out_and_comes_back(tmp_path: Path) -> Waits:
         try:
             yield until(lambda: one.is_connected and two.is_connected)
             two.bus._client.read(False)
-            sent = 0
-            while not two.bus.losses:
-                for _ in range(10):
-                    sent += one.bus.send(2, b"x" * 200_000)
-                two.bus._client.read(False)
-                yield deferLater(_CLOCK, 0.02)
-                if sent > 200:
-                    two.bus._client.read(True)
-            assert "Slow Consumer" in server.log()
+            while "Slow Consumer" not in server.log():
+                one.bus.send(2, b"x" * 200_000)
+                yield deferLater(_CLOCK, 0.01)
+            two.bus._client.read(True)
+            yield until(lambda: two.bus.losses > 0)
             yield until(lambda: two.is_connected and one.is_connected)
             while b"hello" not in two.got:
                 one.bus.send(2, b"hello")
@@ -199,6 +195,7 @@ def test_a_slow_consumer_is_thrown_out_and_comes_back(tmp_path: Path) -> Waits:
             yield stopped(one, two)
 
 
+@pytest.mark.slow
 @inlineCallbacks
 def test_a_route_that_is_lost_silently_makes_the_cluster_use_the_other_bus(tmp_path: Path) -> Waits:
     """Both servers answer their clients, and nothing passes between them; it returns when the route does."""
@@ -234,8 +231,8 @@ def test_a_route_that_is_lost_silently_makes_the_cluster_use_the_other_bus(tmp_p
             proxy.reset()
             yield until(lambda: both(Way.FIRST))
         finally:
-            for bus in buses:
-                yield bus.stop()
+            for each in buses:
+                yield each.stop()
             yield proxy.stop()
 
 

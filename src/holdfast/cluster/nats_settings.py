@@ -10,7 +10,8 @@ from typing import Any
 from attrs import field, frozen
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from OpenSSL.crypto import X509, PKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from OpenSSL.crypto import X509
 from twisted.internet.ssl import Certificate, optionsForClientTLS, platformTrust, trustRootFromCertificates
 
 from holdfast.cluster.sealing import SHORTEST_SECRET
@@ -23,16 +24,16 @@ from holdfast.config.sections.cluster import ClusterConfig, NatsServer
 class ClientTLS:
     """Whom this broker trusts, None for the authorities of the system; and the certificates and key that it shows."""
 
-    authorities: Sequence[X509] | None = None
-    chain: Sequence[X509] = ()
-    key: PKey | None = field(default=None, repr=False)
+    authorities: Sequence[x509.Certificate] | None = None
+    chain: Sequence[x509.Certificate] = ()
+    key: PrivateKeyTypes | None = field(default=None, repr=False)
 
     def context(self, host: str) -> Any:
         """Return the creator of connections to this host, for ``startTLS``."""
         trust = (
             platformTrust()
             if self.authorities is None
-            else trustRootFromCertificates([Certificate(each) for each in self.authorities])
+            else trustRootFromCertificates([Certificate(X509.from_cryptography(each)) for each in self.authorities])
         )
         shown = (
             {"certificate": self.chain[0], "privateKey": self.key, "extraCertChain": list(self.chain[1:])}
@@ -75,24 +76,20 @@ def nats_settings(config: Config, environment: Mapping[str, str]) -> NatsSetting
 
 def _tls(config: Config, cluster: ClusterConfig) -> ClientTLS:
     tls = cluster.tls
-    authorities: Sequence[X509] | None = None
+    authorities: Sequence[x509.Certificate] | None = None
     if tls.ca:
         with _explained(config, "ca", config.folder / tls.ca) as content:
-            authorities = _certificates(content)
+            authorities = x509.load_pem_x509_certificates(content)
     if not tls.certificate:
         return ClientTLS(authorities)
     with _explained(config, "certificate", config.folder / tls.certificate) as content:
-        chain = _certificates(content)
+        chain = x509.load_pem_x509_certificates(content)
     name = "key" if tls.key else "certificate"
     with _explained(config, name, config.folder / (tls.key or tls.certificate)) as content:
         key = serialization.load_pem_private_key(content, None)
-        if key.public_key() != chain[0].to_cryptography().public_key():
+        if key.public_key() != chain[0].public_key():
             raise ValueError("the key is not that of the certificate")
-        return ClientTLS(authorities, chain, PKey.from_cryptography_key(key))  # type: ignore[arg-type]
-
-
-def _certificates(content: bytes) -> list[X509]:
-    return [X509.from_cryptography(each) for each in x509.load_pem_x509_certificates(content)]
+        return ClientTLS(authorities, chain, key)
 
 
 @contextmanager
