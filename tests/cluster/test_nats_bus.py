@@ -218,6 +218,41 @@ def test_each_server_is_tried_at_once_and_then_more_slowly() -> None:
     assert _lines(events).count("Connection was refused") == 3
 
 
+def test_a_server_that_ends_each_connection_is_not_tried_faster() -> None:
+    """Nor is it logged more than once, until a connection has lasted for five seconds."""
+    bench = Bench("nats://a")
+    with logged() as events:
+        for _ in range(20):
+            bench.log_in()
+            bench.transport.lose()
+            bench.clock.pump([0.1] * 21)
+        assert len(bench.opened) == 21
+        assert _lines(events).count("connected to NATS at a:4222") == 1
+        assert len(events) == 2
+        bench.log_in()
+        for _ in range(6):
+            bench.clock.advance(1.0)
+            bench.say(b"PONG\r\n")
+        bench.transport.lose()
+        bench.clock.advance(0.06)
+        assert len(bench.opened) == 22
+        bench.log_in()
+    assert _lines(events).count("connected to NATS at a:4222") == 2
+
+
+def test_stopping_during_the_login(bench: Bench) -> None:
+    """The connection ends, whatever the server still says."""
+    bench.say(_INFO)
+    done: list[None] = []
+    bench.bus.stop().addCallback(done.append)
+    bench.say(b"PONG\r\n")
+    assert not bench.bus.is_connected
+    bench.clock.advance(1.0)
+    assert bench.transport.aborted
+    bench.transport.lose()
+    assert done == [None]
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [

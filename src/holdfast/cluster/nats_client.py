@@ -46,6 +46,8 @@ from holdfast.version import version
 #: seconds between two PINGs; a server that has not answered two of them when the third is due is not there
 PING_INTERVAL = 1.0
 _MOST_UNANSWERED = 2
+#: after so many PINGs, a connection has ended an outage
+_STEADY = 5
 #: seconds for which a server may stop reading
 MOST_PAUSE = 2.0
 #: bytes that wait for a server that does not read
@@ -76,8 +78,8 @@ class _Connection(Protocol):
         self._client = client
         self._parser = NatsParser()
         self._begun = False
-        self._ended = False
-        self._unanswered = 0
+        self._ended = self._closes = False
+        self._unanswered = self._pings = 0
         self._reads = True
         self._timer: IDelayedCall | None = None  # the login, then the next PING
         self._pause: IDelayedCall | None = None
@@ -146,6 +148,7 @@ class _Connection(Protocol):
         """Close the connection when everything is sent, within a second."""
         transport: Any = self.transport
         self.is_up = False
+        self._closes = True
         transport.unregisterProducer()
         transport.loseConnection()
         if self._timer is not None and self._timer.active():
@@ -156,7 +159,7 @@ class _Connection(Protocol):
 
     def _take(self, events: list[nats.Event]) -> None:
         for at, event in enumerate(events):
-            if self._ended:
+            if self._ended or self._closes:
                 return
             if isinstance(event, Message):
                 self._client.message(event.payload)
@@ -206,6 +209,9 @@ class _Connection(Protocol):
         if self._unanswered >= _MOST_UNANSWERED:
             self.end(f"the server has not answered for {_MOST_UNANSWERED * PING_INTERVAL:g} s")
             return
+        self._pings += 1
+        if self._pings == _STEADY:
+            self._client.steady()
         if self._reads:
             self._unanswered += 1
             self._write(nats.PING)
@@ -363,11 +369,8 @@ class NatsClient:
     def _failed(self, server: NatsServer, why: str) -> None:
         if not self._is_started:
             return
-        sentence = f"NATS at {server}: {why}"
-        if sentence not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(sentence)
-            self._log.warn("{text}; the broker tries again", text=sentence)
-        rounds = (self._tried - 1) // len(self._servers)
+        self._tell_once(f"NATS at {server}: {why}; the broker tries again", self._log.warn)
+        rounds = max(self._tried - 1, 0) // len(self._servers)
         delay = _AT_ONCE if not rounds else min(_LEAST_DELAY * 2 ** (min(rounds, 10) - 1), _MOST_DELAY)
         self._retry = self.clock.callLater(delay * random.uniform(0.5, 1.0), self._try)
 
@@ -409,19 +412,26 @@ class NatsClient:
 
     def connected(self, connection: _Connection) -> None:
         """Note that a server has accepted the login."""
+        self._tell_once(f"connected to NATS at {connection.server}", self._log.info)
+
+    def steady(self) -> None:
+        """Note that the outage is over. Before, a server that ends each connection at once is not tried faster."""
         self._tried = 0
         self._told.clear()
-        self._log.info("connected to NATS at {server}", server=str(connection.server))
 
     def forbidden(self, server: NatsServer, text: str) -> None:
         """Tell that a permission is missing."""
-        sentence = f"NATS at {server}: {text}"
+        family = self._subject.rpartition(".")[0]
+        self._tell_once(
+            f"NATS at {server}: {text[:200]}; allow the login to publish and to subscribe to {family}.>",
+            self._log.error,
+        )
+
+    def _tell_once(self, sentence: str, log: Callable[..., None]) -> None:
+        """Log a sentence once in an outage."""
         if sentence not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(sentence)
-            family = self._subject.rpartition(".")[0]
-            self._log.error(
-                "{text}; allow the login to publish and to subscribe to {family}.>", text=sentence, family=family
-            )
+            log("{text}", text=sentence)
 
     def message(self, payload: bytes) -> None:
         """Hand on a message."""
