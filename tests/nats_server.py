@@ -85,12 +85,15 @@ def running(*servers: NatsProcess) -> Iterator[None]:
             server.kill()
 
 
-def pair_of_servers(folder: Path, settings: Sequence[str] = ()) -> tuple[NatsProcess, NatsProcess, int, int]:
+def pair_of_servers(
+    folder: Path, settings: Sequence[str] = (), proxied: bool = True
+) -> tuple[NatsProcess, NatsProcess, int, int]:
     """Return two servers for one cluster of NATS, the port to which the second one's route goes, and the first's.
 
-    Whoever listens on the former passes the route on to the latter.
+    Whoever listens on the former passes the route on to the latter. The ports are one unless the route is ``proxied``.
     """
-    through, first = free_port(), free_port()
+    first = free_port()
+    through = free_port() if proxied else first
     one = NatsProcess(
         folder, f'cluster {{ name: c, listen: "127.0.0.1:{first}", no_advertise: true, pool_size: -1 }}', *settings
     )

@@ -219,7 +219,7 @@ def test_a_route_that_is_lost_silently_makes_the_cluster_use_the_other_bus(tmp_p
                 buses[0].send(2, b"sign")
                 buses[1].send(1, b"sign")
                 line.deliver()
-                return buses[0].way(2) is buses[1].way(1) is way
+                return buses[0].ways[2] is buses[1].ways[1] is way
 
             yield until(lambda: both(Way.FIRST))
             proxy.holds = True

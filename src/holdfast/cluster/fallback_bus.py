@@ -11,11 +11,16 @@ both directions work. For each peer:
 
 What was under way on the first bus when it failed is lost, or comes late; :mod:`.links` notices both.
 
-A datagram has a byte before it. Questions and answers have a number that begins at random in each process:
+A datagram passes as it is. It begins with the number of its origin, which is never 0; so what this bus itself says
+begins with 0. The numbers of questions and marks begin at random in each process:
 
-    0 | datagram
-    1 | origin | number     a question, answered with   2 | origin | number
-    3 | origin | number     a mark, answered with       4 | origin | number
+    0 | 1 | origin | number     a question, answered with   0 | 2 | origin | number
+    0 | 3 | origin | number     a mark, answered with       0 | 4 | origin | number
+    0 | 5 | origin | sign       over the second bus: the sign of the origin's secret
+
+A member that has the second bus alone drops these, and answers none. So members with both buses and members with one
+understand each other, and each may get the other bus at a restart of its own. A node whose sign is another one cannot
+be reached over the first bus; the sign tells why.
 
 Left out: the choice of the way for each datagram. Two ways at a time would mix the order of what is sent.
 """
@@ -24,16 +29,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from struct import Struct
-from typing import Protocol
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from holdfast.cluster.links import Bus
 from holdfast.scheduling.deadlines import PeriodicJob
 
 #: seconds between two questions
@@ -47,22 +52,12 @@ _FORGOTTEN = 30.0
 #: bytes that wait for the answer to a mark
 _MOST_WAITING = 8 << 20
 
-_DATAGRAM = b"\0"
-_QUESTION, _ANSWER, _MARK, _MARK_ANSWER = range(1, 5)
-_PROBE = Struct(">BBQ")
+#: questions until a node is told the sign once more, while it is not reached over the first bus
+_SIGNS_EVERY = 10
 
-
-class Bus(Protocol):
-    """Carries datagrams between members. It may lose, repeat, reorder and delay them."""
-
-    def start(self, received: Callable[[bytes], None]) -> None:
-        """Begin to call ``received`` with each datagram for this node, in the reactor's thread."""
-
-    def send(self, node: int, datagram: bytes) -> bool:
-        """Send a datagram to a node. Return False if there is no room for it."""
-
-    def stop(self) -> Deferred[None]:
-        """Send and receive nothing more."""
+_QUESTION, _ANSWER, _MARK, _MARK_ANSWER, _SIGN = range(1, 6)
+#: 0, kind, origin, number
+_PROBE = Struct(">BBBQ")
 
 
 class Way(Enum):
@@ -82,6 +77,7 @@ class _Peer:
     asked: dict[int, float] = field(factory=dict)  # when the questions without an answer were sent, by number
     reached_at: float = float("-inf")  # when the latest question was sent that was answered
     in_a_row: int = 0
+    questions: int = 0  # in which the sign was not told
     mark: int = 0
     marked_at: float = 0.0
     waiting: deque[bytes] = field(factory=deque)
@@ -91,7 +87,7 @@ class _Peer:
 class FallbackBus:
     """Carries datagrams over ``first`` where it works, else over ``second``. ``node`` is this one's number.
 
-    ``changed`` is called when another way to a node is taken.
+    ``sign`` is that of the secret without which nobody is reached over the first bus.
     """
 
     _log = Logger()
@@ -102,13 +98,14 @@ class FallbackBus:
         second: Bus,
         node: int,
         clock: IReactorTime,
-        changed: Callable[[int, Way], None] | None = None,
+        sign: int = 0,
     ) -> None:
         self._first = first
         self._second = second
         self._node = node
         self._clock = clock
-        self._changed = changed
+        self._sign = sign
+        self._others: set[int] = set()
         self._peers: dict[int, _Peer] = {}
         self._number = self._last_asked = random.getrandbits(62)
         self._received: Callable[[bytes], None] | None = None
@@ -132,10 +129,15 @@ class FallbackBus:
         both: Deferred[None] = DeferredList([self._first.stop(), self._second.stop()]).addCallback(lambda _: None)
         return both
 
-    def way(self, node: int) -> Way:
-        """Return how datagrams reach a node now."""
-        peer = self._peers.get(node)
-        return Way.SECOND if peer is None else peer.way
+    @property
+    def ways(self) -> Mapping[int, Way]:
+        """How datagrams reach the nodes to which some were sent lately."""
+        return {node: peer.way for node, peer in self._peers.items()}
+
+    @property
+    def with_another_sign(self) -> frozenset[int]:
+        """The nodes whose secret is another one."""
+        return frozenset(self._others)
 
     def send(self, node: int, datagram: bytes) -> bool:
         """Send a datagram to a node. Return False if there is no room for it."""
@@ -143,7 +145,6 @@ class FallbackBus:
         if peer is None:
             peer = self._peers[node] = _Peer(self._clock.seconds())
         peer.used_at = self._clock.seconds()
-        datagram = _DATAGRAM + datagram
         if peer.way is Way.FIRST:
             if self._first.send(node, datagram):
                 return True
@@ -165,6 +166,7 @@ class FallbackBus:
         for node, peer in list(self._peers.items()):
             if now - peer.used_at > _FORGOTTEN:
                 del self._peers[node]
+                self._others.discard(node)
                 continue
             since = {Way.FIRST: peer.reached_at, Way.RETURNING: peer.marked_at}.get(peer.way, now)
             if now - since >= SILENCE:
@@ -174,11 +176,18 @@ class FallbackBus:
             peer.asked = {number: sent for number, sent in peer.asked.items() if now - sent < SILENCE}
             if peer.way is Way.SECOND and peer.in_a_row >= _IN_A_ROW:
                 self._return(node, peer)
-            if self._first.send(node, _PROBE.pack(_QUESTION, self._node, number)):
+            if self._first.send(node, _PROBE.pack(0, _QUESTION, self._node, number)):
                 peer.asked[number] = now
             else:
                 peer.in_a_row = 0
+            if peer.way is Way.SECOND:
+                self._tell_sign(node, peer)
         self._last_asked = number
+
+    def _tell_sign(self, node: int, peer: _Peer) -> None:
+        if peer.questions % _SIGNS_EVERY == 0:
+            self._second.send(node, _PROBE.pack(0, _SIGN, self._node, self._sign))
+        peer.questions += 1
 
     def _next(self) -> int:
         self._number += 1
@@ -194,19 +203,13 @@ class FallbackBus:
             self.lost += not self._second.send(node, datagram)
         peer.waiting.clear()
         peer.waiting_size = 0
-        self._tell(node, peer)
 
     def _return(self, node: int, peer: _Peer) -> None:
         """Let what is sent wait until everything that was sent over the second bus has arrived."""
         number = self._next()
-        if self._second.send(node, _PROBE.pack(_MARK, self._node, number)):
+        if self._second.send(node, _PROBE.pack(0, _MARK, self._node, number)):
             peer.mark, peer.marked_at = number, self._clock.seconds()
             peer.way = Way.RETURNING
-            self._tell(node, peer)
-
-    def _tell(self, node: int, peer: _Peer) -> None:
-        if self._changed is not None:
-            self._changed(node, peer.way)
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
@@ -219,16 +222,16 @@ class FallbackBus:
     def _take(self, datagram: bytes, bus: Bus) -> None:
         if self._received is None:
             return
-        if datagram[:1] == _DATAGRAM:
-            self._received(datagram[1:])
+        if datagram[:1] > b"\0":
+            self._received(datagram)
             return
         if len(datagram) != _PROBE.size:
             self.strange += 1
             return
-        kind, node, number = _PROBE.unpack(datagram)
+        _, kind, node, number = _PROBE.unpack(datagram)
         peer = self._peers.get(node)
         if kind in (_QUESTION, _MARK) and node != self._node:
-            bus.send(node, _PROBE.pack(kind + 1, self._node, number))
+            bus.send(node, _PROBE.pack(0, kind + 1, self._node, number))
         elif kind == _ANSWER and bus is self._first:
             sent = None if peer is None else peer.asked.pop(number, None)
             if peer is not None and sent is not None:
@@ -237,8 +240,22 @@ class FallbackBus:
         elif kind == _MARK_ANSWER and bus is self._second:
             if peer is not None and peer.way is Way.RETURNING and peer.mark == number:
                 self._returned(node, peer)
+        elif kind == _SIGN and bus is self._second:
+            self._compare(node, number)
         else:
             self.strange += 1
+
+    def _compare(self, node: int, sign: int) -> None:
+        """Note whether a node has the same secret."""
+        if sign == self._sign:
+            self._others.discard(node)
+        elif node in self._peers and node not in self._others:
+            self._others.add(node)
+            self._log.error(
+                "node {node} has another cluster.secret, so messages between it and this node go over the database;"
+                " copy one secret to all members, and restart those that had another one",
+                node=node,
+            )
 
     def _returned(self, node: int, peer: _Peer) -> None:
         """Take the first bus, with what has waited first."""
@@ -249,4 +266,3 @@ class FallbackBus:
                 self._fall_back(node, peer)
                 return
             peer.waiting_size -= len(peer.waiting.popleft())
-        self._tell(node, peer)

@@ -52,6 +52,12 @@ def _key(secret: bytes, cluster: str, origin: int, incarnation: int, salt: bytes
     return ChaCha20Poly1305(HKDF(SHA256(), 32, salt, info).derive(secret))
 
 
+def sign_of(secret: bytes, cluster: str) -> int:
+    """Return 64 bits that tell whether two members have the same secret, and nothing else about it."""
+    info = b"holdfast cluster, sign\0%b" % cluster.encode()
+    return int.from_bytes(HKDF(SHA256(), 8, None, info).derive(secret), "big")
+
+
 class Sealer:
     """Seals the datagrams of this process. Raises ValueError if the secret is too short."""
 

@@ -147,8 +147,8 @@ class ClusterConfig(Section):
         ' "postgres" = the database itself, for two or three members. Else the servers of NATS; their names and logins'
         " may differ from member to member, but all have to reach each other through them. While NATS is away, the"
         " database carries the messages. Write %40 for @ in a password.",
-        effect="NATS takes load from the database, and messages cross within a millisecond. All members have to be"
-        " stopped to change between postgres and NATS.",
+        effect="NATS takes load from the database, and messages cross within a millisecond. Members with NATS and"
+        " members without it exchange messages through the database.",
         example="nats://nats1.example.org:4222,nats://nats2.example.org:4222",
     )
     secret: Secret | None = option(
