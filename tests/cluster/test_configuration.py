@@ -63,10 +63,12 @@ def test_a_reactor_that_cannot_be_guarded_is_refused(read: Callable[[str], Confi
 
 
 def test_the_sign_of_a_configuration_is_that_of_what_members_share(read: Callable[[str], Config]) -> None:
-    """Listeners, folders and addresses are each member's own; limits are not."""
+    """Listeners, folders, addresses and the way to NATS are each member's own; limits are not."""
     text = URL + 'cluster.name = "plant"\n'
     sign = hash_of(read(text))
     assert hash_of(read(text + 'cluster.address = "a:1"\nnode.id = 7\nnode.data_dir = "d"\n')) == sign
+    nats = 'cluster.bus = "tls://me:secret@nats2"\ncluster.secret = "env:SECRET"\ncluster.tls.ca = "ca.pem"\n'
+    assert hash_of(read(text + nats)) == sign
     assert hash_of(read(text + "mqtt.max_inflight = 7\n")) != sign
 
 

@@ -168,6 +168,12 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text += 'durability = "async"\n'
     if table == "cluster" and key != "name":
         text += 'name = "plant"\n'
+    if (table, key) == ("cluster", "bus"):
+        text += 'secret = "file:cluster-secret"\n'
+    if (table, key) == ("cluster", "secret"):
+        text += 'bus = "nats://nats.example.org"\n'
+    if table == "cluster.tls":
+        text += '[cluster]\nname = "plant"\nbus = "nats://nats.example.org"\nsecret = "file:cluster-secret"\n'
     assert load(write(text)) != default(tmp_path)
 
 

@@ -6,7 +6,7 @@ Without ``[cluster]`` nothing of it is imported, and a Postgres database is for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,21 @@ from holdfast.storage.store import DurableStore, OpenStore
 
 if TYPE_CHECKING:
     from holdfast.cluster.exchange import Exchange
+    from holdfast.cluster.fallback_bus import FallbackBus
+    from holdfast.cluster.links import Bus
     from holdfast.cluster.members import HandedOver
     from holdfast.cluster.membership import Membership
+    from holdfast.cluster.nats_bus import NatsBus
+    from holdfast.cluster.nats_settings import NatsSettings
 
 Fence = Callable[[str], None]
 
 #: seconds between two looks for clients that have come back to other nodes
 RETURNS_INTERVAL = 2.0
-#: the tables of the configuration that differ from node to node
+#: The tables and options that may differ from member to member. Members with another bus understand each other, and
+#: the secret has a sign of its own (:mod:`holdfast.cluster.fallback_bus`).
 _OWN = ("node", "listeners", "admin", "audit", "log", "alarms", "storage")
+_OWN_OPTIONS = ("cluster.address", "cluster.bus", "cluster.secret", "cluster.tls")
 
 
 def alone(database: Database) -> Database:
@@ -69,29 +75,76 @@ def member_of(config: Config, reactor: Any) -> Membership:
 
 def hash_of(config: Config) -> str:
     """Return what stands for all options that should be the same on all members."""
-    values = [(key, repr(value)) for key, value, *_ in present_values(config) if key.partition(".")[0] not in _OWN]
-    values = [each for each in values if each[0] != "cluster.address"]
+    values = [
+        (key, repr(value)) for key, value, *_ in present_values(config)
+        if key.partition(".")[0] not in _OWN and ".".join(key.split(".")[:2]) not in _OWN_OPTIONS
+    ]  # fmt: skip
     return hashlib.sha256(repr(sorted(values)).encode()).hexdigest()[:12]
 
 
-def exchange_of(
-    membership: Membership | None, reactor: Any, durable: DurableStore, retained: RetainedMessages,
-    replays: ReplayRegistry,
-) -> Exchange | None:  # fmt: skip
-    """Build the exchange with the other members; None for a broker without ``[cluster]``."""
+class Carriers:
+    """What carries messages between this node and the others: the database, and NATS if it is configured.
+
+    ``fallback`` and ``nats`` are None without NATS, and before the exchange has begun.
+    """
+
+    def __init__(self, membership: Membership, node: int, reactor: Any, settings: NatsSettings | None) -> None:
+        self._membership = membership
+        self._node = node
+        self._reactor = reactor
+        self.settings = settings
+        self.fallback: FallbackBus | None = None
+        self.nats: NatsBus | None = None
+
+    def bus(self, parts: OpenStore) -> Bus:
+        """Build the bus of an open store."""
+        from holdfast.cluster.postgres_bus import PostgresBus
+        from holdfast.storage.postgres import PostgresDatabase
+
+        assert isinstance(parts.database, PostgresDatabase)
+        postgres = PostgresBus(parts.database, self._node, self._reactor)
+        settings = self.settings
+        if settings is None:
+            return postgres
+        from holdfast.cluster.fallback_bus import FallbackBus
+        from holdfast.cluster.nats_bus import NatsBus
+        from holdfast.cluster.sealing import sign_of
+
+        nats = self.nats = NatsBus(settings, self._node, self._membership.incarnation, self._reactor)
+        sign = sign_of(settings.secret, settings.cluster)
+        self.fallback = FallbackBus(nats, postgres, self._node, self._reactor, sign)
+        return self.fallback
+
+
+def carriers_of(
+    config: Config, environment: Mapping[str, str], membership: Membership | None, reactor: Any
+) -> Carriers | None:
+    """Read the secret and the certificates of the bus; return None for a broker without ``[cluster]``.
+
+    Raises ConfigError.
+    """
     if membership is None:
         return None
-    from holdfast.cluster.exchange import Exchange
-    from holdfast.cluster.postgres_bus import PostgresBus
-    from holdfast.storage.postgres import PostgresDatabase
+    if not config.cluster.servers:
+        return Carriers(membership, config.node.id, reactor, None)
+    from holdfast.cluster.nats_settings import nats_settings
 
-    def bus(parts: OpenStore) -> PostgresBus:
-        assert isinstance(parts.database, PostgresDatabase)
-        return PostgresBus(parts.database, durable.node, reactor)
+    return Carriers(membership, config.node.id, reactor, nats_settings(config, environment))
+
+
+def exchange_of(
+    membership: Membership | None, carriers: Carriers | None, reactor: Any, durable: DurableStore,
+    retained: RetainedMessages, replays: ReplayRegistry,
+) -> Exchange | None:  # fmt: skip
+    """Build the exchange with the other members; None for a broker without ``[cluster]``."""
+    if membership is None or carriers is None:
+        return None
+    from holdfast.cluster.exchange import Exchange
 
     exchange = Exchange(
-        durable, reactor, retained=retained, replays=replays, bus=bus, incarnation=lambda: membership.incarnation
-    )
+        durable, reactor, retained=retained, replays=replays, bus=carriers.bus,
+        incarnation=lambda: membership.incarnation,
+    )  # fmt: skip
     membership.on_places = exchange.places
     return exchange
 

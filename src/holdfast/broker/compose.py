@@ -18,7 +18,7 @@ from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite
 from holdfast.broker import admin, base, identity, listeners, retainer, sessions, watch
 from holdfast.broker.audit import open_audit
-from holdfast.broker.cluster import attach, exchange_of
+from holdfast.broker.cluster import attach, carriers_of, exchange_of
 from holdfast.broker.reloaded_parts import (
     Reloadable,
     compose_reloads,
@@ -60,7 +60,8 @@ def compose_broker(
     ground = base.build(config, reactor=reactor, now=now, environment=environment, clock=clock, open_files=open_files)
     who = identity.build(config, ground)
     kept = retainer.build(config, ground, who)
-    exchange = exchange_of(ground.membership, reactor, ground.durable, kept.retained, kept.replays)
+    carriers = carriers_of(config, environment, ground.membership, reactor)
+    exchange = exchange_of(ground.membership, carriers, reactor, ground.durable, kept.retained, kept.replays)
     served = sessions.build(config, ground, who, kept, exchange)
     listening = listeners.build(config, ground, who, served)
     broker: BrokerService | None = None

@@ -37,7 +37,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 #: the kinds of plain values: see :class:`Difference`
 _PLAIN = (Choice, Duration, FilterString, Flag, Information, Integer, KeepAlive, Memory, Number, Rate, Size)
 #: the ends of the keys whose values may have secrets
-_SECRET = (("storage", "url"), ("headers",), ("checker",))
+_SECRET = (("storage", "url"), ("cluster", "bus"), ("headers",), ("checker",))
 
 
 @frozen
