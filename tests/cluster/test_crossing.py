@@ -18,7 +18,7 @@ from holdfast.cluster.crossing import CrossedMessage, Rows, text_of
 from holdfast.core.messages import ApplicationMessage, RetainedChange, RetainedMessage
 from holdfast.core.tickets import CommitTicket, FailureKind, StorageFailure
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.sessions.durable import RowKind
+from holdfast.sessions.rows import RowKind
 from holdfast.storage import layouts
 from holdfast.storage.committer import Write
 from holdfast.storage.database import Durability

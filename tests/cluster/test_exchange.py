@@ -124,6 +124,24 @@ def test_a_replay_begins_behind_the_gate_and_behind_the_rows(cluster: Cluster) -
     assert seen[-1] == b"3"
 
 
+def test_a_replay_has_the_stored_message_though_an_older_one_comes_late(cluster: Cluster) -> None:
+    """That one crossed for an earlier subscription; the stored one did not, since nobody had subscribed then."""
+    publisher = cluster.nodes[1].client("publisher")
+    early = subscribed(cluster, 2, "early", "a")
+    cluster.lets_flow = False
+    publisher.publish("a", b"older", 1, True)
+    early.send(p.Unsubscribe(2, ("a",)))
+    cluster.settle()
+    for _ in [each for each in cluster.post.waiting if each[0] == 1]:
+        cluster.post.deliver([target for target, _ in cluster.post.waiting].index(1))
+    publisher.publish("a", b"stored", 1, True)
+    late = cluster.nodes[2].client("late")
+    late.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1),)))
+    cluster.lets_flow = True
+    cluster.settle()
+    assert published(late) == [b"older", b"stored"]
+
+
 def test_rows_and_runs_of_a_topic_keep_their_order(cluster: Cluster) -> None:
     """Messages with QoS 0 among retained ones: each counter value comes in its place."""
     watcher = subscribed(cluster, 2, "watcher", "#")

@@ -409,6 +409,8 @@ class Replay:
     def _committed(self, _failure: StorageFailure | None) -> None:
         """Go on: all changes accepted before the SUBSCRIBE, or missed at rest, are committed or refused."""
         if self._state is ReplayState.COMMITTING:  # else it was stopped meanwhile
+            if self._store.shared:
+                self._forget_marks()  # messages of other nodes that came meanwhile may be older than their rows
             self._get_ready()
 
     def _enter(self, state: ReplayState) -> None:
