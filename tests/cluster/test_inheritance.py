@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast.broker.cluster import ReturnedElsewhere
 from holdfast.cluster.members import HandedOver, hand_over
 from holdfast.retained.leases import leases_of
 from holdfast.sessions.rows import will_of
@@ -89,24 +88,6 @@ def test_the_will_of_a_client_that_is_back_already_is_over(pair: Pair, will: p.W
     assert pair.wills() == ([] if will is None else [(2, "device")])
     pair.heir.advance(100)
     assert retained(pair.heir) == []
-
-
-def test_a_client_that_is_back_at_another_node_is_found(pair: Pair) -> None:
-    """With a Will of its own there, of which the heir looks at intervals, as long as it waits for clients."""
-    device(pair.dead)
-    pair.take_over()
-    returned = ReturnedElsewhere(pair.heir.clock, pair.heir.durable, pair.heir.registry)
-    returned.start()
-    third = RestartableBroker(pair.url, node=3)
-    pair.heir.advance(10)
-    assert pair.wills() == [(2, "device")]
-    device(third)
-    third.commit()
-    pair.heir.advance(3)
-    assert pair.wills() == [(3, "device")]
-    pair.heir.advance(100)
-    assert retained(pair.heir) == []
-    assert not returned._job._running
 
 
 def test_inherited_leases_end_after_the_grace(pair: Pair) -> None:

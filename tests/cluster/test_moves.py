@@ -9,9 +9,11 @@ import attrs
 import psycopg
 import pytest
 
+from holdfast.cluster.members import HandedOver, hand_over
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.registry import owners_only
+from holdfast.sessions.rows import will_of
 from holdfast.wire import ConnectReturnCode, ReasonCode
 from holdfast.wire import packets as p
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -350,6 +352,95 @@ def test_the_will_of_a_lost_client_moves_nowhere(cluster: Cluster) -> None:
     cluster.advance(60)
     assert payloads(watcher) == []
     assert asked(cluster, "SELECT * FROM wills") == []
+
+
+def inherited(cluster: Cluster, dead: int, heir: int) -> None:
+    """Hand the Wills of a dead node over."""
+    node = cluster.nodes[heir]
+    taken: list[HandedOver] = []
+    writing = node.parts.writer.run(lambda connection: hand_over(connection.cursor(), dead, heir))
+    writing.addCallback(taken.append)
+    node.settle()
+    node.registry.inherit([will_of(row) for row in taken[0].wills], [])
+
+
+GONE = p.Will("wills", b"gone", 1, False, NO_PROPERTIES)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_the_will_of_a_client_that_is_back_after_all_nodes_were_killed(
+    cluster: Cluster, node: int, is_stored: bool
+) -> None:
+    """It is discarded before CONNACK, whatever node the client comes to, and without a new Will."""
+    if is_stored:
+        subscribed(cluster, 1, "a", "t", version=5, properties=LASTING, will=GONE)
+    else:
+        Mover(cluster.nodes[1], 5).begin("a", True, GONE)
+    for each in (1, 2, 3):
+        cluster.kill(each, taken_over=False)
+    cluster.start(1, 2, 3)
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    cluster.advance(2)
+    client, _ = back(cluster, node, "a", 5, clean=not is_stored)
+    assert client.present is is_stored
+    assert asked(cluster, "SELECT * FROM wills") == []
+    cluster.advance(100)
+    assert payloads(watcher) == []
+
+
+@pytest.mark.parametrize("node", [2, 3])
+def test_the_will_and_the_session_of_a_dead_node_are_at_two_nodes(cluster: Cluster, node: int) -> None:
+    """The client comes to either: its Will is discarded before CONNACK, and its Session resumed."""
+    subscribed(cluster, 1, "a", "t", version=5, properties=LASTING, will=GONE)
+    cluster.kill(1, taken_over=False)
+    inherited(cluster, 1, 3)
+    cluster.tell_places()
+    cluster.advance(6)
+    assert asked(cluster, "SELECT owner FROM sessions") == [(2,)]
+    assert asked(cluster, "SELECT node FROM wills") == [(3,)]
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    client, _ = back(cluster, node, "a", 5, properties=LASTING)
+    assert client.present
+    assert asked(cluster, "SELECT * FROM wills") == []
+    client.leave()
+    cluster.advance(100)
+    assert payloads(watcher) == []
+
+
+def test_a_client_waits_until_its_will_has_an_heir(cluster: Cluster) -> None:
+    """The dead node may be alive after all, and publish it."""
+    Mover(cluster.nodes[1], 5).begin("a", True, GONE)
+    watcher = subscribed(cluster, 3, "watcher", "wills")
+    cluster.kill(1, taken_over=False)
+    client = Mover(cluster.nodes[2], 5)
+    client.begin("a", True)
+    cluster.advance(4)
+    assert payloads(client) == []
+    assert client.connack is None
+    inherited(cluster, 1, 2)
+    cluster.tell_places()
+    cluster.advance(3)
+    assert payloads(client) == []
+    assert client.present is False
+    cluster.advance(100)
+    assert payloads(watcher) == []
+
+
+def test_the_will_of_another_user_stays(url: str) -> None:
+    """One who is refused settles nothing."""
+    cluster = Cluster(url, ownership=owners_only)
+    cluster.start(1, 2, 3)
+    subscribed(cluster, 1, "a", "t", version=5, username="alice", properties=LASTING, will=GONE)
+    cluster.kill(1, taken_over=False)
+    inherited(cluster, 1, 3)
+    cluster.tell_places()
+    cluster.advance(6)
+    client, _ = back(cluster, 2, "a", 5, username="bob")
+    assert client.connack is not None
+    assert client.connack.reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert asked(cluster, "SELECT node, username FROM wills") == [(3, "alice")]
+    cluster.close()
 
 
 # --- who may have a Session -------------------------------------------------------------------------------------------

@@ -6,24 +6,17 @@ Without ``[cluster]`` nothing of it is imported, and a Postgres database is for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-
-from twisted.internet.interfaces import IReactorTime
 
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
-from holdfast.core.tickets import StorageFailure
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.leases import leases_of
 from holdfast.retained.service import RetainedMessages
-from holdfast.scheduling.deadlines import PeriodicJob
-from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.rows import will_of
 from holdfast.storage.database import Database
-from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore
 
 if TYPE_CHECKING:
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
 
 Fence = Callable[[str], None]
 
-#: seconds between two looks for clients that have come back to other nodes
-RETURNS_INTERVAL = 2.0
 #: The tables and options that may differ from member to member. Members with another bus understand each other, and
 #: the secret has a sign of its own (:mod:`holdfast.cluster.fallback_bus`).
 _OWN = ("node", "listeners", "admin", "audit", "log", "alarms", "storage")
@@ -149,56 +140,10 @@ def exchange_of(
     return exchange
 
 
-def attach(
-    membership: Membership, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry, fence: Fence
-) -> None:
+def attach(membership: Membership, durable: DurableStore, registry: SessionRegistry, fence: Fence) -> None:
     """Let the membership use the other parts. The Sessions of this node inherit Wills and leases of dead nodes."""
-    returned = ReturnedElsewhere(clock, durable, registry)
 
     def inherit(found: HandedOver) -> None:
         registry.inherit([will_of(row) for row in found.wills], leases_of(found.leases))
-        returned.start()
 
     membership.attach(durable, on_lost=fence, on_inherited=inherit)
-    durable.when_open(lambda _: returned.start())
-
-
-class ReturnedElsewhere:
-    """Discards Wills of an earlier process, or of a dead node, whose clients have stored a new Will at another node.
-
-    It looks at intervals as long as there are any. A client that has come back to another node without a Will is not
-    noticed.
-    """
-
-    def __init__(self, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry) -> None:
-        self._durable = durable
-        self._registry = registry
-        self._job = PeriodicJob(
-            self._look, name="looking for clients at other nodes", interval=RETURNS_INTERVAL, clock=clock,
-            foreseen=(StorageFailure,),
-        )  # fmt: skip
-
-    def start(self) -> None:
-        """Look until no such Will is left."""
-        self._job.start(RETURNS_INTERVAL)
-
-    @as_deferred
-    async def _look(self) -> None:
-        parts, waiting = self._durable.parts, self._registry.lost_before()
-        if parts is None or not waiting:
-            self._job.stop()
-            return
-        self._registry.are_back(await parts.writer.run(partial(_at_other_nodes, self._durable.node, waiting)))
-
-
-def _at_other_nodes(node: int, client_ids: Sequence[str], connection: Connection) -> list[str]:
-    """Return which of these clients have a Will at another node, as clients that are connected."""
-    from holdfast.cluster.members import CONNECTED
-    from holdfast.storage.postgres_values import Texts
-
-    cursor = connection.cursor()
-    cursor.execute(
-        f"SELECT client_id FROM wills WHERE node <> ? AND client_id = ANY(?) AND {CONNECTED}",  # noqa: S608 - constants
-        (node, Texts(client_ids)),
-    )
-    return [client_id for (client_id,) in cursor.fetchall()]

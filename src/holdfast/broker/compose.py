@@ -128,5 +128,5 @@ def compose_broker(
         warnings=config.ignored,
     )
     if ground.membership is not None:
-        attach(ground.membership, reactor, durable, served.registry, broker.fence)
+        attach(ground.membership, durable, served.registry, broker.fence)
     return broker

@@ -84,7 +84,15 @@ class ClusterRegistry(SessionRegistry):
             come_back=self.adopting.come_back, tell=neighbours.tell_node,
         )  # fmt: skip
         self._searches = Searches(
-            durable, states, neighbours, self.adopting, self.releasing, self._clock, is_here=self._sessions.__contains__
+            durable,
+            states,
+            neighbours,
+            self.adopting,
+            self.releasing,
+            self._clock,
+            is_here=self._sessions.__contains__,
+            has_will=self._wills.has,
+            is_foreign=self._is_foreign,
         )
         self._twins = Twins(neighbours, self._clock, self._end_older)
         self._job = PeriodicJob(
@@ -121,12 +129,18 @@ class ClusterRegistry(SessionRegistry):
     def before_connect(
         self, link: Link, principal: Principal, *, clean_start: bool, expiry_interval: float | None
     ) -> Deferred[Unavailable | None] | None:
-        """Look for the Session of a client, unless it is here."""
+        """Look for the Session and the Wills of a client, unless it has connected to this Session here before."""
         client_id = principal.client_id
-        is_here = client_id in self._sessions and client_id not in self._searches
-        if is_here or self._is_over_limit(link, principal):
+        session = self._sessions.get(client_id)
+        is_known = session is not None and session.attendance.connections and client_id not in self._searches
+        if is_known or self._is_over_limit(link, principal):
             return None
         return self._searches.begin(link, principal, clean_start, expiry_interval)
+
+    def _is_foreign(self, principal: Principal) -> bool:
+        """Tell whether :meth:`connect` will refuse a client because its Session belongs to another user."""
+        session = self._sessions.get(principal.client_id)
+        return session is not None and self.ownership(session.principal, principal) is Access.REFUSED
 
     def _is_over_limit(self, link: Link, principal: Principal) -> bool:
         """Tell whether :meth:`connect` will refuse a client, so that no Session has to move, and no row is written."""

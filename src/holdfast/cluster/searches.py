@@ -1,28 +1,33 @@
 """The search of a client for its Session, from CONNECT to the moment at which this node may serve it.
 
-How it works. A client that connects to this node goes through these steps, unless its Session is here:
+How it works. A client that connects to this node goes through these steps:
 
     look up   all CONNECTs of a turn in one read: the owner of the Session, and the nodes that have a Will of the client
     nobody    the row of the new Session is written before its CONNACK. Of two nodes that do it at one time, one has the
               row, and the other one looks up again
     expect    the messages for the Session come here too (:mod:`.adopting`)
-    ask       the owner gives it away (:mod:`.releasing`); a node with a Will settles it
+    ask       the owner gives it away (:mod:`.releasing`)
     adopt     the Session is loaded
+    Wills     each node that has a Will of the client is asked too: it publishes or discards it, and answers when that
+              is committed. So no Will comes behind the CONNACK of its client
+
+A Session that was here when its client connected last needs none of this: an older connection anywhere else would have
+moved it. The Will of a client may be at another node than its Session, because two nodes have taken over from a third.
 
 The client waits for :data:`PATIENCE` at most: then it is told that the server is unavailable. The search goes on as
 long as the owner may still answer, since its commit decides. A dead owner is not asked: once others have taken over
-from it, this node takes the Session.
+from it, this node takes the Session. The Wills of a dead node are at its heir then.
 
 A second CONNECT of the same client ends the first one's connection, and has its turn when the first search is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -44,7 +49,7 @@ from holdfast.wire import ReasonCode
 #: seconds that a client waits for its Session
 PATIENCE = 10.0
 #: seconds until a question is repeated, and until a search that found nothing to do looks up again
-_ASK_AGAIN, _LOOK_AGAIN = 2.0, 0.25
+_ASK_AGAIN, _LOOK_AGAIN = 1.0, 0.25
 
 #: told to a client whose connection ends because it has another one
 TAKEN = "another connection uses the same Client Identifier"
@@ -76,7 +81,11 @@ class _Search:
 
 
 class Searches:
-    """The searches of all clients that wait. ``is_here`` tells whether the Session of a client is in this process."""
+    """The searches of all clients that wait.
+
+    ``is_here`` tells whether the Session of a client is in this process, ``has_will`` whether its Will is, and
+    ``is_foreign`` whether the Session here belongs to another user.
+    """
 
     _log = Logger()
 
@@ -90,6 +99,8 @@ class Searches:
         clock: IReactorTime,
         *,
         is_here: Callable[[str], bool],
+        has_will: Callable[[str], bool],
+        is_foreign: Callable[[Principal], bool],
     ) -> None:
         self.node = durable.node
         self._durable = durable
@@ -99,6 +110,8 @@ class Searches:
         self._releasing = releasing
         self._clock = clock
         self._is_here = is_here
+        self._has_will = has_will
+        self._is_foreign = is_foreign
         self._whereabouts = Whereabouts(durable, neighbours, clock)
         self._searches: dict[str, _Search] = {}
         #: records of new Sessions whose rows are written already
@@ -187,31 +200,43 @@ class Searches:
             leaving = self._releasing.leaving(client_id)
             if leaving is not None:
                 await settled(leaving)
-            if self._is_here(client_id):
-                return None
             home = await self._whereabouts.look_up(client_id)
-            if self._is_here(client_id):
-                return None
+            if self._has_will(client_id):  # that of this node is settled at once when the client connects
+                home = evolve(home, wills=tuple(node for node in home.wills if node != self.node))
             if home == before:
                 await self._pause()
             before = home
-            if home.owner == self.node and home.identifier is not None:
+            is_here = self._is_here(client_id)
+            if self._is_foreign(waiting.principal):  # before any Will is settled for it
+                return Unavailable(is_foreign=True)
+            outcome: Outcome | None = None
+            if home.owner == self.node and home.identifier is not None and not is_here:
                 if self._releasing.leaving(client_id) is None:
                     await self._adopting.adopt(home.identifier)
-                    if self._is_here(client_id):
-                        return None
-            elif home.owner is not None and home.identifier is not None:
-                if not self._neighbours.lives(home.owner):
+            elif home.owner is not None and home.identifier is not None and not is_here:
+                if self._neighbours.lives(home.owner):
+                    outcome = await self._move_here(waiting, home.owner, home.identifier)
+                else:
                     await self._adopting.take([home.identifier], home.owner)
-                elif await self._move_here(waiting, home.owner, home.identifier) is Outcome.REFUSED:
-                    return Unavailable(is_foreign=True)
             elif home.wills:
-                outcome = await self._ask(home.wills[0], waiting, 0)
-                if outcome is Outcome.REFUSED:
-                    return Unavailable(is_foreign=True)
-            elif waiting.expiry_interval == 0 or await self._claim(waiting):
+                outcome = await self._settle_will(home.wills, waiting)
+            elif is_here or waiting.expiry_interval == 0 or await self._claim(waiting):
                 return None
+            if outcome is Outcome.REFUSED:
+                return Unavailable(is_foreign=True)
         return Unavailable()
+
+    async def _settle_will(self, nodes: Sequence[int], waiting: _Waiting) -> Outcome | None:
+        """Let a node that has a Will of a client publish or discard it."""
+        other = next((node for node in nodes if node != self.node), None)
+        if other is not None:
+            return await self._ask(other, waiting, 0)
+        # It has just come from a dead node, and is not known here yet; or its end is not committed yet.
+        parts = self._durable.parts
+        if parts is None:
+            raise NotNow
+        await settled(parts.writer.flushed())
+        return None
 
     async def _move_here(self, waiting: _Waiting, owner: int, identifier: int) -> Outcome | None:
         """Expect a Session, and ask its owner for it."""

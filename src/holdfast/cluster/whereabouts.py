@@ -59,7 +59,7 @@ class Neighbours(Protocol):
 
 @frozen
 class Home:
-    """Where the Session of a client is, and its Wills at other nodes."""
+    """Where the Session of a client is, and the nodes that have a Will of it."""
 
     identifier: int | None = None
     owner: int | None = None
@@ -79,7 +79,7 @@ class Whereabouts:
         self._claims: list[tuple[tuple[Any, ...], Deferred[bool]]] = []
 
     def look_up(self, client_id: str) -> Deferred[Home]:
-        """Find the owner of the stored Session of a client, and the other nodes with a Will of it.
+        """Find the owner of the stored Session of a client, and the nodes with a Will of it.
 
         One question about a client at a time. Fails with :class:`NotNow` or StorageFailure.
         """
@@ -95,8 +95,8 @@ class Whereabouts:
             for answer in asked.values():
                 answer.errback(NotNow())
             return
-        others = [*self._neighbours.living(), *self._neighbours.dead()]
-        reading = parts.readers.read(partial(_read_homes, list(asked), others))
+        nodes = [self._durable.node, *self._neighbours.living(), *self._neighbours.dead()]
+        reading = parts.readers.read(partial(_read_homes, list(asked), nodes))
 
         def found(homes: dict[str, Home]) -> None:
             for client_id, answer in asked.items():
@@ -143,11 +143,10 @@ def _read_homes(client_ids: Sequence[str], nodes: Sequence[int], connection: Con
     cursor = connection.cursor()
     cursor.execute(_OWNERS, (Texts(client_ids),))
     homes = {client_id: Home(identifier, owner) for client_id, identifier, owner in cursor.fetchall()}
-    if nodes:
-        cursor.execute(_WILLS, (SmallIntegers(nodes), Texts(client_ids)))
-        for client_id, node in cursor.fetchall():
-            home = homes.get(client_id, Home())
-            homes[client_id] = Home(home.identifier, home.owner, (*home.wills, node))
+    cursor.execute(_WILLS, (SmallIntegers(nodes), Texts(client_ids)))
+    for client_id, node in cursor.fetchall():
+        home = homes.get(client_id, Home())
+        homes[client_id] = Home(home.identifier, home.owner, (*home.wills, node))
     return homes
 
 

@@ -534,16 +534,6 @@ class SessionRegistry:
         self._wills.restore(absent)
         self._leases.inherit(leases)
 
-    def lost_before(self) -> list[str]:
-        """Return the Client Identifiers of pending Wills that were found at start, or came from a dead node."""
-        return self._wills.restored()
-
-    def are_back(self, client_ids: Sequence[str]) -> None:
-        """Discard the Wills of these Clients that :meth:`lost_before` names: they are connected to other nodes."""
-        for client_id in client_ids:
-            if self._wills.restored_for(client_id) is not None:
-                self._wills.client_back(client_id)
-
     def _stop_timers(self) -> None:
         self._stopping = True
         self._expiries.stop()

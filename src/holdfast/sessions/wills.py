@@ -172,10 +172,6 @@ class Wills:
         pending = self._pending.get(client_id)
         return pending.principal if pending is not None and pending.restored else None
 
-    def restored(self) -> list[str]:
-        """Return the Client Identifiers of the pending Wills that were found at start."""
-        return [client_id for client_id, pending in self._pending.items() if pending.restored]
-
     def supersede(self, client_id: str) -> None:
         """Publish a pending Will now: another Client takes over its Client Identifier."""
         pending = self._unschedule(client_id)

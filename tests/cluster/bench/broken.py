@@ -146,12 +146,14 @@ def _no_deadline(check: Any) -> Any:
     return broken
 
 
-def _any_holder(at_other_nodes: Any) -> Any:
-    """Never find that a client has come back to another node."""
+def _any_holder(read_homes: Any) -> Any:
+    """Never find that another node has a Will of a client."""
 
-    @wraps(at_other_nodes)
-    def broken(*arguments: Any) -> list[str]:
-        return []
+    @wraps(read_homes)
+    def broken(*arguments: Any) -> Any:
+        from attrs import evolve
+
+        return {client_id: evolve(home, wills=()) for client_id, home in read_homes(*arguments).items()}
 
     return broken
 
@@ -171,7 +173,7 @@ BREAKS = {
         "holdfast.cluster.exchange", "Exchange._cross", _before_commit, "retained copies before their commit"
     ),
     "no-deadline": Break("holdfast.cluster.membership", "Membership.hold", _no_deadline, "no check at wake-up"),
-    "any-holder": Break("holdfast.broker.cluster", "_at_other_nodes", _any_holder, "a Will without its holder"),
+    "any-holder": Break("holdfast.cluster.whereabouts", "_read_homes", _any_holder, "a Will without its holder"),
 }
 
 
