@@ -199,6 +199,18 @@ class Exchange:
         waiting = sum(other.runs.lost for other in self._nodes.values())
         return waiting + self.rows.not_kept + (0 if self._links is None else self._links.lost)
 
+    @property
+    def silent(self) -> frozenset[int]:
+        """The nodes that may serve clients, and of which nothing is heard."""
+        if self._links is None:
+            return frozenset()
+        return frozenset(node for node, other in self._nodes.items() if other.lives) - self._links.heard()
+
+    @property
+    def breaks(self) -> int:
+        """How often a message of another node was missing, so that it has told everything anew."""
+        return 0 if self._links is None else self._links.breaks
+
     # --- the other nodes ----------------------------------------------------------------------------------------------
 
     def places(self, places: Sequence[Place]) -> None:
