@@ -382,7 +382,7 @@ class NatsClient:
     def _failed(self, server: NatsServer, why: str) -> None:
         if not self._is_started:
             return
-        self._tell_once(f"NATS at {server}: {why}; the broker tries again", self._log.warn)
+        self._tell_once(f"NATS at {server}: {why.rstrip('.')}; the broker tries again", self._log.warn)
         rounds = max(self._tried - 1, 0) // len(self._servers)
         delay = _AT_ONCE if not rounds else min(_LEAST_DELAY * 2 ** (min(rounds, 10) - 1), _MOST_DELAY)
         self._retry = self.clock.callLater(delay * random.uniform(0.5, 1.0), self._try)
