@@ -85,15 +85,12 @@ def running(*servers: NatsProcess) -> Iterator[None]:
             server.kill()
 
 
-def pair_of_servers(
-    folder: Path, settings: Sequence[str] = (), proxied: bool = True
-) -> tuple[NatsProcess, NatsProcess, int, int]:
+def pair_of_servers(folder: Path, settings: Sequence[str] = ()) -> tuple[NatsProcess, NatsProcess, int, int]:
     """Return two servers for one cluster of NATS, the port to which the second one's route goes, and the first's.
 
-    Whoever listens on the former passes the route on to the latter. The ports are one unless the route is ``proxied``.
+    Whoever listens on the former passes the route on to the latter.
     """
-    first = free_port()
-    through = free_port() if proxied else first
+    through, first = free_port(), free_port()
     one = NatsProcess(
         folder, f'cluster {{ name: c, listen: "127.0.0.1:{first}", no_advertise: true, pool_size: -1 }}', *settings
     )
@@ -104,6 +101,43 @@ def pair_of_servers(
         *settings,
     )
     return one, other, through, first
+
+
+_FORWARDER = """
+import socket, sys, threading
+
+def pass_on(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    here, _ = listener.accept()
+    try:
+        there = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    except OSError:
+        here.close()
+        continue
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=pass_on, args=pair, daemon=True).start()
+"""
+
+
+@contextmanager
+def forwarder(port: int, target: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that passes connections on. While it is stopped, they stay open, and all that is sent waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FORWARDER, str(port), str(target)], stdout=subprocess.PIPE, text=True, env=unmeasured()
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class _Side(Protocol):

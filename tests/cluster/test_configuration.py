@@ -10,7 +10,8 @@ from twisted.internet.selectreactor import SelectReactor
 
 from holdfast.broker.cluster import hash_of, member_of
 from holdfast.cluster import members
-from holdfast.commands.examination import cluster, examine
+from holdfast.commands.cluster_examination import fencing
+from holdfast.commands.examination import examine
 from holdfast.config import Config, ConfigError, load
 from tests.postgres import drop, fresh_database
 
@@ -83,10 +84,10 @@ def test_the_doctor_looks_at_what_a_member_needs(
     url = fresh_database()
     try:
         config = read(f"storage.url = '{url}'\ncluster.name = 'plant'\n")
-        assert list(examine(config, [cluster])) == []
+        assert list(examine(config, [fencing])) == []
         monkeypatch.setattr(members, function, lambda *_: found)
-        (finding,) = examine(config, [cluster])
+        (finding,) = examine(config, [fencing])
         assert words in finding.message
-        assert list(examine(read(f"storage.url = '{url}'\n"), [cluster])) == []
+        assert list(examine(read(f"storage.url = '{url}'\n"), [fencing])) == []
     finally:
         drop(url)

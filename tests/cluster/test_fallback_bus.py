@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
+from twisted.logger import formatEvent
 
 from holdfast.cluster.fallback_bus import FallbackBus, Way
+from tests.logs import logged
 
 
 class Line:
@@ -273,13 +275,32 @@ def test_a_member_with_the_second_bus_alone_is_understood_and_understands() -> N
 
 
 def test_a_node_with_another_secret_is_known_until_it_has_the_same() -> None:
-    """Over the second bus, since nothing opens over the first one."""
+    """Over the second bus, since nothing opens over the first one. It is logged once."""
     pair = Pair()
     pair.buses[2]._sign = 7
     pair.first.silent = {(1, 2), (2, 1)}
-    pair.pass_seconds(35)
+    with logged(FallbackBus) as events:
+        pair.pass_seconds(65)
+    lines = [formatEvent(event) for event in events]
+    assert sum("node 2 has another cluster.secret" in line for line in lines) == 1
     assert pair.buses[1].with_another_sign == {2}
     assert pair.buses[2].with_another_sign == {1}
     pair.buses[2]._sign = 0
     pair.pass_seconds(15)
+    assert not pair.buses[1].with_another_sign
+
+
+def test_another_secret_that_is_not_told_any_more_is_forgotten() -> None:
+    """The node was restarted with the second bus alone."""
+    pair = Pair()
+    pair.buses[2]._sign = 7
+    pair.first.silent = {(1, 2), (2, 1)}
+    pair.pass_seconds(3)
+    assert pair.buses[1].with_another_sign == {2}
+    pair.buses[2].stop()
+    pair.second.nodes[2] = lambda _: None
+    for _ in range(40):
+        pair.buses[1].send(2, b"sign")
+        pair.clock.advance(1.0)
+        pair.deliver()
     assert not pair.buses[1].with_another_sign

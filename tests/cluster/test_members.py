@@ -472,3 +472,13 @@ def test_the_commands_need_postgres(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["node", "list", "--data-dir", str(tmp_path)])
     assert found.exit_code == 1
     assert found.stderr == "a cluster needs Postgres: name the database of its members with --config or --storage\n"
+
+
+def test_a_renewal_tells_the_configuration_of_each_node(url: str) -> None:
+    """Dead ones included; an alarm compares those of the living."""
+    join(database(url), candidate(1))
+    join(database(url, 2), evolve(candidate(2), config_hash="4567"))
+    connection = LeaseConnection(database(url), 1, 1, LEASE, 5.0)
+    places = connection.renew().places
+    connection.close()
+    assert [(place.node, place.config_hash) for place in places] == [(1, "0123"), (2, "4567")]

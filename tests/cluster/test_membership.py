@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast.cluster.lease import MARGIN
-from holdfast.cluster.members import Candidate, LeaseConnection, Renewal, StillLeased, join
+from holdfast.cluster.members import Candidate, LeaseConnection, Place, Renewal, StillLeased, join
 from holdfast.cluster.membership import Membership
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.scheduling import reactor as turns
@@ -97,6 +97,12 @@ def test_it_renews_three_times_in_a_lease(member: Membership, server: Server) ->
     assert member.take_worst() == LENGTH - MARGIN - 2.0
     assert member.take_worst() is None
     assert member.offset == 7.0
+
+
+def test_it_knows_the_living_nodes_with_another_configuration(member: Membership) -> None:
+    """A dead one does not count."""
+    member._note_places((Place(1, 1, True), Place(2, 1, True, "x"), Place(3, 1, False, "y"), Place(4, 1, True)))
+    assert member.other_configurations == (2,)
 
 
 def test_it_holds_until_the_database_answers(member: Membership, server: Server, lost: list[str]) -> None:

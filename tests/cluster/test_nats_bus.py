@@ -391,7 +391,7 @@ def test_what_is_not_of_a_member_is_counted(bench: Bench) -> None:
     sealed = bench.message(Sealer(_SECRET, "plant", 1, 7).seal(2, b"\0hello"))
     bench.say(sealed * 2)
     assert bench.got == [b"hello"]
-    assert bench.bus.refused == {"unknown": 2, "old": 0, "repeated": 1, "too_large": 0}
+    assert bench.bus.refused == {"unknown": 2, "old": 0, "repeated": 1, "too_large": 0, "incomplete": 0}
 
 
 def test_a_flood_stops_reading_for_a_while(bench: Bench) -> None:

@@ -77,7 +77,7 @@ def test_datagrams_of_all_sizes_cross_in_order(server: NatsProcess) -> Waits:
             assert one.bus.send(2, datagram)
         yield until(lambda: len(two.got) == len(datagrams))
         assert two.got == datagrams
-        assert two.bus.refused == {"unknown": 0, "old": 0, "repeated": 0, "too_large": 0}
+        assert two.bus.refused == {"unknown": 0, "old": 0, "repeated": 0, "too_large": 0, "incomplete": 0}
     finally:
         yield stopped(one, two)
 
@@ -123,7 +123,7 @@ def test_a_stranger_can_neither_read_nor_forge_nor_repeat(server: NatsProcess) -
             assert one.bus.send(2, b"hello %d" % number)
         yield until(lambda: sum(two.bus.refused.values()) >= 12)
         assert two.got == [b"hello %d" % number for number in range(3)]
-        assert two.bus.refused == {"unknown": 6, "old": 0, "repeated": 6, "too_large": 0}
+        assert two.bus.refused == {"unknown": 6, "old": 0, "repeated": 6, "too_large": 0, "incomplete": 0}
         heard = json.loads(stranger.communicate("\n", PATIENCE)[0])
         assert len(heard) >= 3
         assert {(subject, plain) for subject, _, plain in heard} == {("holdfast.plant.2", False)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cluster.sealing import OVERHEAD, Opener, Sealer
+from holdfast.cluster.sealing import OVERHEAD, Opener, Sealer, sign_of
 
 _SECRET = b"0123456789abcdef" * 2
 
@@ -124,3 +124,11 @@ def test_a_short_secret_is_refused() -> None:
     """With its length."""
     with pytest.raises(ValueError, match="31 bytes; at least 32"):
         Sealer(b"x" * 31, "plant", 1, 1)
+
+
+def test_a_sign_tells_whether_secrets_are_the_same_and_is_no_part_of_one() -> None:
+    """Of one cluster; it has 64 bits, and no key is made of it."""
+    sign = sign_of(_SECRET, "plant")
+    assert sign == sign_of(bytes(_SECRET), "plant") < 1 << 64
+    assert len({sign, sign_of(b"x" * 32, "plant"), sign_of(_SECRET, "other")}) == 3
+    assert sign.to_bytes(8, "big") not in _SECRET

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from benchmarks import generator, soak
+from benchmarks import crossing, generator, soak
 from benchmarks.attacks import ATTACKS
 from benchmarks.attacks.field import Field
 from benchmarks.bare_sqlite import report
@@ -69,6 +69,14 @@ def stored(broker: Broker) -> list[list[Any]]:
 
         totals = _TOTALS.format(newest="(SELECT max(revision) FROM retained)")
         return [all_of(_ROWS), all_of(totals), all_of("SELECT levels FROM retained_levels")]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bus", [crossing.ALONE, crossing.POSTGRES, crossing.NATS])
+def test_crossing_has_figures_of_messages_and_subacks(bus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    crossing.measure(bus, 10)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(bus).split()[:2] for line in lines] == [["live", "10"], ["suback", "2"]]
 
 
 def nightly_but(quick: Sequence[str], names: Iterable[str]) -> list[Any]:

@@ -5,14 +5,14 @@ What an operator has to decide has an option; such a condition is off if its lim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from attrs import define, frozen
 from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.broker.cluster import Carriers, ClusterParts
 from holdfast.broker.figures import Heartbeat, Surroundings
 from holdfast.changes.telemetry import Telemetry
 from holdfast.config.sections.watching import AlarmsConfig
@@ -27,9 +27,6 @@ from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.watch.alarms import Alarms, Condition, Growth, Severity
 from holdfast.watch.audit import Audit
 from holdfast.watch.log import LastingFailure
-
-if TYPE_CHECKING:
-    from holdfast.cluster.membership import Membership
 
 #: looks in a minute
 _MINUTE = 60
@@ -51,6 +48,10 @@ SLOW_COMMIT = 0.5
 LONG_WAIT = 0.24
 #: failed logins in a minute
 MANY_FAILURES = 20
+#: seconds until a member, or NATS, is silent for too long; and until a member should have returned to NATS
+_SILENT, _LEFT = 10, 30
+#: messages between members that are missing in a minute; a member that falls back to the database costs one or two
+_MANY_GAPS = 6
 #: messages that are dropped in a minute
 MANY_DROPPED = 100
 #: seconds for which a replay delivers nothing
@@ -73,14 +74,14 @@ class WatchedParts:
     telemetry: Telemetry
     surroundings: Callable[[], Surroundings]
     certificate_ends: Callable[[], Mapping[str, float]]
-    membership: Membership | None
+    cluster: ClusterParts | None
     now: Callable[[], float]
     wall: Callable[[], float]
 
 
 def conditions_of(limits: AlarmsConfig, watched: WatchedParts) -> list[Condition]:
     """Return the conditions, without those that are off."""
-    member = () if watched.membership is None else _membership(watched.membership)
+    member = () if watched.cluster is None else _cluster(watched.cluster)
     return [*_storage(limits, watched), *_load(watched), *_security(limits, watched), *member]
 
 
@@ -247,7 +248,8 @@ def _security(limits: AlarmsConfig, watched: WatchedParts) -> Iterator[Condition
     )  # fmt: skip
 
 
-def _membership(membership: Membership) -> Iterator[Condition]:
+def _cluster(cluster: ClusterParts) -> Iterator[Condition]:
+    membership, exchange = cluster.membership, cluster.exchange
     yield Condition(
         name="lease_nearly_lost", severity=_CRITICAL,
         meaning="A renewal of this node's lease in the cluster was late: little more, and it had served nobody.",
@@ -264,6 +266,69 @@ def _membership(membership: Membership) -> Iterator[Condition]:
         begins=_CLOCK_TOLERANCE, ends=_CLOCK_TOLERANCE / 2,
         tell=lambda seconds: f"The clocks differ by {seconds:,.0f} s",
     )  # fmt: skip
+    yield Condition(
+        name="cluster_member_silent", severity=_WARNING,
+        meaning="A member of the cluster has a lease, and this one hears nothing of it.",
+        remedy="Look at that member's log and at the load of its machine; subscriptions wait for it meanwhile",
+        measure=lambda: len(exchange.silent), begins=1, ends=0, begins_after=_SILENT,
+        tell=lambda _: f"Nothing is heard of {_nodes(exchange.silent)}",
+    )  # fmt: skip
+    yield Condition(
+        name="cluster_configurations_differ", severity=_WARNING,
+        meaning="Members of the cluster have different configurations.",
+        remedy="Give all members the same one, except for their own listeners, logs and the like; holdfast node list"
+        " shows a sign of each",
+        measure=lambda: len(membership.other_configurations), begins=1, ends=0, begins_after=_MINUTE,
+        tell=lambda _: f"{_nodes(membership.other_configurations)}: another configuration than this node's",
+    )  # fmt: skip
+    yield Condition(
+        name="cluster_gaps", severity=_WARNING,
+        meaning="Messages between members were lost on the way again and again in the last minute.",
+        remedy="Look at the network, at NATS, and at the load of the members' machines; only messages with QoS 0 are"
+        " lost for good",
+        measure=Growth(lambda: exchange.breaks, _MINUTE), begins=_MANY_GAPS, ends=0,
+        tell=lambda count: f"Members had to tell everything anew {count:.0f} times in the last minute",
+    )  # fmt: skip
+    yield Condition(
+        name="cluster_messages_lost", severity=_WARNING,
+        meaning="Messages for other members found no room.",
+        remedy="Look for a member that is dead, silent or overloaded; remove a dead one that does not come back",
+        measure=Growth(lambda: exchange.lost, _MINUTE), begins=MANY_DROPPED, ends=0,
+        tell=lambda count: f"{count:,.0f} messages for other members were lost in the last minute",
+    )  # fmt: skip
+    if cluster.carriers.settings is not None:
+        yield from _nats(cluster.carriers)
+
+
+def _nats(carriers: Carriers) -> Iterator[Condition]:
+    yield Condition(
+        name="cluster_nats_unavailable", severity=_WARNING,
+        meaning="No server of NATS is connected; the database carries all messages between members.",
+        remedy="Look at the servers in cluster.bus and the network to them; the broker's log has the reason",
+        measure=lambda: None if carriers.is_connected is None else float(not carriers.is_connected),
+        begins=1, ends=0, begins_after=_SILENT, tell=lambda _: "No server of NATS is connected",
+    )  # fmt: skip
+    yield Condition(
+        name="cluster_nats_passes_nothing", severity=_WARNING,
+        meaning="NATS is connected, but a member does not answer over it; the database carries messages to it.",
+        remedy="Look at that member's cluster.bus and log, and at the routes between the servers of NATS",
+        measure=lambda: float(len(carriers.left_to_database)) if carriers.is_connected else None,
+        begins=1, ends=0, begins_after=_LEFT,
+        tell=lambda _: f"The database carries the messages to {_nodes(carriers.left_to_database)}",
+    )  # fmt: skip
+    yield Condition(
+        name="cluster_secrets_differ", severity=_WARNING,
+        meaning="A member has another cluster.secret, so nothing reaches it over NATS.",
+        remedy="Copy one secret to all members, and restart those that had another one",
+        measure=lambda: None if carriers.fallback is None else float(len(carriers.fallback.with_another_sign)),
+        begins=1, ends=0,
+        tell=lambda _: "Another secret has "
+        + _nodes(() if carriers.fallback is None else carriers.fallback.with_another_sign),
+    )  # fmt: skip
+
+
+def _nodes(numbers: Collection[int]) -> str:
+    return f"node {', '.join(map(str, sorted(numbers)))}"
 
 
 # Looks at all conditions periodically, and begins and ends alarms.

@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
+
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
 from holdfast.replay.registry import ReplayRegistry
@@ -87,6 +89,25 @@ class Carriers:
         self.fallback: FallbackBus | None = None
         self.nats: NatsBus | None = None
 
+    @property
+    def by_node(self) -> Mapping[int, str]:
+        """What carries messages to each member now, by its number: "nats" or "database". Empty without NATS."""
+        if self.fallback is None:
+            return {}
+        from holdfast.cluster.fallback_bus import Way
+
+        return {node: "nats" if way is Way.FIRST else "database" for node, way in self.fallback.ways.items()}
+
+    @property
+    def left_to_database(self) -> list[int]:
+        """The members that the database reaches and NATS does not."""
+        return sorted(node for node, carrier in self.by_node.items() if carrier == "database")
+
+    @property
+    def is_connected(self) -> bool | None:
+        """Whether a server of NATS takes messages now, None without NATS."""
+        return None if self.nats is None else self.nats.is_connected
+
     def bus(self, parts: OpenStore) -> Bus:
         """Build the bus of an open store."""
         from holdfast.cluster.postgres_bus import PostgresBus
@@ -121,6 +142,15 @@ def carriers_of(
     from holdfast.cluster.nats_settings import nats_settings
 
     return Carriers(membership, config.node.id, reactor, nats_settings(config, environment))
+
+
+@frozen
+class ClusterParts:
+    """What the monitoring of a member looks at."""
+
+    membership: Membership
+    exchange: Exchange
+    carriers: Carriers
 
 
 def exchange_of(

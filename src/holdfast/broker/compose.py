@@ -18,7 +18,7 @@ from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite
 from holdfast.broker import admin, base, identity, listeners, retainer, sessions, watch
 from holdfast.broker.audit import open_audit
-from holdfast.broker.cluster import attach, carriers_of, exchange_of
+from holdfast.broker.cluster import ClusterParts, attach, carriers_of, exchange_of
 from holdfast.broker.reloaded_parts import (
     Reloadable,
     compose_reloads,
@@ -66,8 +66,10 @@ def compose_broker(
     listening = listeners.build(config, ground, who, served)
     broker: BrokerService | None = None
     watched = watch.build(
-        config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping, exchange
-    )
+        config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping,
+        None if ground.membership is None or exchange is None or carriers is None
+        else ClusterParts(ground.membership, exchange, carriers),
+    )  # fmt: skip
     api = retainer.build_api(config, ground, kept, served.router)
     durable = ground.durable
     service_manager = ServiceManager.of(environment, reactor, durable.ask_writer)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from holdfast.broker.cluster import ClusterParts
 from holdfast.broker.figures import Surroundings
 from holdfast.changes.telemetry import Telemetry
 from holdfast.replay.registry import ReplayRegistry
@@ -18,10 +19,6 @@ from holdfast.storage.writer import Writer
 from holdfast.watch.alarms import Condition
 from holdfast.watch.audit import Audit
 from holdfast.watch.metrics import Histogram, Kind, Metric, Reading, counter, gauge, histogram
-
-if TYPE_CHECKING:
-    from holdfast.cluster.exchange import Exchange
-    from holdfast.cluster.membership import Membership
 
 # Metrics of the process: version, time, memory, and the lateness of the reactor.
 
@@ -336,8 +333,17 @@ def storage_metrics(durable: DurableStore, surroundings: Callable[[], Surroundin
     ]  # fmt: skip
 
 
-def cluster_metrics(membership: Membership, exchange: Exchange) -> list[Metric]:
+def cluster_metrics(cluster: ClusterParts) -> list[Metric]:
     """Return the metrics of a member of a cluster."""
+    membership, exchange, carriers = cluster.membership, cluster.exchange, cluster.carriers
+
+    def carried() -> dict[tuple[str, ...], float]:
+        return {
+            (str(node), each): float(each == carrier)
+            for node, carrier in carriers.by_node.items()
+            for each in ("nats", "database")
+        }
+
     return [
         counter(
             "holdfast_cluster_rows_sent_total",
@@ -393,6 +399,51 @@ def cluster_metrics(membership: Membership, exchange: Exchange) -> list[Metric]:
             "holdfast_cluster_clock_offset_seconds",
             "By how much the machine's clock is ahead of the database's.",
             lambda: membership.offset,
+        ),
+        gauge(
+            "holdfast_cluster_silent_members",
+            "Members that may serve clients, and of which this one hears nothing.",
+            lambda: len(exchange.silent),
+        ),
+        counter(
+            "holdfast_cluster_gaps_total",
+            "Times when a message of another member was missing, so that it has told everything anew.",
+            lambda: exchange.breaks,
+        ),
+        gauge(
+            "holdfast_cluster_other_configurations",
+            "Members whose configuration differs from this one's, except for their own listeners, logs and the like.",
+            lambda: len(membership.other_configurations),
+        ),
+        Metric(
+            name="holdfast_cluster_carrier",
+            kind=Kind.GAUGE,
+            labels=("member", "carrier"),
+            read=carried,
+            help="With NATS: 1 for the carrier (nats or database) of the messages to each member now, else 0.",
+        ),
+        gauge(
+            "holdfast_cluster_nats_connected",
+            "With NATS: 1 while a server takes messages, else 0.",
+            lambda: None if carriers.is_connected is None else float(carriers.is_connected),
+        ),
+        counter(
+            "holdfast_cluster_fallbacks_total",
+            "With NATS: times when a member was left to the database, because it did not answer over NATS.",
+            lambda: None if carriers.fallback is None else carriers.fallback.fallbacks,
+        ),
+        counter(
+            "holdfast_cluster_nats_lost_connections_total",
+            "With NATS: connections to its servers that were lost.",
+            lambda: None if carriers.nats is None else carriers.nats.losses,
+        ),
+        Metric(
+            name="holdfast_cluster_nats_refused_total",
+            kind=Kind.COUNTER,
+            labels=("reason",),
+            help="With NATS: messages that were dropped because they are not of a member or have another secret"
+            " (unknown), of a process that has ended (old), came before (repeated), are too_large, or incomplete.",
+            read=lambda: {} if carriers.nats is None else {(why,): n for why, n in carriers.nats.refused.items()},
         ),
     ]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 from twisted.application.service import MultiService, Service
@@ -22,6 +22,7 @@ from holdfast.admin.routing import Route
 from holdfast.broker.alarm_conditions import AlarmWatch, WatchedParts, conditions_of
 from holdfast.broker.base import Base
 from holdfast.broker.client_metrics import SessionWalk, client_metrics, traffic_metrics
+from holdfast.broker.cluster import ClusterParts
 from holdfast.broker.figures import Heartbeat, Recent, Recorded, SurroundingsWatch
 from holdfast.broker.health import HealthChecks
 from holdfast.broker.identity import IdentityParts
@@ -59,10 +60,6 @@ from holdfast.watch.audit import (
 )
 from holdfast.watch.scrape import Metrics, Run
 
-if TYPE_CHECKING:
-    from holdfast.cluster.exchange import Exchange
-    from holdfast.cluster.membership import Membership
-
 # Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures.
 
 
@@ -90,15 +87,15 @@ def build(
     sessions: SessionParts,
     listening: ListenerParts,
     is_stopping: Callable[[], bool],
-    exchange: Exchange | None = None,
+    cluster: ClusterParts | None = None,
 ) -> MonitoringParts:
-    """Build the monitoring of the running broker; a member of a cluster has an ``exchange``."""
+    """Build the monitoring of the running broker. ``cluster`` is None for a broker that is no member of one."""
     monitoring = compose_monitoring(
         config, reactor=base.reactor, now=base.now, durable=base.durable, retained=retainer.retained,
         replays=retainer.replays, history=retainer.history, telemetry=retainer.telemetry, sessions=sessions,
         pressure=base.pressure, process=base.process, listeners=listening.listeners, tls=listening.tls,
         bans=identity.bans, audit=base.audit, is_stopping=is_stopping, clock=base.clock,
-        membership=base.membership, exchange=exchange,
+        cluster=cluster,
     )  # fmt: skip
     if retainer.changes is not None:
         monitoring.services.addService(retainer.changes)
@@ -126,8 +123,7 @@ def compose_monitoring(
     run: Run | None = None,
     wall: Callable[[], float] = time.time,
     clock: BrokerClock | None = None,
-    membership: Membership | None = None,
-    exchange: Exchange | None = None,
+    cluster: ClusterParts | None = None,
 ) -> MonitoringParts:
     """Build the monitoring. ``now`` returns milliseconds since the epoch. The ``clock`` follows the machine's.
 
@@ -146,7 +142,7 @@ def compose_monitoring(
     watched = WatchedParts(
         counters=counters, durable=durable, retained=retained, replays=replays, audit=audit, heartbeat=heartbeat,
         guard=sessions.memory, surroundings=lambda: surroundings.latest, certificate_ends=tls.ends,
-        telemetry=telemetry, membership=membership, now=lambda: now() / 1000, wall=wall,
+        telemetry=telemetry, cluster=cluster, now=lambda: now() / 1000, wall=wall,
     )  # fmt: skip
     watch = AlarmWatch(alarms, conditions_of(config.alarms, watched), reactor)
     _report(alarms, audit, sessions, config.node.id)
@@ -166,7 +162,7 @@ def compose_monitoring(
         *client_metrics(counters, registry, process, listeners.open_connections),
         *retained_metrics(counters, retained, replays, telemetry, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
-        *(() if membership is None or exchange is None else cluster_metrics(membership, exchange)),
+        *(() if cluster is None else cluster_metrics(cluster)),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends
         ),

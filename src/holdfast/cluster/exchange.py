@@ -234,6 +234,18 @@ class Exchange:
         waiting = sum(other.runs.lost for other in self._nodes.values())
         return waiting + self.rows.not_kept + (0 if self._links is None else self._links.lost)
 
+    @property
+    def silent(self) -> frozenset[int]:
+        """The nodes that may serve clients, and of which nothing is heard."""
+        if self._links is None:
+            return frozenset()
+        return frozenset(node for node, other in self._nodes.items() if other.lives) - self._links.heard()
+
+    @property
+    def breaks(self) -> int:
+        """How often a message of another node was missing, so that it has told everything anew."""
+        return 0 if self._links is None else self._links.breaks
+
     def tell_node(self, node: int, message: Release | Released | Connected) -> None:
         """Send a message about Sessions to a node."""
         self._tell(node, message)

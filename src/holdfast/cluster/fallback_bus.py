@@ -47,7 +47,7 @@ INTERVAL = 1.0
 SILENCE = 3.0
 #: questions that a peer has to answer in a row before it is reached again
 _IN_A_ROW = 5
-#: seconds after which a peer to which nothing is sent is forgotten
+#: seconds after which a peer to which nothing is sent is forgotten, and another sign that is not told any more
 _FORGOTTEN = 30.0
 #: bytes that wait for the answer to a mark
 _MOST_WAITING = 8 << 20
@@ -105,7 +105,7 @@ class FallbackBus:
         self._node = node
         self._clock = clock
         self._sign = sign
-        self._others: set[int] = set()
+        self._others: dict[int, float] = {}  # nodes with another sign, and when each told it
         self._peers: dict[int, _Peer] = {}
         self._number = self._last_asked = random.getrandbits(62)
         self._received: Callable[[bytes], None] | None = None
@@ -166,7 +166,6 @@ class FallbackBus:
         for node, peer in list(self._peers.items()):
             if now - peer.used_at > _FORGOTTEN:
                 del self._peers[node]
-                self._others.discard(node)
                 continue
             since = {Way.FIRST: peer.reached_at, Way.RETURNING: peer.marked_at}.get(peer.way, now)
             if now - since >= SILENCE:
@@ -183,6 +182,7 @@ class FallbackBus:
             if peer.way is Way.SECOND:
                 self._tell_sign(node, peer)
         self._last_asked = number
+        self._others = {node: told for node, told in self._others.items() if now - told <= _FORGOTTEN}
 
     def _tell_sign(self, node: int, peer: _Peer) -> None:
         if peer.questions % _SIGNS_EVERY == 0:
@@ -248,9 +248,12 @@ class FallbackBus:
     def _compare(self, node: int, sign: int) -> None:
         """Note whether a node has the same secret."""
         if sign == self._sign:
-            self._others.discard(node)
-        elif node in self._peers and node not in self._others:
-            self._others.add(node)
+            self._others.pop(node, None)
+        elif node in self._peers:
+            is_known = node in self._others
+            self._others[node] = self._clock.seconds()
+            if is_known:
+                return
             self._log.error(
                 "node {node} has another cluster.secret, so messages between it and this node go over the database;"
                 " copy one secret to all members, and restart those that had another one",

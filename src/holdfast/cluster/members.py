@@ -53,9 +53,9 @@ _DEAD = (
     f"SELECT node FROM cluster_members WHERE {_ALIVE} AND lease_until <= {_NOW} AND node <> {{node}} AND "
     "pg_postmaster_start_time() <= clock_timestamp() - {lease} * interval '1 ms' ORDER BY node"
 )
-#: each node that is not removed, as NODE:INCARNATION:1 if nobody has taken over from it, else :0
+#: each node that is not removed, as NODE:INCARNATION:1:HASH if nobody has taken over from it, else :0:HASH
 _PLACES = (
-    f"SELECT node || ':' || incarnation || ':' || CAST({_ALIVE} AS integer) "
+    f"SELECT node || ':' || incarnation || ':' || CAST({_ALIVE} AS integer) || ':' || config_hash "
     "FROM cluster_members WHERE state <> 'left' ORDER BY node"
 )
 _RENEW = (
@@ -117,11 +117,15 @@ class Member:
 
 @frozen
 class Place:
-    """A node that is not removed. ``lives``: nobody has taken over from it, so it may serve clients at any time."""
+    """A node that is not removed. ``lives``: nobody has taken over from it, so it may serve clients at any time.
+
+    ``config_hash`` stands for its configuration, as far as members share it.
+    """
 
     node: int
     incarnation: int
     lives: bool
+    config_hash: str = ""
 
 
 @frozen(kw_only=True)
@@ -366,7 +370,7 @@ class LeaseConnection:
             renewed=count == "1",
             now=int(now),
             dead=tuple(map(int, dead.split())),
-            places=tuple(_place(*text.split(":")) for text in places.split()),
+            places=tuple(_place(*text.split(":", 3)) for text in places.split()),
         )
 
     def leave(self) -> None:
@@ -390,8 +394,8 @@ class LeaseConnection:
             raise self._database.failure(error) from error
 
 
-def _place(node: str, incarnation: str, lives: str) -> Place:
-    return Place(int(node), int(incarnation), lives == "1")
+def _place(node: str, incarnation: str, lives: str, config_hash: str) -> Place:
+    return Place(int(node), int(incarnation), lives == "1", config_hash)
 
 
 def _asked(pgconn: pq.abc.PGconn, statement: bytes, seconds: float) -> list[tuple[str, ...]]:

@@ -104,6 +104,7 @@ class Membership:
         self._on_inherited: Callable[[HandedOver], None]
         #: is told of all nodes that are not removed, after each renewal
         self.on_places: Callable[[Sequence[Place]], None] = _tell_nobody
+        self._places: Sequence[Place] = ()
         #: this incarnation, 0 before it has joined
         self.incarnation = 0
         self._connection: LeaseConnection | None = None
@@ -179,7 +180,7 @@ class Membership:
         self._lease = Lease(length=self._length, grace=self._grace, sent=sent)
         self.deadline = self._lease.deadline
         self._job.start(self._job.interval)
-        self.on_places(renewal.places)
+        self._note_places(renewal.places)
 
     def withdraw(self) -> None:
         """End the lease of a start that has failed or is late, so that the next one need not wait for its end."""
@@ -229,6 +230,16 @@ class Membership:
         """Return the fewest seconds that were left at any renewal since the last call, None if there was none."""
         worst, self._worst = self._worst, None
         return worst
+
+    @property
+    def other_configurations(self) -> tuple[int, ...]:
+        """The living nodes whose configuration is another one, as far as members share it."""
+        own = self.candidate.config_hash
+        return tuple(place.node for place in self._places if place.lives and place.config_hash != own)
+
+    def _note_places(self, places: Sequence[Place]) -> None:
+        self._places = places
+        self.on_places(places)
 
     def hold(self) -> None:
         """Keep the reactor's thread until this node may serve, or has lost its lease. Call it behind the deadline."""
@@ -308,7 +319,7 @@ class Membership:
             lease.answered(now, outcome.renewed)
             self.offset = self.offset if answer.offset is None else answer.offset
             if outcome.renewed:
-                self.on_places(outcome.places)
+                self._note_places(outcome.places)
             if outcome.dead and lease.may_take_over(now):
                 # The next one after the last one tried: a node that cannot be taken over holds up no other.
                 self._claim(next((node for node in outcome.dead if node > self._tried), outcome.dead[0]))

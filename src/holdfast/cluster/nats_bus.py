@@ -104,11 +104,14 @@ class NatsBus:
 
     @property
     def refused(self) -> dict[str, int]:
-        """The numbers of messages that were not taken: not of a member, of an older process, repeated, too large."""
+        """The numbers of messages that were not taken, by the reason.
+
+        They are not of a member, of an older process, repeated, too large, or lack a part.
+        """
         opener = self._opener
         return {
             "unknown": opener.unknown, "old": opener.old, "repeated": opener.repeated,
-            "too_large": self._client.too_large,
+            "too_large": self._client.too_large, "incomplete": self.incomplete,
         }  # fmt: skip
 
     @property

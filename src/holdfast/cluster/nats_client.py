@@ -57,13 +57,26 @@ _CONNECTING, _LOGIN = 2.0, 4.0
 #: seconds for what is still to be sent at the end
 _CLOSING = 1.0
 #: the least number of bytes of a message that a server has to take
-_LEAST_PAYLOAD = 1024
+LEAST_PAYLOAD = 1024
 #: seconds before the next server is tried: while some of this outage were not tried yet; then the least and the most
 _AT_ONCE, _LEAST_DELAY, _MOST_DELAY = 0.05, 0.25, 2.0
 #: servers that are learned from others
 _MOST_LEARNED = 32
 #: sentences about one outage that are logged
 _MOST_TOLD = 20
+
+
+def greeting(server: NatsServer, name: str, subject: str) -> bytes:
+    """Return the lines that log in at a server, and subscribe to a subject. ``name`` is for the server's log."""
+    options: dict[str, Any] = {
+        "verbose": False, "pedantic": False, "echo": False, "protocol": 1, "lang": "python-twisted",
+        "version": version(), "name": name, "tls_required": server.needs_tls,
+    }  # fmt: skip
+    if server.token:
+        options["auth_token"] = server.token
+    elif server.user:
+        options.update({"user": server.user, "pass": server.password})
+    return nats.connect(options) + nats.subscribe(subject, 1) + nats.PING
 
 
 class Down(Exception):
@@ -176,8 +189,8 @@ class _Connection(Protocol):
 
     def _info(self, info: Info, is_last: bool) -> None:
         self.max_payload = info.max_payload
-        if info.max_payload < _LEAST_PAYLOAD:
-            self.end(f"max_payload of the server is {info.max_payload}; allow {_LEAST_PAYLOAD} or more, best 1MB")
+        if info.max_payload < LEAST_PAYLOAD:
+            self.end(f"max_payload of the server is {info.max_payload}; allow {LEAST_PAYLOAD} or more, best 1MB")
             return
         self._client.learn(self.server, info.urls)
         if self._begun:
@@ -369,7 +382,7 @@ class NatsClient:
     def _failed(self, server: NatsServer, why: str) -> None:
         if not self._is_started:
             return
-        self._tell_once(f"NATS at {server}: {why}; the broker tries again", self._log.warn)
+        self._tell_once(f"NATS at {server}: {why.rstrip('.')}; the broker tries again", self._log.warn)
         rounds = max(self._tried - 1, 0) // len(self._servers)
         delay = _AT_ONCE if not rounds else min(_LEAST_DELAY * 2 ** (min(rounds, 10) - 1), _MOST_DELAY)
         self._retry = self.clock.callLater(delay * random.uniform(0.5, 1.0), self._try)
@@ -378,15 +391,7 @@ class NatsClient:
 
     def greeting(self, server: NatsServer) -> bytes:
         """Return the lines that log in and subscribe."""
-        options: dict[str, Any] = {
-            "verbose": False, "pedantic": False, "echo": False, "protocol": 1, "lang": "python-twisted",
-            "version": version(), "name": self._name, "tls_required": server.needs_tls,
-        }  # fmt: skip
-        if server.token:
-            options["auth_token"] = server.token
-        elif server.user:
-            options.update({"user": server.user, "pass": server.password})
-        return nats.connect(options) + nats.subscribe(self._subject, 1) + nats.PING
+        return greeting(server, self._name, self._subject)
 
     def learn(self, server: NatsServer, urls: Sequence[str]) -> None:
         """Note the other servers of a server's cluster. They are what it is: login, TLS, and the name for IP addresses.

@@ -27,11 +27,12 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, deep:
 
     The exit status is 0 without problems, and 3 if there are some.
     """
+    from holdfast.commands.cluster_examination import CLUSTER_CHECKS
     from holdfast.commands.examination import CHECKS, DEEP_CHECKS, OF_A_START, Weight, advice, examine, problem
     from holdfast.config import ConfigError
 
     findings: list[Finding] = []
-    checks = [*CHECKS, *(DEEP_CHECKS if deep else ())]
+    checks = [*CHECKS, *CLUSTER_CHECKS, *(DEEP_CHECKS if deep else ())]
     try:
         settings = load_config(config, data_dir, storage, allow_anonymous=False)
     except ConfigError as error:

@@ -241,23 +241,6 @@ def database(config: Config) -> Iterator[Finding]:
         )
 
 
-def cluster(config: Config) -> Iterator[Finding]:
-    """Yield a finding if a member of a cluster could not be fenced: a pooler is in between, or connections stay."""
-    url = config.storage.url
-    if not config.cluster.name or url.startswith("sqlite"):
-        return
-    from holdfast.cluster.members import check_server
-    from holdfast.storage.postgres import PostgresDatabase
-
-    found = database_at(url, Durability.FULL)
-    assert isinstance(found, PostgresDatabase)
-    try:
-        with found.explaining_errors(), found.open_connection() as connection:
-            check_server(found, connection)
-    except StoreUnusable as error:
-        yield problem(shown(url), str(error).removeprefix(f"{found.location}: "), "see docs/operator/cluster.md")
-
-
 def _does_not_exist(url: str) -> bool:
     return url.startswith("sqlite:") and not Path(url.removeprefix("sqlite:///")).exists()
 
@@ -720,7 +703,6 @@ CHECKS: Sequence[Check] = (
     sync_time,
     sqlite_version,
     database,
-    cluster,
     ports,
     synchronised,
     not_set_back,

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from holdfast.broker.figures import Heartbeat, SurroundingsWatch
+from holdfast.cluster.fallback_bus import Way
 from holdfast.config import load
 from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.identity.addresses import Peer
@@ -146,6 +147,55 @@ def _lost(broker: WatchedBroker) -> None:
     broker.audit.lost += 7
 
 
+def _silent(*nodes: int) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.exchange.silent = frozenset(nodes)
+
+    return act
+
+
+def _configured_otherwise(*nodes: int) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.around.other_configurations = nodes
+
+    return act
+
+
+def _gaps(number: int) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.exchange.breaks += number
+
+    return act
+
+
+def _lost_to_members(number: int) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        broker.exchange.lost += number
+
+    return act
+
+
+def _connected(is_connected: bool) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        cast("Any", broker.carriers.nats).is_connected = is_connected
+
+    return act
+
+
+def _reached(ways: dict[int, Way]) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        cast("Any", broker.carriers.fallback).ways = ways
+
+    return act
+
+
+def _other_secret(*nodes: int) -> Act:
+    def act(broker: WatchedBroker) -> None:
+        cast("Any", broker.carriers.fallback).with_another_sign = frozenset(nodes)
+
+    return act
+
+
 def _nothing(_broker: WatchedBroker) -> None:
     """It ends by itself."""
 
@@ -167,6 +217,13 @@ CASES: dict[str, tuple[Act, Act]] = {
     "clock_went_back": (_behind(60), _behind(0)),
     "lease_nearly_lost": (_renewed_with(0.2), _renewed_with(3.0)),
     "clocks_differ": (_offset(-7.0), _offset(0.1)),
+    "cluster_member_silent": (_silent(2, 3), _silent()),
+    "cluster_configurations_differ": (_configured_otherwise(2), _configured_otherwise()),
+    "cluster_gaps": (_gaps(7), _nothing),
+    "cluster_messages_lost": (_lost_to_members(200), _nothing),
+    "cluster_nats_unavailable": (_connected(False), _connected(True)),
+    "cluster_nats_passes_nothing": (_reached({2: Way.SECOND, 3: Way.FIRST}), _reached({2: Way.FIRST})),
+    "cluster_secrets_differ": (_other_secret(2), _other_secret()),
     "logins_fail": (_count("logins_failed", 200), _nothing),
     "certificate_expires": (_certificate(3), _certificate(90)),
     "audit_lines_lost": (_lost, _nothing),
@@ -203,7 +260,8 @@ def test_an_alarm_begins_and_ends(watched: WatchedBroker, name: str) -> None:
     alarms = watched.monitoring.alarms
     look(watched, _nothing, 2)
     assert alarms.active == []
-    look(watched, begin, 6)
+    (condition,) = (each for each in watched.monitoring.watch.conditions if each.name == name)
+    look(watched, begin, max(6, condition.begins_after))
     (alarm,) = alarms.active
     assert alarm.name == name
     assert len(alarm.message.split(". ", 1)) == 2

@@ -10,8 +10,10 @@ from typing import Any, cast
 from attrs import define, field
 from twisted.internet.defer import maybeDeferred
 
+from holdfast.broker.cluster import Carriers, ClusterParts
 from holdfast.broker.watch import compose_monitoring
 from holdfast.changes.history import HistoryLimits, RetainedHistory
+from holdfast.cluster.fallback_bus import Way
 from holdfast.config import Config, default
 from holdfast.core.connection_limits import ProcessConnections
 from holdfast.identity.bans import Bans, Exempt
@@ -36,6 +38,8 @@ class Surroundings:
         left, self.lease_left = self.lease_left, None
         return left
 
+    other_configurations: tuple[int, ...] = ()
+
     def left(self) -> float:
         return 4.0
 
@@ -56,8 +60,23 @@ class Exchange:
     runs = SimpleNamespace(sent=5)
     corrections = SimpleNamespace(sent=4)
     interest = SimpleNamespace(waits=3)
-    lost = 2
     moved = 8, 9, 10
+
+    def __init__(self) -> None:
+        self.lost = 2
+        self.breaks = 1
+        self.silent: frozenset[int] = frozenset()
+
+
+def carriers() -> Carriers:
+    """Return those of a member with NATS, which reaches node 2 over it."""
+    made = Carriers(cast("Any", None), 1, None, cast("Any", object()))
+    made.fallback = cast(
+        "Any",
+        SimpleNamespace(ways={2: Way.FIRST}, fallbacks=8, with_another_sign=frozenset()),
+    )
+    made.nats = cast("Any", SimpleNamespace(is_connected=True, losses=9, refused={"unknown": 10, "repeated": 0}))
+    return made
 
 
 class WatchedBroker(RestartableBroker):
@@ -72,6 +91,9 @@ class WatchedBroker(RestartableBroker):
             self.durable, flushed=self.store.flushed, clock=self.clock, now=self.now, limits=HistoryLimits()
         )
         self.process = ProcessConnections()
+        self.exchange = Exchange()
+        self.carriers = carriers()
+        self.cluster = ClusterParts(cast("Any", self.around), cast("Any", self.exchange), self.carriers)
         self.monitoring = compose_monitoring(
             config, reactor=self.clock, now=self.now, durable=self.durable, retained=self.retained,
             replays=self.replays, history=self.history, telemetry=self.telemetry, sessions=self.session_parts,
@@ -79,8 +101,7 @@ class WatchedBroker(RestartableBroker):
             tls=cast("Any", self.around),
             bans=Bans(now=lambda: self.now() / 1000, exempt=Exempt()), audit=self.audit,
             is_stopping=lambda: self.around.stopping, run=maybeDeferred,
-            wall=lambda: self.now() / 1000 - self.around.behind, membership=cast("Any", self.around),
-            exchange=cast("Any", Exchange()),
+            wall=lambda: self.now() / 1000 - self.around.behind, cluster=self.cluster,
         )  # fmt: skip
 
     def storage(self) -> Mapping[str, object]:
