@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.cluster.messages import (
     ENDED,
+    NO_ANSWER,
     Applied,
     CrossingMessage,
     Hint,
@@ -15,6 +16,8 @@ from holdfast.cluster.messages import (
     Malformed,
     Members,
     Message,
+    Question,
+    Reply,
     Run,
     Wanted,
     decode,
@@ -40,6 +43,8 @@ MESSAGES = st.one_of(
     st.builds(Hint, NUMBERS),
     st.builds(Interest, NUMBERS, st.lists(CHANGES, max_size=4).map(tuple), st.booleans()),
     st.builds(Run, NUMBERS, st.lists(CROSSING, max_size=4).map(tuple)),
+    st.builds(Question, NUMBERS, TEXTS, st.binary(max_size=50)),
+    st.builds(Reply, NUMBERS, COUNTS, st.integers(0, NO_ANSWER), st.binary(max_size=50)),
 )
 
 

@@ -8,6 +8,7 @@ its stored Sessions: their messages are rows that it reads when it comes back.
     Interest             changes the routing table; answers Applied when all that it has matched before is stored
     Applied              opens gates: SUBACK and the replay of a new subscription wait for all living nodes
     Hint, Run            rows are read, runs are delivered
+    Question, Reply      operators' calls are answered by the members that know: see :mod:`.questions`
 
 So a subscriber gets the messages of publishers at other nodes from its SUBACK on. Each earlier retained message is
 stored by then: the replay, which begins behind the gate, reads it. Each batch that a replay reads waits until the rows
@@ -37,7 +38,19 @@ from holdfast.cluster.crossing import CrossedMessage, Rows
 from holdfast.cluster.interest import OwnInterest
 from holdfast.cluster.links import Bus, Links
 from holdfast.cluster.members import Place
-from holdfast.cluster.messages import ENDED, Applied, Hint, Interest, Malformed, Members, Run, Wanted
+from holdfast.cluster.messages import (
+    ENDED,
+    Applied,
+    Hint,
+    Interest,
+    Malformed,
+    Members,
+    Question,
+    Reply,
+    Run,
+    Wanted,
+)
+from holdfast.cluster.questions import Answers, MemberQuestions
 from holdfast.cluster.receivers import ClusterGroup, ClusterRouter, ClusterTable, Destinations, Peer
 from holdfast.cluster.runs import IncomingRuns, LastRows, OutgoingRuns
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
@@ -129,6 +142,7 @@ class Exchange:
         )  # fmt: skip
         self.runs = OutgoingRuns(clock, self._last_rows, self._send_run)
         self.corrections = Corrections(retained, clock, self._correct)
+        self.questions = MemberQuestions(clock, self._say)
         replays.source = cast("IReplaySource", ReplaysBehindRows(retained.store, self))
         #: is called once, when this node may serve clients
         self.on_ready: Callable[[], object] | None = None
@@ -177,6 +191,7 @@ class Exchange:
         """Speak with nobody any more, and apply nothing."""
         self.rows.stop()
         self.corrections.stop()
+        self.questions.stop()
         self.on_ready = None
         links, self._links = self._links, None
         return succeed(None) if links is None else links.stop()
@@ -294,6 +309,7 @@ class Exchange:
 
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
+        self.questions.peer_down(node)
         other = self._nodes.get(node)
         if other is not None:
             self._forget_answers(other)
@@ -348,6 +364,8 @@ class Exchange:
             self.rows.hinted(node, message.number)
         elif isinstance(message, Applied):
             self.interest.applied(node, message.version)
+        elif isinstance(message, Question | Reply):
+            self.questions.take(node, message)
         else:
             self._take_interest(node, other, message)
         self._look_if_ready()
@@ -397,6 +415,15 @@ class Exchange:
     def _send_run(self, node: int, run: Run) -> None:
         if self._links is not None:
             self._links.send(node, messages.encode(run), droppable=True)
+
+    def _say(self, node: int, message: Question | Reply) -> None:
+        if self._links is not None:
+            self._links.send(node, messages.encode(message), droppable=True)
+
+    def ask(self, subject: str, body: bytes) -> Deferred[Answers]:
+        """Ask all other living members; those that were not heard lately are silent. Raises TooManyQuestions."""
+        heard = frozenset[int]() if self._links is None else self._links.heard()
+        return self.questions.ask(subject, body, [node for node, other in self._nodes.items() if other.lives], heard)
 
     # --- messages that cross ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ from struct import Struct, error
 from holdfast.hot_values import hot_frozen
 
 _BYTE, _LONG, _NUMBER = Struct(">B"), Struct(">I"), Struct(">Q")
-_INTEREST, _APPLIED, _HINT, _RUN = range(1, 5)
+_INTEREST, _APPLIED, _HINT, _RUN, _QUESTION, _REPLY = range(1, 7)
+#: the ends of a part of an answer: more parts follow, it is the last one, there is no answer
+MORE, LAST, NO_ANSWER = range(3)
 #: in place of a QoS: no Session has this Topic Filter any more
 ENDED = 3
 #: what is not there: a text, or a time
@@ -90,7 +92,26 @@ class Run:
     messages: tuple[CrossingMessage, ...]
 
 
-Message = Interest | Applied | Hint | Run
+@hot_frozen
+class Question:
+    """A question to the other node: ``subject`` names what it is about, the answer has its ``number``."""
+
+    number: int
+    subject: str
+    body: bytes
+
+
+@hot_frozen
+class Reply:
+    """A part of an answer, counted from 0. ``end`` is :data:`MORE`, :data:`LAST` or :data:`NO_ANSWER`."""
+
+    number: int
+    part: int
+    end: int
+    body: bytes
+
+
+Message = Interest | Applied | Hint | Run | Question | Reply
 
 
 def encode(message: Message) -> bytes:
@@ -120,6 +141,13 @@ def encode(message: Message) -> bytes:
                 add(_LONG.pack(change.online) + _LONG.pack(change.away))
     elif isinstance(message, Applied):
         add(_BYTE.pack(_APPLIED) + _NUMBER.pack(message.version))
+    elif isinstance(message, Question):
+        add(_BYTE.pack(_QUESTION) + _NUMBER.pack(message.number))
+        _add_text(parts, message.subject)
+        _add_bytes(parts, message.body)
+    elif isinstance(message, Reply):
+        add(_BYTE.pack(_REPLY) + _NUMBER.pack(message.number) + _LONG.pack(message.part) + _BYTE.pack(message.end))
+        _add_bytes(parts, message.body)
     else:
         add(_BYTE.pack(_HINT) + _NUMBER.pack(message.number))
     return b"".join(parts)
@@ -164,6 +192,13 @@ def _read(reader: _Reader) -> Message:
             raise Malformed("a flag is 0 or 1")
         count = reader.count(5)
         return Interest(version, tuple(_read_change(reader) for _ in range(count)), bool(is_whole))
+    if kind == _QUESTION:
+        return Question(reader.number(), reader.text(), reader.block())
+    if kind == _REPLY:
+        number, part, end = reader.number(), reader.long(), reader.byte()
+        if end > NO_ANSWER:
+            raise Malformed("a part of an answer is the last one, or is not")
+        return Reply(number, part, end, reader.block())
     raise Malformed(f"no message has the kind {kind}")
 
 
