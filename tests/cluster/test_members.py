@@ -456,9 +456,9 @@ def test_the_commands_list_and_remove_nodes(command: Callable[..., Any], url: st
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute("UPDATE cluster_members SET state = 'dead' WHERE node = 2")
     lines = [json.loads(line) for line in command("list", "--json").stdout.splitlines()]
-    assert [(line["node"], line["state"], line["alive"]) for line in lines] == [
-        (1, "joining", True),
-        (2, "dead", False),
+    assert [(line["node"], line["state"], line["node_status"], line["lag"]) for line in lines] == [
+        ("1", "joining", "running", 0),
+        ("2", "dead", "stopped", 0),
     ]
     assert json.loads(command("remove", "2", "--json").stdout) == {"node": 2, "removed": True}
     shown = command("list").stdout.splitlines()

@@ -73,6 +73,7 @@ class FakeAPI:
         self.password_login = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
         self.retained: dict[str, dict[str, Any]] = {}
+        self.nodes: list[dict[str, Any]] = [data.node(time.time(), each) for each in (1, 2, 3)]
         self.bans: list[dict[str, Any]] = [
             {
                 "as": "peerhost",
@@ -218,15 +219,7 @@ class FakeAPI:
         return [data.sample(time.time(), age) for age in (*range(seconds, 0, -max(1, seconds // 300)), 0)]
 
     def get_nodes(self, _given: Arguments, _body: Any) -> Any:
-        return [
-            {
-                "node": "holdfast",
-                "version": "0.9.0",
-                "uptime": 303_000_000,
-                "connections": 1843,
-                "node_status": "running",
-            }
-        ]
+        return self.nodes
 
     def get_alarms(self, given: Arguments, _body: Any) -> Any:
         past = [{**self.alarms[1], "deactivate_at": self.ago(5), "duration": 55_000}] if self.alarms else []

@@ -80,7 +80,7 @@ def compose_broker(
         ),
         service_manager=service_manager,
     )  # fmt: skip
-    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read)
+    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read, exchange)
     broker = BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),

@@ -138,7 +138,7 @@ class Exchange:
         self.interest = OwnInterest(self._tell, partial(clock.callLater, 0))
         self.rows = Rows(
             durable, clock, deliver=self._deliver_row, hint=self._hint,
-            heard=lambda: frozenset() if self._links is None else self._links.heard(),
+            heard=self.heard,
         )  # fmt: skip
         self.runs = OutgoingRuns(clock, self._last_rows, self._send_run)
         self.corrections = Corrections(retained, clock, self._correct)
@@ -422,8 +422,12 @@ class Exchange:
 
     def ask(self, subject: str, body: bytes) -> Deferred[Answers]:
         """Ask all other living members; those that were not heard lately are silent. Raises TooManyQuestions."""
-        heard = frozenset[int]() if self._links is None else self._links.heard()
-        return self.questions.ask(subject, body, [node for node, other in self._nodes.items() if other.lives], heard)
+        nodes = [node for node, other in self._nodes.items() if other.lives]
+        return self.questions.ask(subject, body, nodes, self.heard())
+
+    def heard(self) -> frozenset[int]:
+        """Return the nodes that were heard lately."""
+        return frozenset() if self._links is None else self._links.heard()
 
     # --- messages that cross ------------------------------------------------------------------------------------------
 

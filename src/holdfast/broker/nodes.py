@@ -1,0 +1,65 @@
+"""Builds the nodes as the API shows them: this broker alone, or the members of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.api.nodes import INodes
+from holdfast.admin.call import unavailable
+from holdfast.identity.accounts import read
+from holdfast.scheduling.waiting import as_deferred
+from holdfast.storage.store import DurableStore
+
+if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
+
+#: returns the fields that a node tells of itself
+Own = Callable[[], Mapping[str, Any]]
+
+
+def nodes_of(durable: DurableStore, exchange: Exchange | None, own: Own) -> INodes:
+    """Return the nodes. A member answers the others' questions about itself from now on."""
+    return Alone(own) if exchange is None else Together(durable, exchange, own)
+
+
+class Alone:
+    """A broker without ``[cluster]``: one node."""
+
+    def __init__(self, own: Own) -> None:
+        self._own = own
+
+    def nodes(self) -> Deferred[Sequence[Mapping[str, Any]]]:
+        """Return this node."""
+        return succeed([{**self._own(), "local": True}])
+
+
+class Together:
+    """The members of a cluster."""
+
+    def __init__(self, durable: DurableStore, exchange: Exchange, own: Own) -> None:
+        from holdfast.cluster import nodes
+
+        self._durable = durable
+        self._exchange = exchange
+        self._own = own
+        self._module = nodes
+        exchange.questions.answer_with(nodes.SUBJECT, lambda _node, _body: succeed(nodes.told(self._told())))
+
+    def _told(self) -> dict[str, Any]:
+        """Return what this node tells of itself."""
+        return {**self._own(), "carrier": "postgres", "heard": sorted(self._exchange.heard())}
+
+    @as_deferred
+    async def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """Return all nodes. Fails with StorageFailure, and is refused while too many questions are under way."""
+        from holdfast.cluster.questions import TooManyQuestions
+
+        stored = await read(self._durable, self._module.read_nodes)
+        try:
+            answers = await self._exchange.ask(self._module.SUBJECT, b"")
+        except TooManyQuestions as many:
+            raise unavailable(str(many)) from None
+        return self._module.listed(stored, self._told(), answers.by_node)
