@@ -45,7 +45,7 @@ from holdfast.broker.audit import witness_of
 from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts, ban_api_of, compose_account_routes, hash_parameters_of
 from holdfast.broker.listeners import ComposedListeners, ListenerParts
-from holdfast.broker.nodes import nodes_of
+from holdfast.broker.nodes import at_all_members, nodes_of
 from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
@@ -88,7 +88,9 @@ if TYPE_CHECKING:
 # Builds the calls about clients and their messages.
 
 
-def _client_routes(base: Base, sessions: SessionParts, config: Callable[[], Config]) -> tuple[Route, ...]:
+def _client_routes(
+    base: Base, sessions: SessionParts, config: Callable[[], Config], exchange: Exchange | None
+) -> tuple[Route, ...]:
     """Return the calls about clients, and those that publish. ``config`` returns the present configuration."""
 
     def zone_of(listener: str) -> str | None:
@@ -100,7 +102,9 @@ def _client_routes(base: Base, sessions: SessionParts, config: Callable[[], Conf
     publishing = PublishCalls(
         messages, lambda: _publish_limits(config(), base.durable.is_away), base.now, lambda: deferLater(base.reactor, 0)
     )
-    return (*ClientCalls(directory, str(config().node.id), zone_of).routes, *publishing.routes)
+    node = config().node.id
+    clients = at_all_members(ClientCalls(directory, str(node), zone_of).routes, node, exchange)
+    return (*clients, *publishing.routes)
 
 
 def _publish_limits(config: Config, is_away: bool) -> PublishLimits:
@@ -588,7 +592,7 @@ def build(
         *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),
-        *_client_routes(base, sessions, lambda: reloads.config),
+        *_client_routes(base, sessions, lambda: reloads.config, exchange),
         *_event_routes(config, base, retainer, monitoring),
         *ConfigCalls(Configs(reloads, ConfigFile(reloads, read, base.in_thread), read, base.in_thread)).routes,
         *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config, exchange),

@@ -1,14 +1,17 @@
-"""Builds the nodes as the API shows them: this broker alone, or the members of its cluster."""
+"""Builds the calls of the API that concern all members of a cluster: their list, and those about their clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from holdfast.admin.api.members import CallsOfMembers
 from holdfast.admin.api.nodes import INodes
-from holdfast.admin.call import unavailable
+from holdfast.admin.call import bad_request, unavailable
+from holdfast.admin.routing import Route
 from holdfast.identity.accounts import read
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.store import DurableStore
@@ -16,6 +19,8 @@ from holdfast.storage.store import DurableStore
 if TYPE_CHECKING:
     from holdfast.cluster.exchange import Exchange
 
+#: the subject of calls that members make at each other
+CALLS = "calls"
 #: returns the fields that a node tells of itself
 Own = Callable[[], Mapping[str, Any]]
 
@@ -55,11 +60,29 @@ class Together:
     @as_deferred
     async def nodes(self) -> Sequence[Mapping[str, Any]]:
         """Return all nodes. Fails with StorageFailure, and is refused while too many questions are under way."""
-        from holdfast.cluster.questions import TooManyQuestions
-
         stored = await read(self._durable, self._module.read_nodes)
-        try:
-            answers = await self._exchange.ask(self._module.SUBJECT, b"")
-        except TooManyQuestions as many:
-            raise unavailable(str(many)) from None
-        return self._module.listed(stored, self._told(), answers.by_node)
+        answers, _ = await asked(self._exchange, self._module.SUBJECT, b"")
+        return self._module.listed(stored, self._told(), answers)
+
+
+def at_all_members(routes: Sequence[Route], node: int, exchange: Exchange | None) -> Sequence[Route]:
+    """Return the calls about clients as all members answer them together, if there are others."""
+    if exchange is None:
+        return routes
+    shared = CallsOfMembers(routes, str(node), partial(asked, exchange, CALLS))
+    exchange.questions.answer_with(CALLS, lambda _node, body: shared.answer(body))
+    return shared.routes
+
+
+@as_deferred
+async def asked(exchange: Exchange, subject: str, body: bytes) -> tuple[Mapping[int, bytes], Sequence[int]]:
+    """Ask all other living members; return the answers by node, and the silent ones. Raises RefusedCall."""
+    from holdfast.cluster.questions import TooManyQuestions
+
+    try:
+        answers = await exchange.ask(subject, body)
+    except TooManyQuestions as many:
+        raise unavailable(str(many)) from None
+    except ValueError as long:
+        raise bad_request(str(long)) from None
+    return answers.by_node, sorted(answers.silent)

@@ -60,13 +60,13 @@ MOST_LISTED = 1000
 MOST_BYTES = 1 << 20
 #: the limit of a list of subscriptions without pages
 MOST_OF_CLIENT = 2000
-_USUAL = 100
+USUAL_LISTED = 100
 #: the most reads, each of at most MOST_LISTED entries, that lead to a page by its number
 MOST_READS = 200
 
 _PAGE = query("page", whole(1, 2**53, 1), "the number of the page, instead of a cursor; the entries before it are read")
 _CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
-_LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the highest number of entries in a page")
+_LIMIT = query("limit", whole(1, MOST_LISTED, USUAL_LISTED), "the highest number of entries in a page")
 _CURSOR = query("cursor", CURSOR_SCHEMA, "meta.cursor of the previous page")
 _STATES = tuple(each.value for each in ConnState)
 _PAYLOAD_FORMS = ("none", "base64")
@@ -260,7 +260,7 @@ class ClientCalls:
 
 
 def _limit_of(arguments: Mapping[str, str]) -> int:
-    return number_of(arguments, "limit", _USUAL, MOST_LISTED)
+    return number_of(arguments, "limit", USUAL_LISTED, MOST_LISTED)
 
 
 async def _found(
