@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ from tests.processes import BrokerProcess
 __all__ = ["member"]
 pytestmark = [pytest.mark.e2e, pytest.mark.crash]
 
+DATABASE = """
+[authentication.accounts]
+type = "database"
+[authorization]
+sources = ["stored"]
+[authorization.stored]
+type = "database"
+"""
 Member = Callable[..., BrokerProcess]
 
 
@@ -37,15 +46,67 @@ def api(tmp_path: Path, url: str) -> Callable[..., Any]:
     return call
 
 
+def login(name: str) -> p.Connect:
+    """Return CONNECT of a user, whose Client Identifier is the same."""
+    return p.Connect(name, 5, True, username=name, password=b"secret of a user")
+
+
+def subscribes(client: RawClient, topic_filter: str) -> bool:
+    """Subscribe; return whether the subscription is granted."""
+    client.send(p.Subscribe(1, (p.SubscriptionRequest(topic_filter),)))
+    answer = next(client.packets())
+    assert isinstance(answer, p.Suback)
+    return answer.reason_codes[0] < 128
+
+
+def last_packet(client: RawClient) -> bytes:
+    """Wait for the end of a connection; return the bytes of its last packet, if one comes."""
+    return b"".join(iter(lambda: client.socket.recv(4096), b""))
+
+
 def last_reason(client: RawClient) -> int | None:
     """Wait for the end of a connection; return the Reason Code of the last DISCONNECT."""
     codes = [int(packet.reason_code) for packet in client.packets() if isinstance(packet, p.Disconnect)]
     return codes[-1] if codes else None
 
 
+def test_bans_users_and_rules_count_at_all_members(member: Member, url: str, api: Callable[..., Any]) -> None:
+    """A ban also ends the connections of its client, at whichever member it is made."""
+    one, two = (member(number, url, more=DATABASE).start() for number in (1, 2))
+
+    def until(done: Callable[[], bool]) -> None:
+        while not done():
+            time.sleep(0.02)
+
+    def connects(port: int, name: str) -> bool:
+        try:
+            RawClient.connected(port, login(name)).close()
+        except AssertionError:
+            return False
+        return True
+
+    api(1, "POST", "/users", b'{"user_id": "alice", "password": "secret of a user"}')
+    until(lambda: connects(two.port, "alice"))
+    client = RawClient.connected(two.port, login("alice"))
+    api(1, "POST", "/rules", b'{"action": ["subscribe"], "topics": ["a/#"], "allow": true}')
+    until(lambda: subscribes(client, "a/b"))
+    api(1, "POST", "/banned", b'{"as": "username", "who": "alice"}')
+    assert last_packet(client)[:3:2] == bytes([0xE0, ReasonCode.BANNED])
+    assert not connects(two.port, "alice")
+    assert [ban["who"] for ban in api(2, "GET", "/banned")["data"]] == ["alice"]
+    api(2, "DELETE", "/banned/username/alice")
+    until(lambda: connects(one.port, "alice"))
+    assert one.stop() == (0, "")
+    api(2, "POST", "/banned", b'{"as": "clientid", "who": "alice"}')
+    one.start()
+    assert not connects(one.port, "alice")
+    assert not (one.directory / "data" / "bans.jsonl").exists()
+    assert [broker.stop() for broker in (one, two)] == [(0, ""), (0, "")]
+
+
 def test_each_member_shows_all_clients_and_kicks_them(member: Member, url: str, api: Callable[..., Any]) -> None:
     """The members are listed with what they tell of themselves. One that stands still is silent, and so is named."""
-    one, two = member(1, url).start(), member(2, url).start()
+    one, two = (member(number, url, lease="9s").start() for number in (1, 2))
     first = RawClient(one.port, "a", version=5)
     other = RawClient(two.port, "b", version=5)
     for number in (1, 2):

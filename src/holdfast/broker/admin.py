@@ -588,7 +588,7 @@ def build(
             lambda password: identity.threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
             base.now,
         ),
-        *ban_api_of(config, base, identity.bans, sessions.registry, retainer.retained.sources).routes,
+        *ban_api_of(config, base, identity, sessions.registry, retainer.retained.sources).routes,
         *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),
