@@ -90,6 +90,8 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/api/v5/mqtt/retainer/tree"): READ,
     ("GET", "/api/v5/nodes"): READ,
     ("GET", "/api/v5/nodes/{node}"): READ,
+    ("DELETE", "/api/v5/nodes/{node}/drain"): ADMIN,
+    ("POST", "/api/v5/nodes/{node}/drain"): ADMIN,
     ("POST", "/api/v5/publish"): PUBLISH,
     ("POST", "/api/v5/publish/bulk"): PUBLISH,
     ("POST", "/api/v5/reload"): ADMIN,
@@ -123,6 +125,7 @@ STORES = {
     ("DELETE", "/api/v5/mqtt/retainer/message/{topic}"),
     ("DELETE", "/api/v5/mqtt/retainer/messages"), ("POST", "/api/v5/mqtt/retainer/messages"),
     ("POST", "/api/v5/mqtt/retainer/restore"),
+    ("DELETE", "/api/v5/nodes/{node}/drain"), ("POST", "/api/v5/nodes/{node}/drain"),
     ("POST", "/api/v5/rules"), ("DELETE", "/api/v5/rules/{number}"), ("PUT", "/api/v5/rules/{number}"),
     ("POST", "/api/v5/users"), ("DELETE", "/api/v5/users/{user_id}"), ("PUT", "/api/v5/users/{user_id}"),
 }  # fmt: skip

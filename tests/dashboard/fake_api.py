@@ -221,6 +221,14 @@ class FakeAPI:
     def get_nodes(self, _given: Arguments, _body: Any) -> Any:
         return self.nodes
 
+    def post_nodes(self, _given: Arguments, _body: Any, number: str, _drain: str) -> Any:
+        self.nodes = [{**node, "state": "draining"} if node["node"] == number else node for node in self.nodes]
+        return {"node": number, "state": "draining"}
+
+    def delete_nodes(self, _given: Arguments, _body: Any, number: str, _drain: str) -> Any:
+        self.nodes = [{**node, "state": "member"} if node["node"] == number else node for node in self.nodes]
+        return {"node": number, "state": "member"}
+
     def get_alarms(self, given: Arguments, _body: Any) -> Any:
         past = [{**self.alarms[1], "deactivate_at": self.ago(5), "duration": 55_000}] if self.alarms else []
         return listed(self.alarms if given.get("activated") == "true" else past)

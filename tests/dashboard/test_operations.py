@@ -45,6 +45,23 @@ def test_the_nodes_are_shown_with_their_states(dashboard: Dashboard, api: FakeAP
     assert "incarnation" not in dashboard.text.lower()
 
 
+def test_a_node_is_drained_and_serves_again(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The dialog tells what happens. A dead node has no button, and who may only read has none at all."""
+    dashboard.go("nodes")
+    assert dashboard.page.get_by_role("button", name="Drain…").count() == 2
+    dashboard.click("Drain… node 2")
+    dashboard.sees("It does not stop by itself.")
+    dashboard.click("Drain the node")
+    dashboard.sees("sends its clients to other members")
+    dashboard.click("Serve again… node 2")
+    dashboard.click("Serve again")
+    dashboard.sees("Node 2 serves clients again")
+    api.scopes = ["read"]
+    dashboard.page.reload()
+    dashboard.sees("does not answer")
+    assert dashboard.page.get_by_role("button", name="Drain…").count() == 0
+
+
 def test_a_replay_is_followed_and_ended(dashboard: Dashboard, api: FakeAPI) -> None:
     """Its progress is shown; the dialog says that the connection of the client ends, too."""
     dashboard.go("replays")

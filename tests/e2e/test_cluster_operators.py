@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from holdfast.commands.access import BrokerClient
+from holdfast.commands.access import BrokerClient, SocketConnection
 from holdfast.commands.interfaces import Refused
 from holdfast.config import default
 from holdfast.wire import ReasonCode
@@ -132,3 +136,54 @@ def test_each_member_shows_all_clients_and_kicks_them(member: Member, url: str, 
     os.kill(two.pid, signal.SIGCONT)
     first.close()
     assert [broker.stop() for broker in (one, two)] == [(0, ""), (0, "")]
+
+
+def test_a_member_is_emptied_before_it_is_stopped(
+    member: Member, url: str, api: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its clients go to the other member, whose address they are told. It can be called back."""
+    one, two = (member(number, url, more=f'cluster.address = "mqtt{number}:1883"\n').start() for number in (1, 2))
+    ends: queue.Queue[tuple[str, str | None]] = queue.Queue()
+
+    def connected(port: int, version: MQTTProtocolVersion) -> mqtt.Client:
+        client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=version, reconnect_on_failure=False)
+        client.on_disconnect = lambda _c, _u, _f, reason, properties: ends.put(
+            (str(reason), getattr(properties, "ServerReference", None))
+        )
+        client.connect("127.0.0.1", port)
+        client.loop_start()
+        while not client.is_connected():
+            time.sleep(0.01)
+        return client
+
+    clients = [connected(one.port, version) for version in (MQTTProtocolVersion.MQTTv5, MQTTProtocolVersion.MQTTv311)]
+    assert api(2, "POST", "/nodes/1/drain") == {"node": "1", "state": "draining"}
+    one.wait_for("this node has no clients any more: stop it, or end the draining")
+    assert {ends.get(timeout=30) for _ in clients} == {
+        ("Use another server", "mqtt2:1883"),
+        ("Unspecified error", None),
+    }
+    late = RawClient.__new__(RawClient)
+    late.greet = late.send  # type: ignore[method-assign, assignment]
+    late.open(one.port, p.Connect("late", 5))
+    (connack,) = late.packets()
+    assert isinstance(connack, p.Connack)
+    assert (connack.reason_code, connack.properties.server_reference) == (0x9C, "mqtt2:1883")
+    assert ready(tmp_path / "1") == (503, "this node drains: its clients are sent to other members")
+    assert [node["state"] for node in api(1, "GET", "/nodes")] == ["draining", "member"]
+    api(1, "DELETE", "/nodes/1/drain")
+    one.wait_for("this node does not drain any more: clients are admitted again")
+    assert ready(tmp_path / "1") == (200, "ok")
+    clients.append(connected(one.port, MQTTProtocolVersion.MQTTv5))
+    for client in clients:
+        client.loop_stop()
+    assert [broker.stop() for broker in (one, two)] == [(0, ""), (0, "")]
+
+
+def ready(folder: Path) -> tuple[int, str]:
+    """Return the status of /readyz of a member, and what the check of its process tells."""
+    settings = default().override([], str(folder / "data"), None, allow_anonymous=True, cwd=folder)
+    connection = SocketConnection(settings)
+    connection.request("GET", "/readyz")
+    answer = connection.getresponse()
+    return answer.status, json.load(answer)["checks"]["process"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.broker.draining import MemberDraining
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
 from holdfast.core.tickets import StorageFailure
@@ -20,6 +21,7 @@ from holdfast.retained.leases import leases_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
+from holdfast.sessions.draining import Draining
 from holdfast.sessions.durable import will_of
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.storage.database import Database
@@ -97,9 +99,15 @@ def exchange_of(
 
 
 def attach(
-    membership: Membership, clock: IReactorTime, durable: DurableStore, registry: SessionRegistry, fence: Fence
+    membership: Membership,
+    clock: IReactorTime,
+    durable: DurableStore,
+    registry: SessionRegistry,
+    draining: Draining,
+    fence: Fence,
 ) -> None:
     """Let the membership use the other parts. The Sessions of this node inherit Wills and leases of dead nodes."""
+    MemberDraining(membership, durable, draining, clock)
     returned = ReturnedElsewhere(clock, durable, registry)
 
     def inherit(found: HandedOver) -> None:

@@ -127,5 +127,5 @@ def compose_broker(
         warnings=config.ignored,
     )
     if ground.membership is not None:
-        attach(ground.membership, reactor, durable, served.registry, broker.fence)
+        attach(ground.membership, reactor, durable, served.registry, served.broker_parts.draining, broker.fence)
     return broker

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from holdfast.admin.api.members import CallsOfMembers
 from holdfast.admin.api.nodes import INodes
-from holdfast.admin.call import bad_request, unavailable
+from holdfast.admin.call import RefusedCall, bad_request, not_found, unavailable
 from holdfast.admin.routing import Route
-from holdfast.identity.accounts import read
+from holdfast.identity.accounts import read, write
 from holdfast.scheduling.waiting import as_deferred
+from holdfast.storage.location import StoreUnusable
 from holdfast.storage.store import DurableStore
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class Alone:
         """Return this node."""
         return succeed([{**self._own(), "local": True}])
 
+    def drain(self, _node: int, _begin: bool) -> Deferred[None]:
+        """Refuse: there is no other member."""
+        return fail(RefusedCall(409, "NOT_A_MEMBER", "this broker is alone: there is no other member for its clients"))
+
 
 class Together:
     """The members of a cluster."""
@@ -63,6 +68,21 @@ class Together:
         stored = await read(self._durable, self._module.read_nodes)
         answers, _ = await asked(self._exchange, self._module.SUBJECT, b"")
         return self._module.listed(stored, self._told(), answers)
+
+    @as_deferred
+    async def drain(self, node: int, begin: bool) -> None:
+        """Ask a node to send its clients to others, or to serve clients again. It notices within a third of its lease.
+
+        Fails with RefusedCall, and with StorageFailure.
+        """
+        from holdfast.cluster.members import UnknownNode, drain
+
+        try:
+            await write(self._durable, lambda connection: drain(connection.cursor(), node, "the cluster", begin))
+        except UnknownNode as unknown:
+            raise not_found(str(unknown)) from None
+        except StoreUnusable as refused:
+            raise RefusedCall(409, "CONFLICT", str(refused)) from None
 
 
 def at_all_members(routes: Sequence[Route], node: int, exchange: Exchange | None) -> Sequence[Route]:

@@ -37,6 +37,7 @@ from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.outbox import FlushSchedule
 from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.draining import Draining
 from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.exchange.admission import admit, operator_admission
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -122,6 +123,7 @@ def build(
         most_memory=most_memory(config),
         telemetry=retainer.telemetry,
         make_router=Router if exchange is None else exchange.router,
+        drain_rate=config.cluster.drain_rate,
     )
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
@@ -163,6 +165,7 @@ def compose_sessions(
     measure_memory: Callable[[], int] = resident_bytes,
     telemetry: Telemetry | None = None,
     make_router: Callable[[RetainedMessages, IAuthorizer, Counters, bool, Telemetry | None], Router] = Router,
+    drain_rate: float = 100,
 ) -> SessionParts:
     """Build the parts that serve clients. ``make_router`` makes the router, that of a member of a cluster, perhaps.
 
@@ -203,7 +206,7 @@ def compose_sessions(
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
-        memory=memory, traces=Traces(clock, now, registry.link_of),
+        memory=memory, traces=Traces(clock, now, registry.link_of), draining=Draining(clock, registry, drain_rate),
         leases=leases, questions=Questions(retained, clock, now, accounts is not None and accounts.names_proven),
     )  # fmt: skip
     flushes = FlushSchedule(clock)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.commands.access import BrokerClient
 from holdfast.commands.common import (
     Failed,
     broker_options,
@@ -17,7 +16,6 @@ from holdfast.commands.common import (
     show,
     show_json,
 )
-from holdfast.commands.interfaces import Inaccessible
 from holdfast.commands.root import LazyGroup
 from holdfast.core.terminal import counted
 
@@ -28,10 +26,14 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=LazyGroup,
-    locations={"list": "holdfast.commands.node:list_nodes", "remove": "holdfast.commands.node:remove_node"},
+    locations={
+        "drain": "holdfast.commands.node:drain_node",
+        "list": "holdfast.commands.node:list_nodes",
+        "remove": "holdfast.commands.node:remove_node",
+    },
 )
 def node() -> None:
-    """List the members of a cluster, and remove those that do not come back.
+    """List the members of a cluster, empty one before it is stopped, and remove those that do not come back.
 
     The commands work with any member's configuration, and while no member runs.
     """
@@ -88,8 +90,36 @@ def remove_node(number: int, config: Path | None, data_dir: str | None, storage:
         show(f"node {number} has left the cluster")
 
 
+@click.command()
+@click.argument("number", type=click.IntRange(1, 255), metavar="NODE")
+@click.option("--cancel", is_flag=True, help="End the draining: the node serves clients again.")
+@broker_options
+@json_option
+def drain_node(
+    number: int, cancel: bool, config: Path | None, data_dir: str | None, storage: str | None, as_json: bool
+) -> None:
+    """Let NODE send its clients to other members, before it is stopped.
+
+    It admits no client any more, and its check /readyz fails. Clients of MQTT 5 are told the address of another member
+    (cluster.address). The node notices within a third of its lease, and does not stop by itself: "holdfast node list"
+    shows how many clients it still has.
+    """
+    from holdfast.cluster.members import drain
+
+    database = _database(load_config(config, data_dir, storage))
+    with database.explaining_errors(), database.open_connection() as connection, connection.transaction():
+        drain(connection.cursor(), number, database.location, not cancel)
+    if as_json:
+        show_json({"node": str(number), "state": "member" if cancel else "draining"})
+    else:
+        show(f"node {number} {'serves clients again' if cancel else 'sends its clients to other members'}")
+
+
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
     """Return the nodes as the broker on this machine shows them; None if none runs, or this user may not ask it."""
+    from holdfast.commands.access import BrokerClient
+    from holdfast.commands.interfaces import Inaccessible
+
     broker = BrokerClient(settings)
     try:
         return broker.call("GET", "/api/v5/nodes") if broker.answers() else None

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
-from holdfast.admin.arguments import INTEGER, NUMBER, STRING, TIME, array, record
-from holdfast.admin.call import Answer, Call, Scope, answer, not_found
+from holdfast.admin.arguments import INTEGER, NUMBER, STRING, TIME, array, digits_of, record, whole
+from holdfast.admin.call import Answer, Call, Scope, answer, bad_request, not_found
 from holdfast.admin.routing import Content, Route, in_path, routes_of
 from holdfast.scheduling.waiting import as_deferred
 
@@ -44,6 +44,10 @@ _NODE = record(
     },
     required=("node", "node_status", "local"),
 )
+_DRAINED = record({"node": STRING, "state": {"type": "string", "enum": ["draining", "member"]}})
+#: the highest node.id
+MOST_NODES = 255
+_NUMBER = in_path("node", whole(1, MOST_NODES), "node.id of the broker")
 
 
 class INodes(Protocol):
@@ -51,6 +55,9 @@ class INodes(Protocol):
 
     def nodes(self) -> Deferred[Sequence[Mapping[str, Any]]]:
         """Return all nodes, by number."""
+
+    def drain(self, node: int, begin: bool) -> Deferred[None]:
+        """Ask a node to send its clients to others, or to serve clients again. Fails with RefusedCall."""
 
 
 class NodeCalls:
@@ -89,3 +96,41 @@ class NodeCalls:
                 return answer(node)
         there = ", ".join(str(node["node"]) for node in nodes)
         raise not_found(f"there is no node {call.arguments['node'][:20]!a}; there are: {there}")
+
+    @Route(
+        method="POST",
+        path=f"{NODES_PREFIX}/{{node}}/drain",
+        scope=Scope.ADMIN,
+        summary="Let a node send its clients to other members, and admit no new ones, before it is stopped",
+        parameters=(_NUMBER,),
+        answers={200: Content(_DRAINED, "the node, and its state from now on")},
+        finishes=True,
+        stores=True,
+    )
+    def drain(self, call: Call) -> Deferred[Answer]:
+        """Begin to drain."""
+        return self._drain(call, True)
+
+    @Route(
+        method="DELETE",
+        path=f"{NODES_PREFIX}/{{node}}/drain",
+        scope=Scope.ADMIN,
+        summary="Let a node that drains serve clients again",
+        parameters=(_NUMBER,),
+        answers={200: Content(_DRAINED, "the node, and its state from now on")},
+        finishes=True,
+        stores=True,
+    )
+    def cancel(self, call: Call) -> Deferred[Answer]:
+        """End the draining."""
+        return self._drain(call, False)
+
+    @as_deferred
+    async def _drain(self, call: Call, begin: bool) -> Answer:
+        number = digits_of(call.arguments["node"])
+        if number is None or not 1 <= number <= MOST_NODES:
+            allowed = f"a whole number from 1 to {MOST_NODES}"
+            raise bad_request(f"node is {allowed}", "node", allowed)
+        await self._nodes.drain(number, begin)
+        shown = {"node": str(number), "state": "draining" if begin else "member"}
+        return answer(shown, note=shown)

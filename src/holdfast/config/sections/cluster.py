@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from holdfast.config.options import Duration, Section, TakesEffect, Text, option
+from holdfast.config.options import Duration, Integer, Section, TakesEffect, Text, option
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.storage import StorageConfig
 
@@ -45,9 +45,17 @@ class ClusterConfig(Section):
     address: str = option(
         Text(),
         "",
-        help="Address at which clients reach this broker, for holdfast node list.",
-        effect="Operators see which broker has this address.",
+        help="Address at which clients reach this broker. A member that drains sends its clients there, as the Server"
+        " Reference of MQTT 5. holdfast node list shows it.",
+        effect="Without it, no member sends clients to this one.",
         example="mqtt1.example.org:1883",
+    )
+    drain_rate: int = option(
+        Integer(1, 1000, unit="clients a second"),
+        100,
+        help="Clients that a member disconnects in a second while it drains.",
+        effect="Higher: the node is empty sooner, and the other members get more connections at once.",
+        example=500,
     )
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:

@@ -1,10 +1,13 @@
 // The nodes: this broker, or all members of its cluster, with their leases and clients.
-import { html } from "../html.js";
-import { get } from "../api.js";
+import { html, useState } from "../html.js";
+import { del, get, post } from "../api.js";
 import { count, duration } from "../format.js";
 import { Loaded, useEvery, useLoaded } from "../loaded.js";
+import { allowed, useCaller } from "../session.js";
 import { Text } from "../text.js";
 import { Ago } from "../time.js";
+import { Confirm } from "../parts/dialog.js";
+import { toast } from "../parts/notices.js";
 import { PageHead } from "../parts/shell.js";
 import { Table } from "../parts/table.js";
 
@@ -22,14 +25,35 @@ export function Nodes() {
   const list = useLoaded((signal) => get("/nodes", {}, signal), []);
   useEvery(5, list.reload);
   return html`<${PageHead} title="Nodes" />
-    <${Loaded} from=${list}>${(nodes) => html`<${List} nodes=${nodes} />`}<//>`;
+    <${Loaded} from=${list}>${(nodes) => html`<${List} nodes=${nodes} reload=${list.reload} />`}<//>`;
 }
 
-function List({ nodes }) {
+function List({ nodes, reload }) {
+  const admin = allowed(useCaller(), "admin");
+  const [chosen, setChosen] = useState(null);
   const together = nodes.some((node) => node.state !== undefined);
   const columns = COLUMNS.filter((column) => together || !column.together);
+  if (together && admin) columns.push({ title: html`<span class="unseen">Actions</span>`, tight: true, cell: (node) => html`<${Action} node=${node} onChosen=${setChosen} />` });
   return html`<${Table} caption="Nodes" rows=${nodes} keyOf=${(node) => node.node} columns=${columns} empty="There is no node." />
-    ${together ? html`<p class="quiet">A member that does not answer is shown as the database knows it.</p>` : html`<p class="quiet">This broker is alone: it is no member of a cluster.</p>`}`;
+    ${together ? html`<p class="quiet">A member that does not answer is shown as the database knows it.</p>` : html`<p class="quiet">This broker is alone: it is no member of a cluster.</p>`}
+    ${chosen && html`<${Drain} node=${chosen} onClose=${() => { setChosen(null); reload(); }} />`}`;
+}
+
+/** The button that begins or ends the draining of a node that serves clients. */
+function Action({ node, onChosen }) {
+  const title = { member: "Drain…", draining: "Serve again…" }[node.state];
+  return title && html`<button aria-label=${`${title} node ${node.node}`} onClick=${() => onChosen(node)}>${title}</button>`;
+}
+
+function Drain({ node, onClose }) {
+  const draining = node.state === "draining";
+  const work = async () => {
+    await (draining ? del : post)(`/nodes/${encodeURIComponent(node.node)}/drain`);
+    toast(draining ? `Node ${node.node} serves clients again` : `Node ${node.node} sends its clients to other members`);
+  };
+  return draining
+    ? html`<${Confirm} title=${`Let node ${node.node} serve clients again?`} action="Serve again" danger=${false} work=${work} onClose=${onClose}><p>It admits clients, and disconnects no more of them.</p><//>`
+    : html`<${Confirm} title=${`Drain node ${node.node}?`} action="Drain the node" work=${work} onClose=${onClose}><p>It admits no client any more, and disconnects those that it has, some each second. Clients of MQTT 5 are told the address of another member. It does not stop by itself.</p><//>`;
 }
 
 function State({ node }) {
