@@ -45,7 +45,7 @@ from holdfast.broker.audit import witness_of
 from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts, ban_api_of, compose_account_routes, hash_parameters_of
 from holdfast.broker.listeners import ComposedListeners, ListenerParts
-from holdfast.broker.nodes import at_all_members, nodes_of
+from holdfast.broker.nodes import FiguresOfMembers, at_all_members, nodes_of
 from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
@@ -285,8 +285,10 @@ def _overview_routes(
         Path(config().data_dir) / "backups", _copy_of(config().storage.url), base.jobs, base.in_thread, base.now,
         flushed,
     )  # fmt: skip
-    nodes = NodeCalls(nodes_of(base.durable, exchange, overview.node))
-    return (*OverviewCalls(overview).routes, *nodes.routes, *backups.routes)
+    nodes = nodes_of(base.durable, exchange, overview.node)
+    if exchange is not None:
+        sessions.sys_topics.ask_members = FiguresOfMembers(nodes).ask
+    return (*OverviewCalls(overview).routes, *NodeCalls(nodes).routes, *backups.routes)
 
 
 @frozen

@@ -85,6 +85,37 @@ class Together:
             raise RefusedCall(409, "CONFLICT", str(refused)) from None
 
 
+class FiguresOfMembers:
+    """The figures of all members, by their topics below ``$SYS/cluster/``."""
+
+    def __init__(self, nodes: INodes) -> None:
+        self._nodes = nodes
+
+    @as_deferred
+    async def ask(self) -> Mapping[str, str]:
+        """Return the figures. Fails as :meth:`Together.nodes` does."""
+        nodes = [node for node in await self._nodes.nodes() if node["state"] != "left"]
+        figures: dict[str, Any] = {
+            "members": sum(node["state"] in ("member", "draining") for node in nodes),
+            "silent": sum(_state_of(node) == "silent" for node in nodes),
+            "clients/total": sum(node.get("connections", 0) for node in nodes),
+            "clients/connected": sum(node.get("live_connections", 0) for node in nodes),
+        }
+        for node in nodes:
+            root = f"nodes/{node['node']}"
+            figures |= {f"{root}/state": _state_of(node), f"{root}/lag": node["lag"]}
+            if "live_connections" in node:
+                figures[f"{root}/clients/total"] = node["connections"]
+                figures[f"{root}/clients/connected"] = node["live_connections"]
+            else:
+                figures[f"{root}/clients/connected"] = figures[f"{root}/clients/total"] = "unknown"
+        return {topic: str(value) for topic, value in figures.items()}
+
+
+def _state_of(node: Mapping[str, Any]) -> str:
+    return "silent" if node["silent"] else str(node["state"])
+
+
 def at_all_members(routes: Sequence[Route], node: int, exchange: Exchange | None) -> Sequence[Route]:
     """Return the calls about clients as all members answer them together, if there are others."""
     if exchange is None:
