@@ -43,8 +43,16 @@ class Desk:
 
     def call(self, method: str, path: str, **arguments: str) -> tuple[int, Any]:
         """Make a call, and let all members do their work; return status and content."""
+        return self.made(Call(method, path, arguments, b"", ALICE))
+
+    def unsubscribe(self, name: str, body: bytes) -> tuple[int, Any]:
+        """End a subscription of a client."""
+        return self.made(Call("POST", f"{CLIENTS_PREFIX}/{name}/unsubscribe", {}, body, ALICE))
+
+    def made(self, call: Call) -> tuple[int, Any]:
+        """Make a call."""
         answers: list[Answer] = []
-        self.table.answer(Call(method, path, arguments, b"", ALICE)).addCallback(answers.append)
+        self.table.answer(call).addCallback(answers.append)
         while not answers:
             for broker in self.brokers.values():
                 broker.settle()
@@ -145,10 +153,26 @@ def test_a_client_is_kicked_wherever_it_is(desk: Desk) -> None:
     assert desk.call("GET", f"{CLIENTS_PREFIX}/b")[0] == 404
 
 
+def test_a_subscription_ends_wherever_its_client_is(desk: Desk) -> None:
+    """At both members that have one. A client without it is told from an unknown one."""
+    for name in ("b", "c"):
+        body = json.dumps({"topic": f"{name}/1"}).encode()
+        assert desk.unsubscribe(name, body) == (204, None)
+    rows = [row for page in desk.pages(SUBSCRIPTIONS_PREFIX) for row in page]
+    assert [row["topic"] for row in rows] == ["a/1", "a/2", "b/2", "b/2", "c/2", "d/1", "d/2"]
+    desk.brokers[3].client("p").publish("c/1")
+    status, content = desk.unsubscribe("c", b'{"topic": "c/1"}')
+    assert (status, content["message"]) == (404, "the client has no subscription to 'c/1'")
+    status, content = desk.unsubscribe("nobody", b'{"topic": "c/1"}')
+    assert (status, content["code"]) == (404, "CLIENTID_NOT_FOUND")
+    for bad in (b"[]", b"{}", b'{"topic": 1}', b'{"topic": "a", "x": 1}', b"{"):
+        assert desk.unsubscribe("c", bad)[0] == 400
+
+
 def test_a_member_answers_nothing_else(desk: Desk) -> None:
     """A question for another call is an error in the log of the member that is asked."""
     failures: list[Any] = []
-    desk.calls[2].answer(b'{"call": "POST /api/v5/publish", "arguments": {}}').addErrback(failures.append)
+    desk.calls[2].answer(b'{"call": "POST /api/v5/publish", "arguments": {}, "body": ""}').addErrback(failures.append)
     assert [str(failure.value) for failure in failures] == ["no member asks 'POST /api/v5/publish'"]
 
 

@@ -52,6 +52,7 @@ NEEDS: Mapping[tuple[str, str], Scope | str] = {
     ("GET", "/api/v5/clients/{clientid}/inflight_messages"): READ,
     ("GET", "/api/v5/clients/{clientid}/mqueue_messages"): READ,
     ("GET", "/api/v5/clients/{clientid}/subscriptions"): READ,
+    ("POST", "/api/v5/clients/{clientid}/unsubscribe"): ADMIN,
     ("GET", "/api/v5/configs"): READ,
     ("PUT", "/api/v5/configs"): ADMIN,
     ("GET", "/api/v5/configs/toml"): ADMIN,

@@ -5,7 +5,7 @@ as a *question* with its route and its arguments; they make it among their own c
 
     GET /clients, /subscriptions    each member gives its next page behind the cursor, and the pages are merged: up to
                                     the first end of a page that has not everything, and to the limit
-    DELETE /clients/ID              is done at each member that has the client
+    DELETE /clients/ID              is done at each member that has the client, as its unsubscribe
     all others                      this member's answer if it has the client, else that of the one that has it
 
 So a cursor of one member is good for all, and a list is complete but for the clients of members that did not answer:
@@ -81,7 +81,7 @@ class CallsOfMembers:
         self.routes = tuple(evolve(route, handler=partial(self._handler_of(route), route)) for route in routes)
 
     def _handler_of(self, route: Route) -> Callable[[Route, Call], Deferred[Answer]]:
-        if route.method == "DELETE":
+        if route.method != "GET":
             return self._do_everywhere
         return self._list if route.path in _KEYS else self._find
 
@@ -94,7 +94,7 @@ class CallsOfMembers:
         route = self._here.get(asked["call"])
         if route is None:
             raise ValueError(f"no member asks {asked['call'][:100]!a}")
-        made = await self._made_here(route, Call(route.method, route.path, asked["arguments"]))
+        made = await self._made_here(route, Call(route.method, route.path, asked["arguments"], asked["body"].encode()))
         found = b"%d %s" % (made.status, made.body)
         if len(found) > MOST_BYTES:
             told = f"the answer of node {self._node} is longer than {MOST_BYTES} bytes; ask for fewer entries (limit)"
@@ -108,7 +108,8 @@ class CallsOfMembers:
 
     async def _everywhere(self, route: Route, call: Call) -> tuple[list[_Told], list[str]]:
         """Make a call at all members. Return the answers, this member's first, and the silent members."""
-        question = {"call": f"{route.method} {route.path}", "arguments": dict(call.arguments)}
+        body = call.body.decode("utf-8", "replace")
+        question = {"call": f"{route.method} {route.path}", "arguments": dict(call.arguments), "body": body}
         asking = self._ask(json.dumps(question).encode())
         told = [_told(self._node, await self._made_here(route, call))]
         answers, silent = await asking
@@ -236,6 +237,8 @@ def _as_told(told: _Told) -> RefusedCall:
 def _nowhere(told: Sequence[_Told], silent: Sequence[str]) -> RefusedCall:
     """Return the refusal of a call about a client whom no member has, as far as is known."""
     refused = next((each for each in told if each.status != http.NOT_FOUND), None)
+    if refused is None:  # the client is there, and what the call names is not
+        refused = next((each for each in told if each.content.get("code") != "CLIENTID_NOT_FOUND"), None)
     if refused is not None:
         return _as_told(refused)
     if silent:
