@@ -73,6 +73,7 @@ class FakeAPI:
         self.password_login = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
         self.retained: dict[str, dict[str, Any]] = {}
+        self.silent: list[str] | None = None  #: members that do not answer; None: no cluster
         self.nodes: list[dict[str, Any]] = [data.node(time.time(), each) for each in (1, 2, 3)]
         self.bans: list[dict[str, Any]] = [
             {
@@ -261,7 +262,7 @@ class FakeAPI:
             found = [row for row in found if part in row["clientid"]]
         if state := given.get("conn_state"):
             found = [row for row in found if row["connected"] == (state == "connected")]
-        return paged(found, given)
+        return paged(found, given, self.silent)
 
     def delete_clients(self, _given: Arguments, _body: Any, name: str) -> None:
         self.clients.remove(name)
@@ -273,7 +274,7 @@ class FakeAPI:
         ]
         if part := given.get("clientid"):
             rows = [row for row in rows if row["clientid"] == part]
-        return paged(rows, given)
+        return paged(rows, given, self.silent)
 
     def get_listeners(self, _given: Arguments, _body: Any) -> Any:
         return [
@@ -471,13 +472,16 @@ def listed(rows: list[Any]) -> Any:
     return {"data": rows, "meta": {"limit": 100, "hasnext": False}}
 
 
-def paged(rows: list[Any], given: Arguments) -> Any:
+def paged(rows: list[Any], given: Arguments, silent: list[str] | None = None) -> Any:
     start, limit = int(given.get("cursor", 0)), int(given.get("limit", 100))
     more = start + limit < len(rows)
     return {
         "data": rows[start : start + limit],
-        "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None},
-    }
+        "meta": {
+            "limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None,
+            **({} if silent is None else {"silent": silent}),
+        },
+    }  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):
