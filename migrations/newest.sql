@@ -74,6 +74,13 @@ CREATE TABLE cluster_runs (
     PRIMARY KEY (id)
 );
 CREATE INDEX cluster_runs_targets ON cluster_runs (target, id);
+CREATE TABLE cluster_bans (
+    kind TEXT NOT NULL,
+    who_hash TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    ban_json TEXT NOT NULL,
+    PRIMARY KEY (kind, who_hash)
+) WITHOUT ROWID;
 CREATE TABLE retained_usage (
     scope TEXT NOT NULL,
     subject TEXT NOT NULL,

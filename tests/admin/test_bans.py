@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from holdfast.admin.api.bans import BANS_PREFIX, BanAPI
+from holdfast.admin.api.bans import BANS_PREFIX, BanAPI, BanFile
 from holdfast.admin.call import Answer, Call, Caller, Scope, Via
 from holdfast.admin.routing import RoutingTable
 from holdfast.identity.bans import Ban, Bans, Exempt
@@ -29,7 +29,9 @@ class Office:
         self.witnessed: list[tuple[str, str, int]] = []
         self.broken = False
         self.writing: Deferred[None] | None = None
-        api = BanAPI(self.bans, now=lambda: NOW * 1000, store=self._store, apply=self.applied.append)
+        api = BanAPI(
+            self.bans, now=lambda: NOW * 1000, store=BanFile(self.bans, self._store), apply=self.applied.append
+        )
         self.table = RoutingTable(api.routes, self._witness)
 
     def _store(self, kept: Iterable[Ban]) -> Deferred[None]:

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.admin.api.nodes import NodeCalls
 from holdfast.admin.api.overview import OverviewCalls
 from holdfast.admin.call import Call, Caller, Scope
 from holdfast.admin.routing import RoutingTable
+from holdfast.broker.nodes import Alone
 from tests.storage.doubles import result_of
 
 
@@ -26,7 +28,8 @@ class Shown:
 
 
 def get(path: str, **arguments: str) -> tuple[int, Any]:
-    table = RoutingTable(OverviewCalls(Shown()).routes)
+    nodes = NodeCalls(Alone(lambda: {"node": "1", "node_status": "running"}))
+    table = RoutingTable([*OverviewCalls(Shown()).routes, *nodes.routes])
     caller = Caller(scopes=frozenset({Scope.READ}))
     found = result_of(table.answer(Call("GET", f"/api/v5{path}", arguments, b"", caller)))
     return found.status, json.loads(found.body)
@@ -35,8 +38,8 @@ def get(path: str, **arguments: str) -> tuple[int, Any]:
 def test_the_shapes_are_those_of_emqx() -> None:
     """Lists without pages; the numbers come for each node, or together."""
     assert get("/listeners") == (200, [{"id": "tcp:default"}])
-    assert get("/nodes") == (200, [{"node": "1", "node_status": "running"}])
-    assert get("/nodes/1") == (200, {"node": "1", "node_status": "running"})
+    assert get("/nodes") == (200, [{"node": "1", "node_status": "running", "local": True}])
+    assert get("/nodes/1") == (200, {"node": "1", "node_status": "running", "local": True})
     assert get("/nodes/2")[0] == 404
     assert get("/stats") == (200, [{"node": "1", "sessions.count": 7}])
     assert get("/stats", aggregate="true") == (200, {"sessions.count": 7})

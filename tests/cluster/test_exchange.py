@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from holdfast.core.messages import ApplicationMessage
+from holdfast.sessions.operator_publisher import OperatorPublisher
 from holdfast.wire import packets as p
 from tests.cluster.nodes import Cluster
 from tests.doubles import Client
@@ -415,3 +418,13 @@ TestDeaths.settings = settings(
     max_examples=max(10, settings().max_examples // 5), stateful_step_count=30,
     phases=(Phase.explicit, Phase.generate),
 )  # fmt: skip
+
+
+def test_a_notice_of_an_expired_message_reaches_the_subscribers_of_all_nodes(cluster: Cluster) -> None:
+    """One node removes the message, and sends the notice."""
+    watchers = [subscribed(cluster, node, f"w{node}", "a") for node in (1, 2)]
+    node = cluster.nodes[1]
+    router = cast("Any", node.registry)._router
+    OperatorPublisher(router, cast("Any", node.clock)).tell(ApplicationMessage("a", b"", 1, retain=True))
+    cluster.settle()
+    assert [published(watcher) for watcher in watchers] == [[b""], [b""]]

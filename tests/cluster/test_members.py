@@ -456,15 +456,38 @@ def test_the_commands_list_and_remove_nodes(command: Callable[..., Any], url: st
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute("UPDATE cluster_members SET state = 'dead' WHERE node = 2")
     lines = [json.loads(line) for line in command("list", "--json").stdout.splitlines()]
-    assert [(line["node"], line["state"], line["alive"]) for line in lines] == [
-        (1, "joining", True),
-        (2, "dead", False),
+    assert [(line["node"], line["state"], line["node_status"], line["lag"]) for line in lines] == [
+        ("1", "joining", "running", 0),
+        ("2", "dead", "stopped", 0),
     ]
     assert json.loads(command("remove", "2", "--json").stdout) == {"node": 2, "removed": True}
     shown = command("list").stdout.splitlines()
     assert shown[0].startswith("node 1 of plant: joining, lease for ")
     assert shown[1] == "node 2 of plant: left, no lease, incarnation 1, configuration 0123, mqtt2:1883"
     assert join(database(url, 2), candidate(2)) == 2
+
+
+def test_a_member_is_drained_by_a_command_and_keeps_that_until_it_ends(command: Callable[..., Any], url: str) -> None:
+    """Its renewals do not change the state, they tell it. A new process of the node serves clients again."""
+    incarnation = join(database(url, 1), candidate(1))
+    lease = LeaseConnection(database(url, 1), 1, incarnation, 6000, 5)
+    assert "node 1 is joining, and serves no client yet" in command("drain", "1").stderr
+    assert not lease.renew().drains
+    assert command("drain", "1").stdout == "node 1 sends its clients to other members\n"
+    assert json.loads(command("drain", "1", "--json").stdout) == {"node": "1", "state": "draining"}
+    assert [lease.renew().drains for _ in range(2)] == [True, True]
+    assert command("list").stdout.startswith("node 1 of plant: draining, lease for ")
+    assert command("drain", "1", "--cancel").stdout == "node 1 serves clients again\n"
+    renewal = lease.renew()
+    assert (renewal.renewed, renewal.drains) == (True, False)
+    command("drain", "1")
+    lease.leave()
+    assert "node 1 does not run, and serves no client" in command("drain", "1").stderr
+    assert "has no node 9; holdfast node list shows the nodes" in command("drain", "9").stderr
+    lease.close()
+    renewed = LeaseConnection(database(url, 1), 1, join(database(url, 1), candidate(1)), 6000, 5)
+    assert not renewed.renew().drains
+    renewed.close()
 
 
 def test_the_commands_need_postgres(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.cluster.messages import (
     ENDED,
+    NO_ANSWER,
     Applied,
     Connected,
     CrossingMessage,
@@ -19,8 +20,10 @@ from holdfast.cluster.messages import (
     Members,
     Message,
     Outcome,
+    Question,
     Release,
     Released,
+    Reply,
     Run,
     Wanted,
     decode,
@@ -47,6 +50,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Release, numbers, texts, st.none() | texts, st.booleans(), numbers),
     st.builds(Released, numbers, st.sampled_from(Outcome)),
     st.builds(Connected, st.lists(st.tuples(texts, numbers), max_size=4).map(tuple), st.booleans()),
+    st.builds(Question, numbers, texts, st.binary(max_size=50)),
+    st.builds(Reply, numbers, longs, st.integers(0, NO_ANSWER), st.binary(max_size=50)),
 )
 TEXT = pack(">I", 1) + b"a"
 

@@ -149,6 +149,28 @@ def client(now: float, identifier: str, at: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def node(now: float, number: int) -> dict[str, Any]:
+    """Return a member of a cluster: 1 answers, 2 does not, 3 is dead."""
+    told = {
+        "version": "0.9.0", "uptime": 303_000_000, "connections": 2011, "live_connections": 1843, "carrier": "postgres",
+    }  # fmt: skip
+    return {
+        **(told if number == 1 else {}),
+        "node": str(number),
+        "node_status": "stopped" if number == 3 else "running",
+        "local": number == 1,
+        "cluster": "plant",
+        "state": "dead" if number == 3 else "member",
+        "silent": number == 2,
+        "incarnation": 4,
+        "lease_until": ago(now, -4),
+        "lease_seconds": 4.2,
+        "lag": 12 * (number - 1),
+        "configuration": "5f0c17aa93d1",
+        "address": f"<i>mqtt{number}</i>.example.org:1883",
+    }
+
+
 def sample(now: float, age: float) -> dict[str, Any]:
     """Return what the broker measured at a time."""
     wave = math.sin((now - age) / 40)

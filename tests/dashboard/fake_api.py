@@ -73,6 +73,8 @@ class FakeAPI:
         self.password_login = True
         self.clients = [*HOSTILE, *(f"sensor-{at:04}" for at in range(340))]
         self.retained: dict[str, dict[str, Any]] = {}
+        self.silent: list[str] | None = None  #: members that do not answer; None: no cluster
+        self.nodes: list[dict[str, Any]] = [data.node(time.time(), each) for each in (1, 2, 3)]
         self.bans: list[dict[str, Any]] = [
             {
                 "as": "peerhost",
@@ -218,15 +220,15 @@ class FakeAPI:
         return [data.sample(time.time(), age) for age in (*range(seconds, 0, -max(1, seconds // 300)), 0)]
 
     def get_nodes(self, _given: Arguments, _body: Any) -> Any:
-        return [
-            {
-                "node": "holdfast",
-                "version": "0.9.0",
-                "uptime": 303_000_000,
-                "connections": 1843,
-                "node_status": "running",
-            }
-        ]
+        return self.nodes
+
+    def post_nodes(self, _given: Arguments, _body: Any, number: str, _drain: str) -> Any:
+        self.nodes = [{**node, "state": "draining"} if node["node"] == number else node for node in self.nodes]
+        return {"node": number, "state": "draining"}
+
+    def delete_nodes(self, _given: Arguments, _body: Any, number: str, _drain: str) -> Any:
+        self.nodes = [{**node, "state": "member"} if node["node"] == number else node for node in self.nodes]
+        return {"node": number, "state": "member"}
 
     def get_alarms(self, given: Arguments, _body: Any) -> Any:
         past = [{**self.alarms[1], "deactivate_at": self.ago(5), "duration": 55_000}] if self.alarms else []
@@ -260,7 +262,7 @@ class FakeAPI:
             found = [row for row in found if part in row["clientid"]]
         if state := given.get("conn_state"):
             found = [row for row in found if row["connected"] == (state == "connected")]
-        return paged(found, given)
+        return paged(found, given, self.silent)
 
     def delete_clients(self, _given: Arguments, _body: Any, name: str) -> None:
         self.clients.remove(name)
@@ -272,7 +274,7 @@ class FakeAPI:
         ]
         if part := given.get("clientid"):
             rows = [row for row in rows if row["clientid"] == part]
-        return paged(rows, given)
+        return paged(rows, given, self.silent)
 
     def get_listeners(self, _given: Arguments, _body: Any) -> Any:
         return [
@@ -470,13 +472,16 @@ def listed(rows: list[Any]) -> Any:
     return {"data": rows, "meta": {"limit": 100, "hasnext": False}}
 
 
-def paged(rows: list[Any], given: Arguments) -> Any:
+def paged(rows: list[Any], given: Arguments, silent: list[str] | None = None) -> Any:
     start, limit = int(given.get("cursor", 0)), int(given.get("limit", 100))
     more = start + limit < len(rows)
     return {
         "data": rows[start : start + limit],
-        "meta": {"limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None},
-    }
+        "meta": {
+            "limit": limit, "hasnext": more, "cursor": str(start + limit) if more else None,
+            **({} if silent is None else {"silent": silent}),
+        },
+    }  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -24,6 +24,23 @@ def test_clients_are_searched_and_paged(dashboard: Dashboard, api: FakeAPI) -> N
     dashboard.sees("No client matches this search.")
 
 
+def test_lists_of_a_cluster_have_nodes_and_name_the_silent_ones(dashboard: Dashboard, api: FakeAPI) -> None:
+    """A broker alone shows no nodes."""
+    for place, what in (("clients", "clients"), ("subscriptions", "subscriptions")):
+        api.silent = None
+        dashboard.go(place)
+        dashboard.sees("on this page")
+        assert dashboard.page.get_by_role("status").filter(has_text="not complete").count() == 0
+        assert dashboard.page.get_by_role("columnheader", name="Node", exact=True).count() == 0
+        api.silent = ["2"]
+        dashboard.page.reload()
+        dashboard.sees(f"Node 2 does not answer: its {what} are missing.")
+    api.silent = ["2", "3"]
+    dashboard.go("clients")
+    dashboard.sees("Nodes 2, 3 do not answer: their clients are missing.")
+    assert dashboard.page.get_by_role("columnheader", name="Node", exact=True).count() == 1
+
+
 def test_a_client_is_kicked_after_a_confirmation(dashboard: Dashboard, api: FakeAPI) -> None:
     """The dialog says what ends. A name with slashes and percent signs is that client's, not another path."""
     api.clients.append("a/b%2Fc?d#e")

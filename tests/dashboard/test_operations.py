@@ -26,6 +26,42 @@ def test_the_overview_has_three_periods(dashboard: Dashboard, api: FakeAPI) -> N
     assert [given["latest"] for given, _ in api.called("GET", "/monitor")] == ["300", "86400"]
 
 
+def test_the_nodes_are_shown_with_their_states(dashboard: Dashboard, api: FakeAPI) -> None:
+    """One that does not answer is shown as the database knows it. A broker alone is one node."""
+    dashboard.go("nodes")
+    rows = dashboard.page.get_by_role("row").all_inner_texts()
+    notes = ("(this one)", "does not answer", "another member has taken over")
+    assert [tuple(note in row for note in notes) for row in rows] == [
+        (False, False, False),
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+    assert "1,843" in rows[1]
+    assert "<i>mqtt2</i>.example.org:1883" in rows[2]
+    api.nodes = [{"node": "1", "node_status": "running", "local": True, "live_connections": 7, "connections": 9}]
+    dashboard.page.reload()
+    dashboard.sees("This broker is alone: it is no member of a cluster.")
+    assert "incarnation" not in dashboard.text.lower()
+
+
+def test_a_node_is_drained_and_serves_again(dashboard: Dashboard, api: FakeAPI) -> None:
+    """The dialog tells what happens. A dead node has no button, and who may only read has none at all."""
+    dashboard.go("nodes")
+    assert dashboard.page.get_by_role("button", name="Drain…").count() == 2
+    dashboard.click("Drain… node 2")
+    dashboard.sees("It does not stop by itself.")
+    dashboard.click("Drain the node")
+    dashboard.sees("sends its clients to other members")
+    dashboard.click("Serve again… node 2")
+    dashboard.click("Serve again")
+    dashboard.sees("Node 2 serves clients again")
+    api.scopes = ["read"]
+    dashboard.page.reload()
+    dashboard.sees("does not answer")
+    assert dashboard.page.get_by_role("button", name="Drain…").count() == 0
+
+
 def test_a_replay_is_followed_and_ended(dashboard: Dashboard, api: FakeAPI) -> None:
     """Its progress is shown; the dialog says that the connection of the client ends, too."""
     dashboard.go("replays")

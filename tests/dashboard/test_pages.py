@@ -30,6 +30,7 @@ PLACES: list[tuple[str, dict[str, str]]] = [
     ("console", {}),
     ("alarms", {}),
     ("alarms", {"show": "past"}),
+    ("nodes", {}),
     ("listeners", {}),
     ("bans", {}),
     ("keys", {}),

@@ -25,7 +25,7 @@ FENCED = 75
 CONFIGURATION = """
 node.id = {number}
 cluster.name = "plant"
-cluster.lease = "3s"
+cluster.lease = "{lease}"
 cluster.store_grace = "{grace}"
 mqtt.will_restart_grace = "{will_grace}"
 """
@@ -36,10 +36,13 @@ def member(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Prepare members, each in a folder of its own. Those that still run after the test are killed."""
     members: list[BrokerProcess] = []
 
-    def prepare(number: int, url: str, grace: str = "30s", will_grace: str = "1s") -> BrokerProcess:
+    def prepare(
+        number: int, url: str, grace: str = "30s", will_grace: str = "1s", lease: str = "3s", more: str = ""
+    ) -> BrokerProcess:
         folder = tmp_path / str(number)
         folder.mkdir(exist_ok=True)
-        (folder / "holdfast.toml").write_text(CONFIGURATION.format(number=number, grace=grace, will_grace=will_grace))
+        text = CONFIGURATION.format(number=number, grace=grace, will_grace=will_grace, lease=lease)
+        (folder / "holdfast.toml").write_text(text + more)
         made = BrokerProcess(folder, "--config", "holdfast.toml", "--storage", url)
         members.append(made)
         return made

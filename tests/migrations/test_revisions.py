@@ -116,7 +116,7 @@ def test_a_database_of_the_first_release_becomes_a_new_one(make: str, tmp_path: 
         left_by_this_program(database)
         with database.engine().begin() as connection:
             connection.exec_driver_sql("DROP VIEW telemetry_messages")
-            cluster = ("cluster_members", "cluster_messages", "cluster_cursors", "cluster_runs")
+            cluster = ("cluster_members", "cluster_messages", "cluster_cursors", "cluster_runs", "cluster_bans")
             for table in ("telemetry", "telemetry_state", "session_cuts", *cluster):
                 connection.exec_driver_sql(f"DROP TABLE {table}")
             connection.exec_driver_sql("DROP INDEX sessions_clients")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -25,6 +25,7 @@ from holdfast.admin.api.events import EventCalls
 from holdfast.admin.api.happenings import Happenings
 from holdfast.admin.api.jobs import JobCalls
 from holdfast.admin.api.logins import LoginAPI, VerifyUser
+from holdfast.admin.api.nodes import NodeCalls
 from holdfast.admin.api.overview import OverviewCalls
 from holdfast.admin.api.publishing import PublishCalls, PublishLimits
 from holdfast.admin.api.retainer import RetainerAPI
@@ -44,6 +45,7 @@ from holdfast.broker.audit import witness_of
 from holdfast.broker.base import Base
 from holdfast.broker.identity import IdentityParts, ban_api_of, compose_account_routes, hash_parameters_of
 from holdfast.broker.listeners import ComposedListeners, ListenerParts
+from holdfast.broker.nodes import FiguresOfMembers, at_all_members, nodes_of
 from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
@@ -80,10 +82,15 @@ from holdfast.version import version
 from holdfast.watch.audit import REFUSED
 from holdfast.wire import ReasonCode
 
+if TYPE_CHECKING:
+    from holdfast.cluster.exchange import Exchange
+
 # Builds the calls about clients and their messages.
 
 
-def _client_routes(base: Base, sessions: SessionParts, config: Callable[[], Config]) -> tuple[Route, ...]:
+def _client_routes(
+    base: Base, sessions: SessionParts, config: Callable[[], Config], exchange: Exchange | None
+) -> tuple[Route, ...]:
     """Return the calls about clients, and those that publish. ``config`` returns the present configuration."""
 
     def zone_of(listener: str) -> str | None:
@@ -95,7 +102,9 @@ def _client_routes(base: Base, sessions: SessionParts, config: Callable[[], Conf
     publishing = PublishCalls(
         messages, lambda: _publish_limits(config(), base.durable.is_away), base.now, lambda: deferLater(base.reactor, 0)
     )
-    return (*ClientCalls(directory, str(config().node.id), zone_of).routes, *publishing.routes)
+    node = config().node.id
+    clients = at_all_members(ClientCalls(directory, str(node), zone_of).routes, node, exchange)
+    return (*clients, *publishing.routes)
 
 
 def _publish_limits(config: Config, is_away: bool) -> PublishLimits:
@@ -263,6 +272,7 @@ def _overview_routes(
     sessions: SessionParts,
     listeners: ComposedListeners,
     config: Callable[[], Config],
+    exchange: Exchange | None,
 ) -> tuple[Route, ...]:
     """Return the calls. ``config`` returns the present configuration."""
     overview = Overview(config, sessions, retainer.retained, listeners, base.reactor.seconds, base.reactor.seconds())
@@ -275,7 +285,10 @@ def _overview_routes(
         Path(config().data_dir) / "backups", _copy_of(config().storage.url), base.jobs, base.in_thread, base.now,
         flushed,
     )  # fmt: skip
-    return (*OverviewCalls(overview).routes, *backups.routes)
+    nodes = nodes_of(base.durable, exchange, overview.node)
+    if exchange is not None:
+        sessions.sys_topics.ask_members = FiguresOfMembers(nodes).ask
+    return (*OverviewCalls(overview).routes, *NodeCalls(nodes).routes, *backups.routes)
 
 
 @frozen
@@ -562,8 +575,12 @@ def build(
     api: RetainerAPI,
     reloads: Reloads,
     read: Callable[..., Config],
+    exchange: Exchange | None = None,
 ) -> AdminParts:
-    """Build the API for operators. ``read`` returns the configuration as it is at a reload, or with another file."""
+    """Build the API for operators. ``read`` returns the configuration as it is at a reload, or with another file.
+
+    A member of a cluster has an ``exchange`` with the others.
+    """
     config, accounts = reloads.config, identity.accounts
     callers = _callers(base, identity, sessions, lambda: reloads.config, lambda: listener.url)
     routes = [
@@ -573,14 +590,14 @@ def build(
             lambda password: identity.threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
             base.now,
         ),
-        *ban_api_of(config, base, identity.bans, sessions.registry, retainer.retained.sources).routes,
+        *ban_api_of(config, base, identity, sessions.registry, retainer.retained.sources).routes,
         *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),
-        *_client_routes(base, sessions, lambda: reloads.config),
+        *_client_routes(base, sessions, lambda: reloads.config, exchange),
         *_event_routes(config, base, retainer, monitoring),
         *ConfigCalls(Configs(reloads, ConfigFile(reloads, read, base.in_thread), read, base.in_thread)).routes,
-        *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config),
+        *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config, exchange),
     ]  # fmt: skip
     longest = longest_body(retainer.retained.admission.limits.max_payload_size)
     table = RoutingTable(

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
 
+from holdfast.broker.draining import MemberDraining
 from holdfast.config import Config, ConfigError
 from holdfast.config.differences import present_values
 from holdfast.replay.registry import ReplayRegistry
 from holdfast.retained.leases import leases_of
 from holdfast.retained.service import RetainedMessages
+from holdfast.sessions.draining import Draining
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.rows import will_of
 from holdfast.storage.database import Database
@@ -170,8 +173,16 @@ def exchange_of(
     return exchange
 
 
-def attach(membership: Membership, durable: DurableStore, registry: SessionRegistry, fence: Fence) -> None:
+def attach(
+    membership: Membership,
+    clock: IReactorTime,
+    durable: DurableStore,
+    registry: SessionRegistry,
+    draining: Draining,
+    fence: Fence,
+) -> None:
     """Let the membership use the other parts. The Sessions of this node inherit Wills and leases of dead nodes."""
+    MemberDraining(membership, durable, draining, clock)
 
     def inherit(found: HandedOver) -> None:
         registry.inherit([will_of(row) for row in found.wills], leases_of(found.leases))

@@ -83,7 +83,7 @@ def compose_broker(
         ),
         service_manager=service_manager,
     )  # fmt: skip
-    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read)
+    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read, exchange)
     broker = BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
@@ -130,5 +130,5 @@ def compose_broker(
         warnings=config.ignored,
     )
     if ground.membership is not None:
-        attach(ground.membership, durable, served.registry, broker.fence)
+        attach(ground.membership, reactor, durable, served.registry, served.broker_parts.draining, broker.fence)
     return broker

@@ -50,12 +50,14 @@ class HealthChecks:
         closed_listeners: Callable[[], Collection[str]],
         surroundings: Callable[[], Surroundings],
         is_stopping: Callable[[], bool],
+        is_draining: Callable[[], bool],
     ) -> None:
         self._heartbeat = heartbeat
         self._durable = durable
         self._closed_listeners = closed_listeners
         self._surroundings = surroundings
         self._is_stopping = is_stopping
+        self._is_draining = is_draining
 
     def alive(self) -> Health:
         """Tell whether the reactor runs."""
@@ -65,11 +67,16 @@ class HealthChecks:
     def ready(self) -> Health:
         """Tell whether clients can be served."""
         return Health({
-            "process": "the broker is stopping" if self._is_stopping() else OK,
+            "process": self._process(),
             "store": self._store(),
             "listeners": self._listeners(),
             "disk": self._disk(),
         })  # fmt: skip
+
+    def _process(self) -> str:
+        if self._is_stopping():
+            return "the broker is stopping"
+        return "this node drains: its clients are sent to other members" if self._is_draining() else OK
 
     def _store(self) -> str:
         parts = self._durable.parts

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 
 from holdfast.admin.api.api_keys import KeyAPI
-from holdfast.admin.api.bans import BanAPI
+from holdfast.admin.api.bans import BanAPI, BanFile
 from holdfast.admin.api.rules import RuleAPI
 from holdfast.admin.api.users import HashPassword, UserAPI
 from holdfast.admin.routing import Route
@@ -40,6 +40,7 @@ from holdfast.identity.interfaces import (
     Principal,
 )
 from holdfast.identity.rule_sources import authorizer_of, read_sources
+from holdfast.identity.shared_bans import SharedBans
 from holdfast.identity.user_files import gone_or_changed
 from holdfast.identity.users import Changes, Users
 from holdfast.retained.source_check import SourceCheck
@@ -89,8 +90,13 @@ class Accounts:
         return use
 
 
-def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now: Callable[[], int]) -> Accounts:
-    """Build the parts. They are ready once the database is open. Raises ConfigError for the files with rules."""
+def compose_accounts(
+    config: Config, *, durable: DurableStore, reactor: Any, now: Callable[[], int], bans: SharedBans | None = None
+) -> Accounts:
+    """Build the parts. They are ready once the database is open. Raises ConfigError for the files with rules.
+
+    A member of a cluster follows its ``bans`` too.
+    """
     sources = read_sources(config)
     users = Users(durable, now=now, kept=True, required=config.authentication.database_users is not None)
     freeing = GradualFreeing(reactor)
@@ -107,7 +113,7 @@ def compose_accounts(config: Config, *, durable: DurableStore, reactor: Any, now
     renewal = Renewal(authorizer, reactor)
     users.on_change(renewal.changed)
     keys = Keys(durable, now=now, kept=True)
-    following = Following(durable, users, rules, reactor, renewal, keys)
+    following = Following(durable, users, rules, reactor, renewal, keys, bans)
     return Accounts(
         users=users, rules=rules, keys=keys, following=following, authorizer=authorizer, freeing=freeing
     )  # fmt: skip
@@ -127,10 +133,14 @@ def trusted_proxies(config: Config) -> list[TrustedProxies]:
 
 @frozen(kw_only=True)
 class IdentityParts:
-    """The parts that decide who connects and what they may do. ``exempt`` addresses are never banned."""
+    """The parts that decide who connects and what they may do. ``exempt`` addresses are never banned.
+
+    A member of a cluster shares its bans with all (``shared_bans``).
+    """
 
     accounts: Accounts
     bans: Bans
+    shared_bans: SharedBans | None
     exempt: Exempt
     threads: HashingThreads
     authentication: Authentication
@@ -138,8 +148,10 @@ class IdentityParts:
 
 def build(config: Config, base: Base) -> IdentityParts:
     """Build the parts. Raises ConfigError for a file that cannot be used."""
-    accounts = compose_accounts(config, durable=base.durable, reactor=base.reactor, now=base.now)
     exempt = Exempt(trusted_proxies(config))
+    bans = Bans(now=lambda: base.now() / 1000, exempt=exempt)
+    shared = None if base.membership is None else SharedBans(base.durable, bans, config.data_dir)
+    accounts = compose_accounts(config, durable=base.durable, reactor=base.reactor, now=base.now, bans=shared)
     threads = HashingThreads(base.reactor)
     authentication = Authentication(
         config, users=accounts.users, threads=threads, reactor=base.reactor, now=base.now,
@@ -147,7 +159,7 @@ def build(config: Config, base: Base) -> IdentityParts:
     )  # fmt: skip
     accounts.following.setServiceParent(authentication.services)
     return IdentityParts(
-        accounts=accounts, bans=Bans(now=lambda: base.now() / 1000, exempt=exempt), exempt=exempt, threads=threads,
+        accounts=accounts, bans=bans, shared_bans=shared, exempt=exempt, threads=threads,
         authentication=authentication,
     )  # fmt: skip
 
@@ -166,11 +178,12 @@ def compose_account_routes(
 
 
 def ban_api_of(
-    config: Config, base: Base, bans: Bans, registry: SessionRegistry, sources: SourceCheck | None
+    config: Config, base: Base, identity: IdentityParts, registry: SessionRegistry, sources: SourceCheck | None
 ) -> BanAPI:
     """Return the API about bans. A ban of a user withholds the user's retained messages (``sources``)."""
+    bans, shared = identity.bans, identity.shared_bans
 
-    def store(kept: Iterable[Ban]) -> Deferred[None]:
+    def write(kept: Iterable[Ban]) -> Deferred[None]:
         return base.in_thread(store_bans, config.data_dir, kept)
 
     def apply(ban: Ban) -> None:
@@ -180,7 +193,9 @@ def ban_api_of(
             # The user's last messages come before the last connection ends. So a survey that has begun begins again.
             dismissed.addCallback(lambda _: sources.renew())
 
-    return BanAPI(bans, now=base.now, store=store, apply=apply)
+    if shared is not None:
+        shared.apply = apply
+    return BanAPI(bans, now=base.now, store=BanFile(bans, write) if shared is None else shared, apply=apply)
 
 
 def compose_failures(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: IReactorTime) -> IFailures:

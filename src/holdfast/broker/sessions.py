@@ -37,6 +37,7 @@ from holdfast.sessions.connection.link import INetworkConnection
 from holdfast.sessions.connection.outbox import FlushSchedule
 from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.draining import Draining
 from holdfast.sessions.durable import DurableSessionStates
 from holdfast.sessions.exchange.admission import admit, operator_admission
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -123,6 +124,7 @@ def build(
         telemetry=retainer.telemetry,
         make_router=Router if exchange is None else exchange.router,
         make_registry=SessionRegistry if exchange is None else exchange.registry,
+        drain_rate=config.cluster.drain_rate,
     )
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
@@ -165,6 +167,7 @@ def compose_sessions(
     telemetry: Telemetry | None = None,
     make_router: Callable[[RetainedMessages, IAuthorizer, Counters, bool, Telemetry | None], Router] = Router,
     make_registry: Callable[..., SessionRegistry] = SessionRegistry,
+    drain_rate: float = 100,
 ) -> SessionParts:
     """Build the parts that serve clients.
 
@@ -208,7 +211,7 @@ def compose_sessions(
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
-        memory=memory, traces=Traces(clock, now, registry.link_of),
+        memory=memory, traces=Traces(clock, now, registry.link_of), draining=Draining(clock, registry, drain_rate),
         leases=leases, questions=Questions(retained, clock, now, accounts is not None and accounts.names_proven),
     )  # fmt: skip
     flushes = FlushSchedule(clock)

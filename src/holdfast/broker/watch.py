@@ -179,7 +179,7 @@ def compose_monitoring(
         metrics=metrics, alarms=alarms, watch=watch, recent=recent, services=services, run=run,
         health=HealthChecks(
             heartbeat=heartbeat, durable=durable, surroundings=lambda: surroundings.latest,
-            closed_listeners=listeners.closed, is_stopping=is_stopping,
+            closed_listeners=listeners.closed, is_stopping=is_stopping, is_draining=lambda: parts.draining.is_on,
         ),
     )  # fmt: skip
 

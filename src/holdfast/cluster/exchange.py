@@ -8,6 +8,7 @@ its stored Sessions: their messages are rows that it reads when it comes back.
     Interest             changes the routing table; answers Applied when all that it has matched before is stored
     Applied              opens gates: SUBACK and the replay of a new subscription wait for all living nodes
     Hint, Run            rows are read, runs are delivered
+    Question, Reply      operators' calls are answered by the members that know: see :mod:`.questions`
 
 So a subscriber gets the messages of publishers at other nodes from its SUBACK on. Each earlier retained message is
 stored by then: the replay, which begins behind the gate, reads it. Each batch that a replay reads waits until the rows
@@ -45,12 +46,15 @@ from holdfast.cluster.messages import (
     Interest,
     Malformed,
     Members,
+    Question,
     Release,
     Released,
+    Reply,
     Run,
     Wanted,
 )
 from holdfast.cluster.moves import ClusterRegistry
+from holdfast.cluster.questions import Answers, MemberQuestions
 from holdfast.cluster.receivers import ClusterGroup, ClusterRouter, ClusterTable, Destinations, Peer
 from holdfast.cluster.runs import IncomingRuns, LastRows, OutgoingRuns
 from holdfast.core.messages import ApplicationMessage, ChangeKind, ChangeOrigin
@@ -146,10 +150,11 @@ class Exchange:
         self.interest = OwnInterest(self._tell, partial(clock.callLater, 0))
         self.rows = Rows(
             durable, clock, deliver=self._deliver_row, hint=self._hint,
-            heard=lambda: frozenset() if self._links is None else self._links.heard(),
+            heard=self.heard,
         )  # fmt: skip
         self.runs = OutgoingRuns(clock, self._last_rows, self._send_run)
         self.corrections = Corrections(retained, clock, self._correct)
+        self.questions = MemberQuestions(clock, self._say)
         replays.source = cast("IReplaySource", ReplaysBehindRows(retained.store, self))
         #: is called once, when this node may serve clients
         self.on_ready: Callable[[], object] | None = None
@@ -206,6 +211,7 @@ class Exchange:
         """Speak with nobody any more, and apply nothing."""
         self.rows.stop()
         self.corrections.stop()
+        self.questions.stop()
         self.on_ready = None
         links, self._links = self._links, None
         return succeed(None) if links is None else links.stop()
@@ -372,6 +378,7 @@ class Exchange:
     def _gone(self, node: int) -> None:
         self.interest.peer_down(node)
         self._sessions.gone(node)
+        self.questions.peer_down(node)
         other = self._nodes.get(node)
         if other is not None:
             self._forget_answers(other)
@@ -435,6 +442,8 @@ class Exchange:
             self.interest.applied(node, message.version)
         elif isinstance(message, Release | Released | Connected):
             self._sessions.told(node, message)
+        elif isinstance(message, Question | Reply):
+            self.questions.take(node, message)
         else:
             self._take_interest(node, other, message)
         self._look_if_ready()
@@ -485,6 +494,19 @@ class Exchange:
     def _send_run(self, node: int, run: Run) -> None:
         if self._links is not None:
             self._links.send(node, messages.encode(run), droppable=True)
+
+    def _say(self, node: int, message: Question | Reply) -> None:
+        if self._links is not None:
+            self._links.send(node, messages.encode(message), droppable=True)
+
+    def ask(self, subject: str, body: bytes) -> Deferred[Answers]:
+        """Ask all other living members; those that were not heard lately are silent. Raises TooManyQuestions."""
+        nodes = [node for node, other in self._nodes.items() if other.lives]
+        return self.questions.ask(subject, body, nodes, self.heard())
+
+    def heard(self) -> frozenset[int]:
+        """Return the nodes that were heard lately."""
+        return frozenset() if self._links is None else self._links.heard()
 
     # --- messages that cross ------------------------------------------------------------------------------------------
 

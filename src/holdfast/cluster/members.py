@@ -59,9 +59,10 @@ _PLACES = (
     "FROM cluster_members WHERE state <> 'left' ORDER BY node"
 )
 _RENEW = (
-    f"WITH renewed AS (UPDATE cluster_members SET lease_until = {_NOW} + {{lease}}, state = '{{state}}' "
-    "WHERE node = {node} AND incarnation = {incarnation} RETURNING 1) "
-    f"SELECT (SELECT count(*) FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' '), "
+    f"WITH renewed AS (UPDATE cluster_members SET lease_until = {_NOW} + {{lease}}, "
+    "state = CASE WHEN state = 'draining' AND '{state}' = 'member' THEN state ELSE '{state}' END "
+    "WHERE node = {node} AND incarnation = {incarnation} RETURNING state) "
+    f"SELECT (SELECT state FROM renewed), {_NOW}, array_to_string(ARRAY({_DEAD}), ' '), "
     f"array_to_string(ARRAY({_PLACES}), ' ')"
 )
 #: the Will of a client that is connected: one that has due_at or lost is of a client that has gone
@@ -132,13 +133,14 @@ class Place:
 class Renewal:
     """The answer to a renewal. ``now`` is the database's time in milliseconds; ``dead`` are nodes to take over from.
 
-    ``places`` are all nodes that are not removed, this one among them.
+    ``places`` are all nodes that are not removed, this one among them. ``drains``: an operator has asked this one to.
     """
 
     renewed: bool
     now: int
     dead: tuple[int, ...]
     places: tuple[Place, ...] = ()
+    drains: bool = False
 
 
 @frozen
@@ -147,6 +149,10 @@ class HandedOver:
 
     wills: Sequence[tuple[Any, ...]]
     leases: Sequence[tuple[Any, ...]]
+
+
+class UnknownNode(StoreUnusable):
+    """No node has this number."""
 
 
 class StillLeased(StoreLate):
@@ -310,6 +316,28 @@ def remove(cursor: Cursor, node: int, where: str) -> None:
     cursor.execute("UPDATE cluster_members SET state = 'left' WHERE node = ?", (node,))
 
 
+def drain(cursor: Cursor, node: int, where: str, begin: bool) -> None:
+    """Ask a member to send its clients to others, or to serve clients again. It notices with its next renewal.
+
+    Raises :class:`UnknownNode`, and StoreUnusable if it does not serve clients, or does not drain.
+    """
+    before, after = ("member", "draining") if begin else ("draining", "member")
+    cursor.execute(
+        f"UPDATE cluster_members SET state = ? WHERE node = ? AND state IN (?, ?) AND lease_until > {_NOW} "
+        "RETURNING node",
+        (after, node, before, after),
+    )
+    if cursor.fetchall():
+        return
+    found = {member.node: member for member in read_members(cursor)}
+    member = found.get(node)
+    if member is None:
+        raise UnknownNode(f"{where}: has no node {node}; holdfast node list shows the nodes")
+    if not member.is_alive:
+        raise StoreUnusable(f"{where}: node {node} does not run, and serves no client")
+    raise StoreUnusable(f"{where}: node {node} is {member.state}, and serves no client yet; try again in some seconds")
+
+
 # What a server has to allow: connections that are the server's own, and that a node may end.
 
 
@@ -365,9 +393,10 @@ class LeaseConnection:
 
     def renew(self, state: str = "member") -> Renewal:
         """Renew the lease, in a state. Raises :class:`StorageFailure` if the server does not answer."""
-        ((count, now, dead, places),) = self._ask(_RENEW.format(**self._values, state=state))
+        ((present, now, dead, places),) = self._ask(_RENEW.format(**self._values, state=state))
         return Renewal(
-            renewed=count == "1",
+            renewed=present != "",
+            drains=present == "draining",
             now=int(now),
             dead=tuple(map(int, dead.split())),
             places=tuple(_place(*text.split(":", 3)) for text in places.split()),

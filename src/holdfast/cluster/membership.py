@@ -105,6 +105,8 @@ class Membership:
         #: is told of all nodes that are not removed, after each renewal
         self.on_places: Callable[[Sequence[Place]], None] = _tell_nobody
         self._places: Sequence[Place] = ()
+        #: is told after each renewal whether an operator has asked this node to drain
+        self.on_draining: Callable[[bool], None] = _tell_nobody
         #: this incarnation, 0 before it has joined
         self.incarnation = 0
         self._connection: LeaseConnection | None = None
@@ -181,6 +183,7 @@ class Membership:
         self.deadline = self._lease.deadline
         self._job.start(self._job.interval)
         self._note_places(renewal.places)
+        self.on_draining(renewal.drains)
 
     def withdraw(self) -> None:
         """End the lease of a start that has failed or is late, so that the next one need not wait for its end."""
@@ -320,6 +323,7 @@ class Membership:
             self.offset = self.offset if answer.offset is None else answer.offset
             if outcome.renewed:
                 self._note_places(outcome.places)
+                self.on_draining(outcome.drains)
             if outcome.dead and lease.may_take_over(now):
                 # The next one after the last one tried: a node that cannot be taken over holds up no other.
                 self._claim(next((node for node in outcome.dead if node > self._tried), outcome.dead[0]))
@@ -421,8 +425,8 @@ class Starting:
 NOT_STARTING = Starting(None, 0)
 
 
-def _tell_nobody(_places: Sequence[Place]) -> None:
-    """Tell nobody of the nodes."""
+def _tell_nobody(_news: object) -> None:
+    """Tell nobody."""
 
 
 @contextmanager

@@ -25,7 +25,9 @@ from holdfast.core.topics import check_topic_filter, check_topic_name, split_sha
 from holdfast.hot_values import hot_frozen
 
 _BYTE, _LONG, _NUMBER = Struct(">B"), Struct(">I"), Struct(">Q")
-_INTEREST, _APPLIED, _HINT, _RUN, _RELEASE, _RELEASED, _CONNECTED = range(1, 8)
+_INTEREST, _APPLIED, _HINT, _RUN, _RELEASE, _RELEASED, _CONNECTED, _QUESTION, _REPLY = range(1, 10)
+#: the ends of a part of an answer: more parts follow, it is the last one, there is no answer
+MORE, LAST, NO_ANSWER = range(3)
 #: in place of a QoS: no Session has this Topic Filter any more
 ENDED = 3
 #: what is not there: a text, or a time
@@ -143,7 +145,26 @@ class Connected:
     is_repeated: bool = False
 
 
-Message = Interest | Applied | Hint | Run | Release | Released | Connected
+@hot_frozen
+class Question:
+    """A question to the other node: ``subject`` names what it is about, the answer has its ``number``."""
+
+    number: int
+    subject: str
+    body: bytes
+
+
+@hot_frozen
+class Reply:
+    """A part of an answer, counted from 0. ``end`` is :data:`MORE`, :data:`LAST` or :data:`NO_ANSWER`."""
+
+    number: int
+    part: int
+    end: int
+    body: bytes
+
+
+Message = Interest | Applied | Hint | Run | Release | Released | Connected | Question | Reply
 
 
 def encode(message: Message) -> bytes:
@@ -185,6 +206,13 @@ def encode(message: Message) -> bytes:
         for client_id, revision in message.clients:
             _add_text(parts, client_id)
             add(_NUMBER.pack(revision))
+    elif isinstance(message, Question):
+        add(_BYTE.pack(_QUESTION) + _NUMBER.pack(message.number))
+        _add_text(parts, message.subject)
+        _add_bytes(parts, message.body)
+    elif isinstance(message, Reply):
+        add(_BYTE.pack(_REPLY) + _NUMBER.pack(message.number) + _LONG.pack(message.part) + _BYTE.pack(message.end))
+        _add_bytes(parts, message.body)
     else:
         add(_BYTE.pack(_HINT) + _NUMBER.pack(message.number))
     return b"".join(parts)
@@ -240,6 +268,13 @@ def _read(reader: _Reader) -> Message:
     if kind == _CONNECTED:
         is_repeated = bool(reader.byte())
         return Connected(tuple((reader.text(), reader.number()) for _ in range(reader.count(12))), is_repeated)
+    if kind == _QUESTION:
+        return Question(reader.number(), reader.text(), reader.block())
+    if kind == _REPLY:
+        number, part, end = reader.number(), reader.long(), reader.byte()
+        if end > NO_ANSWER:
+            raise Malformed("a part of an answer is the last one, or is not")
+        return Reply(number, part, end, reader.block())
     raise Malformed(f"no message has the kind {kind}")
 
 

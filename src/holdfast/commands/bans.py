@@ -31,6 +31,12 @@ def bans_of(config: Config) -> Iterator[BanAccess]:
     if not locked(broker, lock):
         yield broker
         return
+    if config.cluster.name:
+        lock.release()
+        raise Inaccessible(
+            f'the bans of the cluster "{config.cluster.name}" are changed by a running member: start this broker, or'
+            " run this on the machine of another member"
+        )
     try:
         if not config.data_dir.is_dir():
             raise DirectoryUnusable(f"{config.data_dir}: there is no such folder; name the broker's with --data-dir")
@@ -45,7 +51,7 @@ class _StandIn:
     def __init__(self, config: Config) -> None:
         from twisted.internet.defer import Deferred, execute
 
-        from holdfast.admin.api.bans import BanAPI
+        from holdfast.admin.api.bans import BanAPI, BanFile
         from holdfast.admin.routing import RoutingTable
         from holdfast.identity.addresses import TrustedProxies
         from holdfast.identity.bans import Bans, Exempt, load_bans, store_bans
@@ -59,7 +65,7 @@ class _StandIn:
         def store(kept: Iterable[Ban]) -> Deferred[None]:
             return execute(store_bans, folder, kept)
 
-        api = BanAPI(bans, now=lambda: time.time_ns() // 1_000_000, store=store, apply=lambda _ban: None)
+        api = BanAPI(bans, now=lambda: time.time_ns() // 1_000_000, store=BanFile(bans, store), apply=lambda _ban: None)
         self._table = RoutingTable(api.routes)
 
     def call(self, method: str, path: str, *, body: bytes = b"") -> Any:

@@ -178,6 +178,16 @@ class Bans:
         self._insert(ban)
         return old
 
+    def replace(self, bans: Iterable[Ban]) -> list[Ban]:
+        """Take these for all bans of operators; return those that are new, or have changed."""
+        wanted = {(ban.kind, ban.who): ban for ban in bans}
+        for key, ban in list(self._bans.items()):
+            if wanted.get(key) != ban:
+                self._delete(ban)
+        added = [ban for key, ban in wanted.items() if key not in self._bans]
+        self.load(added)
+        return added
+
     def remove(self, kind: Kind, who: str) -> Ban | None:
         """Remove the ban of this name, and return it; None without one. It may be one after failed logins."""
         automatic = self._automatic.pop(who, None) if kind in (Kind.ADDRESS, Kind.NETWORK) else None

@@ -10,18 +10,19 @@ from holdfast.identity.accounts import BadValue, Versions, read, read_versions
 from holdfast.identity.api_keys import Keys
 from holdfast.identity.authorizer import Authorizer, PresentAuthorizer
 from holdfast.identity.database_rules import Rules
+from holdfast.identity.shared_bans import SharedBans
 from holdfast.identity.users import Changes, Users
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.location import StoreUnusable
 from holdfast.storage.store import DurableStore
 
-#: seconds between two looks
-LOOK_INTERVAL = 2.0
+#: seconds between two looks; between those of a member of a cluster: what one changes counts at all within a second
+LOOK_INTERVAL, MEMBERS_INTERVAL = 2.0, 0.5
 
 
 class Following(Service):
-    """Looks every two seconds, if other nodes may change users, rules or API keys.
+    """Looks at intervals, if other nodes may change users, rules or API keys; a member also at the ``bans`` of all.
 
     Users and rules that cannot be read change nothing: those from before count until they can be read.
     """
@@ -34,22 +35,25 @@ class Following(Service):
         clock: IReactorTime,
         renewal: Renewal | None = None,
         keys: Keys | None = None,
+        bans: SharedBans | None = None,
     ) -> None:
+        self._bans = bans
         self._store = store
         self._users = users
         self._rules = rules
         self._renewal = renewal
         self._keys = keys
         self._job = PeriodicJob(
-            self._look, name="the look for changed users and rules in the database", interval=LOOK_INTERVAL,
-            clock=clock, foreseen=(StorageFailure, StoreUnusable, BadValue),
+            self._look, name="the look for changed users and rules in the database",
+            interval=LOOK_INTERVAL if bans is None else MEMBERS_INTERVAL, clock=clock,
+            foreseen=(StorageFailure, StoreUnusable, BadValue),
         )  # fmt: skip
 
     def startService(self) -> None:
         """Begin to look."""
         Service.startService(self)
         if self._store.shared:
-            self._job.start(LOOK_INTERVAL)
+            self._job.start(self._job.interval)
 
     def stopService(self) -> None:
         """Look no more."""
@@ -67,6 +71,8 @@ class Following(Service):
             await self._rules.refresh()
         if self._keys is not None:
             await self._keys.refresh()  # few rows: they need no version
+        if self._bans is not None:
+            await self._bans.refresh()
 
 
 # Tells the authorizer that the groups of users have changed.

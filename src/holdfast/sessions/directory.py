@@ -99,6 +99,14 @@ class Directory:
         """End the connection and the Session of a Client, None if it has none."""
         return self._registry.kick(client_id)
 
+    def unsubscribe(self, client_id: str, topic_filter: str) -> CommitTicket | None:
+        """End a subscription of a Client, and its replay; None if there is none."""
+        session = self._registry.session_of(client_id)
+        if session is None or topic_filter not in session.subscriptions:
+            return None
+        session.stop_replay(topic_filter)
+        return self._registry.unsubscribe(session, topic_filter)
+
     def _done(self, steps: Iterator[int], page: T) -> Deferred[T]:
         working = self._work.do(self, steps)
         return succeed(page) if working is None else working.addCallback(lambda _: page)

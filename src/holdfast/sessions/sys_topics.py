@@ -1,4 +1,4 @@
-"""The broker's own topics, ``$SYS/broker/...``: its figures, sent to their subscribers.
+"""The broker's own topics, ``$SYS/broker/...`` and ``$SYS/cluster/...``: its figures, sent to their subscribers.
 
 The values are kept here, not in the retained store. They are sent with QoS 0 past the Sessions' queues and windows, so
 that watching the broker changes neither its state nor its counters.
@@ -34,6 +34,8 @@ from holdfast.sessions.router import Router
 from holdfast.watch.log import LastingFailure
 
 _ROOT = f"{SYS_PREFIX}broker/"
+#: where a member of a cluster tells of all members
+CLUSTER_ROOT = f"{SYS_PREFIX}cluster/"
 #: values that are sent in one step of long work: each takes some microseconds
 _DELIVERIES_PER_STEP = 20
 #: comparisons with a Topic Filter that take as long as a delivery
@@ -44,7 +46,7 @@ class SysTopics(Service):
     """Publishes the figures that have changed, every ``interval`` seconds (0 for never).
 
     ``measure`` returns all figures by their topics below ``$SYS/broker/``. They are sent in parts
-    (:mod:`holdfast.scheduling.long_work`), since many may watch.
+    (:mod:`holdfast.scheduling.long_work`), since many may watch. A member of a cluster sets :attr:`ask_members`.
     """
 
     def __init__(
@@ -62,6 +64,11 @@ class SysTopics(Service):
         self._clock = clock
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
+        #: fires with figures of all members by their topics below ``$SYS/cluster/``
+        self.ask_members: Callable[[], Deferred[Mapping[str, str]]] | None = None
+        self._members_unknown = LastingFailure(
+            "asking the other members", "so the topics below $SYS/cluster keep older values", (Exception,)
+        )
         self._publishing = self._job()
 
     def _job(self) -> PeriodicJob:
@@ -122,12 +129,24 @@ class SysTopics(Service):
         yield from self._send_all(event, 0)
 
     def _publish(self) -> Deferred[None] | None:
-        return self._work.do(self, self._publish_in_steps())
+        if self.ask_members is None:
+            return self._work.do(self, self._publish_in_steps({}))
+        asking = self.ask_members()
+        asking.addCallbacks(self._members_known, self._members_missing)
+        return asking.addCallback(lambda found: self._work.do(self, self._publish_in_steps(found)))
 
-    def _publish_in_steps(self) -> Iterator[int]:
+    def _members_known(self, found: Mapping[str, str]) -> Mapping[str, str]:
+        self._members_unknown.succeeded()
+        return found
+
+    def _members_missing(self, failure: Failure) -> Mapping[str, str]:
+        self._members_unknown.failed(failure)
+        return {}
+
+    def _publish_in_steps(self, of_members: Mapping[str, str]) -> Iterator[int]:
         sent = 0
-        for name, text in self._measure().items():
-            topic = _ROOT + name
+        figures = {_ROOT + name: text for name, text in self._measure().items()}
+        for topic, text in (figures | {CLUSTER_ROOT + name: text for name, text in of_members.items()}).items():
             payload = text.encode()
             present = self._values.get(topic)
             if present is None or present.message.payload != payload:

@@ -89,6 +89,14 @@ cluster_runs = Layout(
     target=SMALL,
     data=BLOB,
 )
+cluster_bans = Layout(
+    "cluster_bans",
+    2,
+    kind=TEXT,
+    who_hash=TEXT,
+    number=BIG,
+    ban_json=TEXT,
+)
 retained_usage = Layout(
     "retained_usage",
     2,
@@ -352,6 +360,7 @@ TABLES = (
     cluster_messages,
     cluster_cursors,
     cluster_runs,
+    cluster_bans,
     retained_usage,
     sessions,
     session_cuts,

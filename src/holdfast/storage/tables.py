@@ -152,6 +152,19 @@ cluster_runs = Table(
 )
 Index("cluster_runs_targets", cluster_runs.c.target, cluster_runs.c.id)
 
+#: The bans of operators that count at all members, as JSON with the fields of the API. ``who_hash`` is the SHA-256 of
+#: the name, in hexadecimal digits. ``number`` is another one after each change: the time in microseconds. A broker
+#: without ``[cluster]`` keeps its bans in a file.
+cluster_bans = Table(
+    "cluster_bans",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("who_hash", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("ban_json", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
 #: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("":

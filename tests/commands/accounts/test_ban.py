@@ -63,3 +63,14 @@ def test_mistakes_are_explained(shell: Shell, words: tuple[str, ...], status: in
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "there is no such folder" in Shell(tmp_path / "none")("list", status=1)
+
+
+def test_a_stopped_member_of_a_cluster_changes_no_bans(tmp_path: Path) -> None:
+    """They are in the database of all members, and a running one changes them."""
+    file = tmp_path / "holdfast.toml"
+    file.write_text('cluster.name = "plant"\nstorage.url = "postgresql+psycopg://db.invalid/holdfast"\n')
+    (tmp_path / "data").mkdir()
+    for words in (("add", "192.0.2.7"), ("list",), ("remove", "192.0.2.7")):
+        result = CliRunner().invoke(main, ["ban", *words, "--config", str(file), "--data-dir", str(tmp_path / "data")])
+        assert result.exit_code == 1
+        assert 'the bans of the cluster "plant" are changed by a running member' in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from twisted.logger import LogEvent, formatEvent
 from zope.interface import implementer
 
 from holdfast.core.messages import HELD_ENTRY, ApplicationMessage
+from holdfast.core.tickets import FailureKind, StorageFailure
 from holdfast.core.units import Rate
 from holdfast.identity.interfaces import Grant, IAuthorizer, Principal
 from holdfast.retained.limits import FlowSettings
@@ -216,13 +218,13 @@ def test_memory_is_measured_if_the_system_reports_it(tmp_path: Path) -> None:
 
 
 def test_the_page_for_operators_has_every_topic_and_every_counter(broker: MemoryBroker) -> None:
-    """And no other, except those of the database, which this broker in memory has not."""
+    """And no other, except those of the database and of a cluster, which this broker in memory has not."""
     rows = re.findall(r"^\| `([^`]+)`", PAGE.read_text(), re.MULTILINE)
     patterns = [re.sub("PERIOD|NAME", "[^/]+", re.escape(name)) for name in rows if name.startswith("$SYS/")]
     topics = [f"$SYS/broker/{name}" for name in present(broker)]
     assert [topic for topic in topics if not any(re.fullmatch(each, topic) for each in patterns)] == []
     unused = [each for each in patterns if not any(re.fullmatch(each, topic) for topic in topics)]
-    assert [each for each in unused if "/storage/" not in each] == []
+    assert [each for each in unused if "/storage/" not in each and "/cluster/" not in each] == []
     counters = {topic.rpartition("/")[2] for topic in topics if "/counters/" in topic}
     assert {name for name in rows if not name.startswith("$SYS/")} == counters
 
@@ -240,6 +242,40 @@ def test_only_changed_values_are_sent_at_each_interval(broker: MemoryBroker) -> 
     broker.client("p").publish("t")
     broker.advance(INTERVAL)
     assert told(client.packets()) == {"uptime": "20 seconds", "publish/messages/received": "1"}
+
+
+def test_a_member_publishes_figures_of_all_members(broker: MemoryBroker) -> None:
+    """Below $SYS/cluster/, together with its own. If they cannot be had, the earlier ones stay, and its own go on."""
+    answers: list[Deferred[Mapping[str, str]]] = []
+    sys_topics = broker.session_parts.sys_topics
+
+    def ask() -> Deferred[Mapping[str, str]]:
+        answers.append(Deferred())
+        return answers[-1]
+
+    sys_topics.ask_members = ask
+    client = broker.client("c")
+    client.subscribe("$SYS/cluster/#", "$SYS/broker/uptime")
+    broker.advance(INTERVAL)
+    assert client.messages() == []
+    answers[0].callback({"members": "2"})
+    broker.settle()
+    assert {(topic, payload) for topic, payload, *_ in client.messages()} == {
+        ("$SYS/cluster/members", b"2"),
+        ("$SYS/broker/uptime", b"10 seconds"),
+    }
+    broker.advance(INTERVAL)
+    with logged() as events:
+        answers[1].errback(StorageFailure(FailureKind.UNAVAILABLE, "away", "here"))
+        broker.settle()
+    assert len(events) == 1
+    assert [topic for topic, *_ in client.messages()] == ["$SYS/broker/uptime"]
+    assert told_of(client.subscribe("$SYS/cluster/members")) == [b"2"]
+
+
+def told_of(packets: list[p.Packet]) -> list[bytes]:
+    """Return the payloads among the packets."""
+    return [packet.payload for packet in packets if isinstance(packet, p.Publish)]
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])

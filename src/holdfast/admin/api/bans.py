@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 
@@ -21,6 +21,7 @@ from holdfast.admin.call import (
     unavailable,
 )
 from holdfast.admin.routing import NOTHING, Content, Route, in_path, routes_of
+from holdfast.core.tickets import StorageFailure
 from holdfast.core.units import LATEST, BadTime, moment_of, second_of
 from holdfast.identity.bans import BadBan, Ban, Bans, Kind, ban_of, fields_of, subject_of
 from holdfast.scheduling.waiting import as_deferred
@@ -47,11 +48,35 @@ def _bad_ban(error: BadBan) -> RefusedCall:
 _REFUSALS: Refusals = {BadBan: _bad_ban}
 
 
+class IBanStore(Protocol):
+    """Makes changes of the operators' bans durable. They are made in memory before."""
+
+    def put(self, ban: Ban) -> Deferred[None]:
+        """Store a ban, in place of one of the same name."""
+
+    def remove(self, ban: Ban) -> Deferred[None]:
+        """Remove a ban."""
+
+
+class BanFile:
+    """The bans in the file of a data directory: each change stores all of them. ``write`` replaces the file."""
+
+    def __init__(self, bans: Bans, write: Callable[[Iterable[Ban]], Deferred[None]]) -> None:
+        self._bans = bans
+        self._write = write
+
+    def put(self, _ban: Ban) -> Deferred[None]:
+        """Store all bans. Fails with OSError."""
+        return self._write(self._bans.kept)
+
+    remove = put
+
+
 class BanAPI:
     """Lists, adds and removes bans.
 
-    ``store`` makes the operators' bans durable; its Deferred may fail with OSError. ``apply`` disconnects those that a
-    new ban concerns. ``now`` returns milliseconds since the epoch.
+    ``store`` makes a change durable; its Deferred may fail with OSError or StorageFailure. ``apply`` disconnects those
+    that a new ban concerns. ``now`` returns milliseconds since the epoch.
     """
 
     def __init__(
@@ -59,7 +84,7 @@ class BanAPI:
         bans: Bans,
         *,
         now: Callable[[], int],
-        store: Callable[[Iterable[Ban]], Deferred[None]],
+        store: IBanStore,
         apply: Callable[[Ban], object],
     ) -> None:
         self._bans = bans
@@ -140,8 +165,8 @@ class BanAPI:
     async def _add(self, ban: Ban) -> Answer:
         old = self._bans.add(ban)
         try:
-            await self._store(self._bans.kept)
-        except OSError as error:
+            await self._store.put(ban)
+        except (OSError, StorageFailure) as error:
             self._bans.remove(ban.kind, ban.who)
             if old is not None:
                 self._bans.load([old])
@@ -156,15 +181,16 @@ class BanAPI:
         if ban is None:
             raise not_found(f"{who[:200]} is not banned as {kind}")
         try:
-            await self._store(self._bans.kept)
-        except OSError as error:
+            await self._store.remove(ban)
+        except (OSError, StorageFailure) as error:
             self._bans.load([ban])
             raise _not_stored(error) from None
         return DONE
 
 
-def _not_stored(error: OSError) -> RefusedCall:
-    return unavailable(f"nothing was changed: the bans cannot be stored: {error.strerror or error}")
+def _not_stored(error: OSError | StorageFailure) -> RefusedCall:
+    why = error.detail if isinstance(error, StorageFailure) else error.strerror or error
+    return unavailable(f"nothing was changed: the bans cannot be stored: {why}")
 
 
 def _shown(ban: Ban) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls that list, show and kick clients, and list subscriptions and messages. Paths and fields are EMQX's."""
+"""Calls that list, show and kick clients, and list their subscriptions and messages. Paths and fields are EMQX's."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from holdfast.admin.arguments import (
     TOPIC_FILTER,
     array,
     bad_cursor,
+    check_fields,
     choice_of,
     digits_of,
     number_of,
+    object_of,
     one_of,
     optional_filter_of,
     page,
+    request,
     whole,
 )
 from holdfast.admin.call import DONE, NDJSON, Answer, Call, RefusedCall, Scope, answer, bad_request
@@ -60,14 +63,15 @@ MOST_LISTED = 1000
 MOST_BYTES = 1 << 20
 #: the limit of a list of subscriptions without pages
 MOST_OF_CLIENT = 2000
-_USUAL = 100
+USUAL_LISTED = 100
 #: the most reads, each of at most MOST_LISTED entries, that lead to a page by its number
 MOST_READS = 200
 
 _PAGE = query("page", whole(1, 2**53, 1), "the number of the page, instead of a cursor; the entries before it are read")
 _CLIENT_ID = in_path("clientid", STRING, "the Client Identifier, percent-encoded")
-_LIMIT = query("limit", whole(1, MOST_LISTED, _USUAL), "the highest number of entries in a page")
+_LIMIT = query("limit", whole(1, MOST_LISTED, USUAL_LISTED), "the highest number of entries in a page")
 _CURSOR = query("cursor", CURSOR_SCHEMA, "meta.cursor of the previous page")
+_UNSUBSCRIBE = '{"topic": "plant/#"}'
 _STATES = tuple(each.value for each in ConnState)
 _PAYLOAD_FORMS = ("none", "base64")
 _PAYLOAD_ARGUMENT = query("payload", one_of(*_PAYLOAD_FORMS), "base64: with the payloads of the messages")
@@ -155,6 +159,33 @@ class ClientCalls:
         ticket = self._clients.kick(call.arguments["clientid"])
         if ticket is None:
             raise _unknown(call)
+        await durable(ticket)
+        return DONE
+
+    @Route(
+        method="POST",
+        path=f"{CLIENTS_PREFIX}/{{clientid}}/unsubscribe",
+        scope=Scope.ADMIN,
+        summary="End a subscription of a client, connected or not. The client is not told: MQTT has no packet for it",
+        parameters=(_CLIENT_ID,),
+        body=Content(request({"topic": TOPIC_FILTER}, ("topic",)), "the Topic Filter, with its $share/NAME/"),
+        answers={204: NOTHING},
+        finishes=True,
+    )
+    @as_deferred
+    async def unsubscribe(self, call: Call) -> Answer:
+        """End a subscription."""
+        fields = object_of(call, _UNSUBSCRIBE)
+        check_fields(fields, ("topic",))
+        topic = fields.get("topic")
+        if not isinstance(topic, str):
+            raise bad_request(f"topic is missing; the body is a JSON object such as {_UNSUBSCRIBE}", "topic")
+        client_id = call.arguments["clientid"]
+        if self._clients.client(client_id) is None:
+            raise _unknown(call)
+        ticket = self._clients.unsubscribe(client_id, topic)
+        if ticket is None:
+            raise RefusedCall(404, "NOT_FOUND", f"the client has no subscription to {topic[:200]!a}")
         await durable(ticket)
         return DONE
 
@@ -260,7 +291,7 @@ class ClientCalls:
 
 
 def _limit_of(arguments: Mapping[str, str]) -> int:
-    return number_of(arguments, "limit", _USUAL, MOST_LISTED)
+    return number_of(arguments, "limit", USUAL_LISTED, MOST_LISTED)
 
 
 async def _found(
@@ -370,6 +401,9 @@ class IClients(Protocol):
 
     def kick(self, client_id: str) -> CommitTicket | None:
         """End the connection and the Session of a client; None if it has none."""
+
+    def unsubscribe(self, client_id: str, topic_filter: str) -> CommitTicket | None:
+        """End a subscription of a client, and its replay; None if there is none."""
 
 
 # The call that traces one client: ``GET /api/v5/trace`` answers with a line for each packet.

@@ -1,4 +1,4 @@
-"""Calls that show listeners, nodes and counts of this broker. Paths and fields are EMQX's."""
+"""Calls that show listeners and counts of this broker. Paths and fields are EMQX's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
-from holdfast.admin.arguments import ANYTHING, BOOLEAN, FLAG, INTEGER, NUMBER, STRING, array, flag_of, one_of, record
-from holdfast.admin.call import Answer, Call, Scope, answer, not_found
-from holdfast.admin.routing import Content, Route, in_path, query, routes_of
+from holdfast.admin.arguments import ANYTHING, BOOLEAN, FLAG, INTEGER, STRING, array, flag_of, one_of, record
+from holdfast.admin.call import Answer, Call, Scope, answer
+from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.watch.scrape import Metrics, Run, Scrape, scrape
 
 _LISTENER = record(
@@ -31,14 +31,6 @@ _LISTENER = record(
         ),
     }
 )
-_NODE = record(
-    {
-        "node": STRING, "node_status": STRING, "version": STRING, "uptime": INTEGER, "connections": INTEGER,
-        "live_connections": INTEGER, "memory_used": INTEGER, "memory_total": INTEGER, "max_fds": INTEGER,
-        "load1": NUMBER, "load5": NUMBER, "load15": NUMBER, "cluster_sessions": INTEGER,
-    },
-    required=("node", "node_status", "version", "uptime", "connections", "live_connections"),
-)  # fmt: skip
 
 
 class IOverview(Protocol):
@@ -55,7 +47,7 @@ class IOverview(Protocol):
 
 
 class OverviewCalls:
-    """Answers calls about the broker. Its list of nodes contains only this broker."""
+    """Answers calls about the broker."""
 
     def __init__(self, overview: IOverview) -> None:
         self._overview = overview
@@ -71,32 +63,6 @@ class OverviewCalls:
     def listeners(self, _call: Call) -> Deferred[Answer]:
         """Show the listeners."""
         return succeed(answer(self._overview.listeners()))
-
-    @Route(
-        method="GET",
-        path="/api/v5/nodes",
-        scope=Scope.READ,
-        summary="List the nodes: only this broker",
-        answers={200: Content(array(_NODE), "this node")},
-    )
-    def nodes(self, _call: Call) -> Deferred[Answer]:
-        """Show this node in a list."""
-        return succeed(answer([self._overview.node()]))
-
-    @Route(
-        method="GET",
-        path="/api/v5/nodes/{node}",
-        scope=Scope.READ,
-        summary="Show this broker",
-        parameters=(in_path("node", STRING, "node.id of the broker"),),
-        answers={200: Content(_NODE, "this node")},
-    )
-    def node(self, call: Call) -> Deferred[Answer]:
-        """Show this node."""
-        node = self._overview.node()
-        if call.arguments["node"] != node["node"]:
-            raise not_found(f"there is no such node; this is {node['node']}")
-        return succeed(answer(node))
 
     @Route(
         method="GET",

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from attrs import field, frozen
 
-from holdfast.config.options import Duration, FilePath, InvalidValue, Section, TakesEffect, Text, option, table
+from holdfast.config.options import Duration, FilePath, Integer, InvalidValue, Section, TakesEffect, Text, option, table
 from holdfast.config.reader import KeyProblem
 from holdfast.config.secrets import Secret, SecretSource
 from holdfast.config.sections.storage import StorageConfig
@@ -180,9 +180,17 @@ class ClusterConfig(Section):
     address: str = option(
         Text(),
         "",
-        help="Address at which clients reach this broker, for holdfast node list.",
-        effect="Operators see which broker has this address.",
+        help="Address at which clients reach this broker. A member that drains sends its clients there, as the Server"
+        " Reference of MQTT 5. holdfast node list shows it.",
+        effect="Without it, no member sends clients to this one.",
         example="mqtt1.example.org:1883",
+    )
+    drain_rate: int = option(
+        Integer(1, 1000, unit="clients a second"),
+        100,
+        help="Clients that a member disconnects in a second while it drains.",
+        effect="Higher: the node is empty sooner, and the other members get more connections at once.",
+        example=500,
     )
 
     tls: NatsTLSConfig = field(factory=NatsTLSConfig, metadata=table(NatsTLSConfig, "TLS for the connections to NATS."))

@@ -14,6 +14,7 @@ import { Retained } from "./pages/retained/page.js";
 import { Replays } from "./pages/replays.js";
 import { Subscriptions } from "./pages/subscriptions.js";
 import { Listeners } from "./pages/listeners.js";
+import { Nodes } from "./pages/nodes.js";
 import { Alarms } from "./pages/alarms.js";
 import { Bans } from "./pages/bans.js";
 import { Keys } from "./pages/keys.js";
@@ -30,6 +31,7 @@ const PAGES = [
   ["subscriptions", "Subscriptions", 2, Subscriptions, "read"],
   ["console", "Console", 2, Console, "read"],
   ["alarms", "Alarms", 3, Alarms, "read"],
+  ["nodes", "Nodes", 3, Nodes, "read"],
   ["listeners", "Listeners", 3, Listeners, "read"],
   ["bans", "Bans", 3, Bans, "admin"],
   ["keys", "API keys", 3, Keys, "admin"],

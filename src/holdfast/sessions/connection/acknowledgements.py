@@ -248,10 +248,11 @@ class Explanations:
             found = encode(attrs.evolve(packet, properties=NO_PROPERTIES), self.protocol_version)
         return found
 
-    def refusal(self, reason: ReasonCode, text: str) -> bytes:
+    def refusal(self, reason: ReasonCode, text: str, server: str | None = None) -> bytes:
         """Return the CONNACK that refuses a connection, or b"" where no CONNACK may be sent [MQTT311-3.2.2-6].
 
-        A reason that CONNACK may not carry is replaced by the nearest reason that it may carry.
+        ``server`` is its Server Reference. A reason that CONNACK may not carry is replaced by the nearest one that
+        it may carry.
         """
         if self.protocol_version != 5:
             code = connect_return_code(reason)
@@ -259,15 +260,19 @@ class Explanations:
         if reason not in PERMITTED[2]:
             stopping = reason is ReasonCode.SERVER_SHUTTING_DOWN
             reason = ReasonCode.SERVER_UNAVAILABLE if stopping else ReasonCode.UNSPECIFIED_ERROR
-        packet = self.encode(p.Connack(False, reason), text)
+        packet = self.encode(p.Connack(False, reason, _referring(server)), text)
         return packet if self.fits(packet) else b""
 
-    def disconnect(self, reason: ReasonCode, text: str) -> bytes:
-        """Return the DISCONNECT that ends a connection, or b"" where no DISCONNECT may be sent."""
+    def disconnect(self, reason: ReasonCode, text: str, server: str | None = None) -> bytes:
+        """Return the DISCONNECT that ends a connection, or b"" where none may be sent. ``server``: see refusal."""
         if self.protocol_version != 5:
             return b""
-        packet = self.encode(p.Disconnect(reason), text)
+        packet = self.encode(p.Disconnect(reason, _referring(server)), text)
         return packet if self.fits(packet) else b""
+
+
+def _referring(server: str | None) -> Properties:
+    return NO_PROPERTIES if server is None else Properties(server_reference=server)
 
 
 _WITHOUT_PROPERTIES = {version: Explanations(version) for version in (3, 4, 5)}

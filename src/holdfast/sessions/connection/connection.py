@@ -407,15 +407,18 @@ class Connection:
 
     # --- the end
 
-    def close(self, reason: ReasonCode, explanation: str) -> None:
-        """End the connection, with DISCONNECT where the protocol version has it. The Will is published."""
+    def close(self, reason: ReasonCode, explanation: str, server: str | None = None) -> None:
+        """End the connection, with DISCONNECT where the protocol version has it. The Will is published.
+
+        ``server`` is another one that the Client is told to use.
+        """
         if self._phase is Phase.CLOSED:
             return
         last = b""
         if self._phase is Phase.ADMITTING:
-            last = self.explanations.refusal(reason, explanation)
+            last = self.explanations.refusal(reason, explanation, server)
         elif self._phase is Phase.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
-            last = self.explanations.disconnect(reason, explanation)
+            last = self.explanations.disconnect(reason, explanation, server)
         self.finish(last, self._due_will(), f"{reason.name}, {explanation}", reason)
 
     def break_off(self, cause: str, text: str) -> None:

@@ -3,6 +3,7 @@
 Each of them may answer at once or with a Deferred. The steps, in order:
 
     bans              is the address or the Client Identifier banned?
+    draining          is this node being emptied?
     memory            has the process memory for one more Client?
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
     authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
@@ -39,6 +40,7 @@ from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.acknowledgements import failure_reason
 from holdfast.sessions.connection.connection import Admit, Connection
 from holdfast.sessions.connection.link import NO_ACTIONS
+from holdfast.sessions.draining import TOLD
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
@@ -72,6 +74,11 @@ def admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
     link.client_log.client_id = packet.client_id or None
     parts.traces.connecting(link, packet)
     if _is_of_banned_address(parts, link):
+        return
+    if parts.draining.is_on:
+        reason, server = parts.draining.refusal(link.protocol_version)
+        _log_refusal(parts, link, reason, "this node drains", False)
+        link.finish(link.explanations.refusal(reason, TOLD, server), None, reason=reason)
         return
     if parts.memory is not None and parts.memory.refuses:
         parts.counters.connections_over_memory += 1

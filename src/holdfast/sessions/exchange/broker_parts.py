@@ -16,6 +16,7 @@ from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.session import Session
+from holdfast.sessions.draining import Draining
 from holdfast.sessions.leases import Leases
 from holdfast.sessions.memory_guard import MemoryGuard
 from holdfast.sessions.questions import Questions
@@ -51,6 +52,7 @@ class BrokerParts:
     traces: Traces
     questions: Questions
     leases: Leases
+    draining: Draining
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: OnDenied = tell_nobody
     memory: MemoryGuard | None = None

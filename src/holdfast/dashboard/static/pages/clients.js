@@ -8,6 +8,7 @@ import { go, href } from "../router.js";
 import { Text } from "../text.js";
 import { Ago } from "../time.js";
 import { Choice, Search, TextField } from "../parts/fields.js";
+import { Missing } from "../parts/notices.js";
 import { PageHead } from "../parts/shell.js";
 import { Pager, Table, usePages } from "../parts/table.js";
 import { Icon } from "../parts/icons.js";
@@ -36,7 +37,8 @@ export function Clients({ params }) {
       <${Choice} label="that are" value=${params.state ?? ""} onValue=${(state) => change({ state })} options=${STATES} />
     </div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
-      <${Table} caption="Clients" columns=${COLUMNS} rows=${answer.data} keyOf=${(row) => row.clientid} open=${(row) => go("clients", { id: row.clientid })}
+      <${Missing} meta=${answer.meta} what="clients" />
+      <${Table} caption="Clients" columns=${answer.meta.silent ? OF_MEMBERS : COLUMNS} rows=${answer.data} keyOf=${(row) => `${row.node}\n${row.clientid}`} open=${(row) => go("clients", { id: row.clientid })}
         empty=${params.q || params.state ? "No client matches this search." : "No client is connected, and no Session is kept."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "client")} on this page.<//>`}<//>`;
 }
@@ -52,5 +54,8 @@ const COLUMNS = [
   { title: "Queue", number: true, hide: "phone", cell: (row) => count(row.mqueue_len) },
   { title: "In flight", number: true, hide: "narrow", cell: (row) => count(row.inflight_cnt) },
 ];
+
+/** in a cluster: with the node that has the client */
+const OF_MEMBERS = [...COLUMNS.slice(0, 2), { title: "Node", number: true, hide: "phone", cell: (row) => row.node }, ...COLUMNS.slice(2)];
 
 export const protocol = (row) => ({ 3: "MQTT 3.1", 4: "MQTT 3.1.1", 5: "MQTT 5.0" }[row.proto_ver] ?? "–");

@@ -30,8 +30,11 @@ export function Overview({ params }) {
   const samples = useMemo(() => merged(past.data ?? [], live, seconds), [past.data, live, seconds]);
   return html`<${PageHead} title="Overview"><${Segments} label="Period" value=${name} onValue=${(range) => go("overview", { range }, true)} options=${RANGES.map(([each, title]) => [each, title])} /><//>
     <${ActiveAlarms} alarms=${alarms.data?.data ?? []} />
-    <${Loaded} from=${past} lines=${12}>${() => html`<${Figures} samples=${samples} node=${(node.data?.data ?? node.data)?.[0]} /><${Charts} samples=${samples} seconds=${seconds} />`}<//>`;
+    <${Loaded} from=${past} lines=${12}>${() => html`<${Figures} samples=${samples} node=${own(node.data?.data ?? node.data)} /><${Charts} samples=${samples} seconds=${seconds} />`}<//>`;
 }
+
+/** This node, whose figures the page shows. */
+const own = (nodes) => nodes?.find((node) => node.local) ?? nodes?.[0];
 
 /** The samples of the API, then newer live ones, of the period. */
 function merged(past, live, seconds) {

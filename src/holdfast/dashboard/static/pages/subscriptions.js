@@ -6,6 +6,7 @@ import { Loaded, useLoaded } from "../loaded.js";
 import { go } from "../router.js";
 import { Text } from "../text.js";
 import { Choice, Search } from "../parts/fields.js";
+import { Missing } from "../parts/notices.js";
 import { PageHead } from "../parts/shell.js";
 import { Pager, Table, usePages } from "../parts/table.js";
 import { SUBSCRIPTION_COLUMNS } from "./client.js";
@@ -27,7 +28,8 @@ export function Subscriptions({ params }) {
       <${Search} main label="Search subscriptions" value=${params.q} onValue=${(q) => change({ q })} placeholder=${by === "match_topic" ? "a/topic" : by === "topic" ? "a/+/filter" : "a name"} />
       <${Choice} label="with" value=${params.qos ?? ""} onValue=${(qos) => change({ qos })} options=${QOS} /></div>
     <${Loaded} from=${list} lines=${10}>${(answer) => html`
-      <${Table} caption="Subscriptions" rows=${answer.data} keyOf=${(row) => `${row.clientid}\n${row.topic}`} columns=${COLUMNS} empty=${params.q || params.qos ? "No subscription matches this search." : "Nobody has subscribed to anything."} />
+      <${Missing} meta=${answer.meta} what="subscriptions" />
+      <${Table} caption="Subscriptions" rows=${answer.data} keyOf=${(row) => `${row.node}\n${row.clientid}\n${row.topic}`} columns=${COLUMNS} empty=${params.q || params.qos ? "No subscription matches this search." : "Nobody has subscribed to anything."} />
       <${Pager} pages=${pages} meta=${answer.meta}>${plural(answer.data.length, "subscription")} on this page.<//>`}<//>`;
 }
 

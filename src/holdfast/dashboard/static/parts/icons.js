@@ -8,6 +8,7 @@ const PATHS = {
   replays: "M4 12a8 8 0 1 0 3-6.2M4 4v4h4",
   subscriptions: "M5 19a9 9 0 0 1 0-14M19 5a9 9 0 0 1 0 14M8.5 15.5a5 5 0 0 1 0-7M15.5 8.5a5 5 0 0 1 0 7M12 12h.01",
   listeners: "M12 3v12M8 7l4-4 4 4M4 15v5h16v-5",
+  nodes: "M12 3v5M12 8H5v4M12 8h7v4M3 12h4v5H3zM17 12h4v5h-4zM10 12h4v5h-4zM12 8v4",
   alarms: "M12 4l9 16H3zM12 10v5M12 18h.01",
   bans: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM5.6 5.6l12.8 12.8",
   keys: "M14 10a4 4 0 1 0-4 4l1 0 1 2h2l0 2h2l0 2h4v-3l-6.5-6.5",

@@ -50,3 +50,11 @@ export function ErrorBox({ error, again, stale = false }) {
 export const Note = ({ kind = "info", children }) => html`<div class=${`notice ${kind}`}><${Icon} name=${kind === "warning" ? "alarms" : kind === "error" ? "error" : "done"} /><div>${children}</div></div>`;
 
 export const Empty = ({ title, children }) => html`<div class="empty"><p class="lead">${title}</p>${children && html`<p>${children}</p>`}</div>`;
+
+/** What is missing in a list of all members of a cluster: the entries of those that did not answer. */
+export function Missing({ meta, what }) {
+  if (!meta?.silent?.length) return null;
+  const one = meta.silent.length === 1;
+  return html`<div class="notice warning" role="status"><div><strong>The list is not complete</strong>
+    <p>${one ? "Node" : "Nodes"} ${meta.silent.join(", ")} ${one ? "does" : "do"} not answer: ${one ? "its" : "their"} ${what} are missing.</p></div></div>`;
+}
