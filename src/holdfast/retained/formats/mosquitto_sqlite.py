@@ -18,7 +18,7 @@ from urllib.parse import quote
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.formats.mosquitto_properties import BadProperties, properties_of
 
-_MAGIC = b"SQLite format 3\0"
+MAGIC = b"SQLite format 3\0"
 _VERSION = 1
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _MAJOR = "SELECT major FROM version_info WHERE component = 'database_schema'"
@@ -32,7 +32,7 @@ _MESSAGES = (
 def messages(path: Path) -> Iterator[FileEntry]:
     """Yield the retained messages. Raises :class:`UnreadableFile` for another kind of file, or for a damaged one."""
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
+        if file.read(len(MAGIC)) != MAGIC:
             raise UnreadableFile("this is not an SQLite database")
     try:
         with closing(_connect(path)) as connection:
