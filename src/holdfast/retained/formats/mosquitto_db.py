@@ -109,7 +109,7 @@ class MosquittoFile:
         """Return the id at the beginning of a chunk."""
         if chunk.length < _ID_SIZE:
             raise UnreadableFile(f"byte {chunk.place}: a chunk of {chunk.length} bytes is too short to name a message")
-        return self._number(self._read(chunk.body, _ID_SIZE))
+        return self.number(self.read(chunk.body, _ID_SIZE))
 
     def message(self, number: int) -> tuple[int, Mapping[str, Any]] | None:
         """Return the offset and the fields of a message, None if it is not in the file. Raises :class:`BadChunk`."""
@@ -118,7 +118,7 @@ class MosquittoFile:
             return None
         body, length = found
         try:
-            return body, (self._fields if self.version >= _FIXED_FIRST else self._old_fields)(self._read(body, length))
+            return body, (self._fields if self.version >= _FIXED_FIRST else self._old_fields)(self.read(body, length))
         except UnicodeDecodeError as error:
             raise BadChunk(f"byte {body}: this message's strings are not UTF-8 ({error.reason})") from error
         except struct.error as error:
@@ -130,13 +130,14 @@ class MosquittoFile:
         """Remove the temporary file."""
         self._offsets.close()
 
-    def _read(self, place: int, length: int) -> bytes:
+    def read(self, place: int, length: int) -> bytes:
+        """Return bytes of the file."""
         self._file.seek(place)
         return self._file.read(length)
 
     def _configure(self, chunk: _Chunk) -> None:
         """Read the size of ids and their byte order."""
-        data = self._read(chunk.body, chunk.length)
+        data = self.read(chunk.body, chunk.length)
         try:
             if self.version >= _FIXED_FIRST:
                 last, size = data[:_ID_SIZE], data[_ID_SIZE + 1]
@@ -155,13 +156,14 @@ class MosquittoFile:
             "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", (self.number_of(chunk), chunk.body, chunk.length)
         )
 
-    def _number(self, data: bytes) -> int:
+    def number(self, data: bytes) -> int:
+        """Return the id or the time that eight bytes are."""
         number: int = struct.unpack(f"{self._order}q", data)[0]
         return number
 
     def _fields(self, data: bytes) -> Mapping[str, Any]:
         """Return the fields of a message of versions 5 and 6."""
-        expires = self._number(data[_ID_SIZE : 2 * _ID_SIZE])
+        expires = self.number(data[_ID_SIZE : 2 * _ID_SIZE])
         payload_size, _, client_size, user_size, topic_size, _, qos, _ = _FIELDS.unpack_from(data, 2 * _ID_SIZE)
         ends = [_FIXED]
         for part in (client_size, user_size, topic_size, payload_size):
