@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from holdfast.commands import main
 from holdfast.core.terminal import counted
 from tests.commands.commands import commands_of
+from tests.erlang import archive
 from tests.processes import unmeasured
 from tests.storage.doubles import fresh_file
 
@@ -53,6 +54,7 @@ REPORTS = {
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("doctor",): {"problems", "findings"},
+    ("migrate", "emqx", "export.tar.gz"): MIGRATED,
     ("migrate", "home-assistant", "options.json"): MIGRATED,
     ("migrate", "mosquitto", "m.conf"): MIGRATED,
     ("migrate", "vernemq", "--passwd", "passwords"): MIGRATED,
@@ -95,6 +97,8 @@ UNREADABLE = [
     ("db", "upgrade", "--data-dir", "nowhere"),
     ("db", "verify", "nowhere"),
     ("db", "verify", "data"),
+    ("migrate", "emqx", "nowhere"),
+    ("migrate", "emqx", "data"),
     ("migrate", "home-assistant", "nowhere"),
     ("migrate", "mosquitto", "nowhere"),
     ("migrate", "vernemq", "--acl", "nowhere"),
@@ -130,6 +134,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "h.toml").write_text("[retainer.history]\nenable = true\n")
         (folder / "m.conf").write_text("listener 1883\n")
         (folder / "options.json").write_text("{}")
+        archive(folder / "export.tar.gz", {"META.hocon": b""})
         (folder / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
         for command in (
             ("retainer", "set", "a", "x", "--config", "h.toml"),

@@ -80,6 +80,24 @@ def vernemq(passwd: Path | None, acl: Path | None, out: Path, dry_run: bool, for
     _finish(move_vernemq(passwd, acl), out, dry_run, force, as_json)
 
 
+@migrate.command()
+@click.argument("archive", type=click.Path(path_type=Path))
+@_outcome_options
+def emqx(archive: Path, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Move in from EMQX 5, by an ARCHIVE of emqx ctl data export.
+
+    The command takes the users and rules of the built-in database. The retained messages of the same archive are
+    imported with holdfast retainer import. The new configuration has one listener, on this machine only: listeners are
+    to be written by hand.
+    """
+    from holdfast.identity.hashes import read
+    from holdfast.moving.emqx import PASSWORDS, move_emqx
+
+    present = out / PASSWORDS
+    hashes = read(present)[0] if present.exists() else {}
+    _finish(move_emqx(archive, hashes), out, dry_run, force, as_json)
+
+
 @migrate.command("home-assistant")
 @click.argument("options", type=click.Path(path_type=Path))
 @click.option(
