@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.core.messages import RetainedMessage
 from holdfast.retained.fields import BadRecord
-from holdfast.retained.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
+from holdfast.retained.formats import emqx, emqx_archive, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.import_jobs import LONGEST_NAME, Job, read_job
 from holdfast.retained.limits import FlowSettings, flow_of
@@ -37,6 +37,7 @@ __all__ = [
     "UnreadableFile",
     "csv_line_of",
     "emqx",
+    "emqx_archive",
     "flow_of",
     "header",
     "line_of",

@@ -18,6 +18,7 @@ from holdfast.retained.records import line_of
 from holdfast_pipeline.sink import UnfitMessage, row_of_fields
 from holdfast_pipeline.sources.files import FilesReader
 from tests.pipeline.stores import NOW, message
+from tests.retained.formats import test_emqx_archive
 
 #: Written by mosquitto 2.0.11: a message with properties, one with none, one in binary, and one that was cleared.
 REAL = (Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db").read_bytes()
@@ -318,3 +319,11 @@ def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Pat
     scratch.write_text(_DUMP % ("9" * 5000, '{"storeid": 1}'))
     with pytest.raises(UnreadableFile, match=r"character 19: this is not JSON: a number has too many digits"):
         list(mosquitto_dump.messages(scratch))
+
+
+def test_an_archive_of_emqx_is_a_source_of_the_pipeline() -> None:
+    """With the place of each message, for the rejects."""
+    reader = FilesReader("emqx-archive", [str(test_emqx_archive.REAL)])
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(row["topic"] for row in rows) == ["a/b", "big", "grün//日本"]
+    assert rows[0]["source"].endswith("emqx-export-5.tar.gz, mnesia/emqx_retainer_message, record 2")
