@@ -100,7 +100,6 @@ class StandIn:
                 failed[:] = [error]
                 raise
 
-        failed.clear()
         try:
             self._result(self.durable.parts.writer.run(kept))
         except Inaccessible:
