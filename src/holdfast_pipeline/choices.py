@@ -36,7 +36,7 @@ PAGES = 200
 #: The rules of an import for topics that the database knows; the first one is the default.
 MERGE_RULES = ("newer", "replace", "keep")
 #: The formats of files that an import reads, besides Parquet.
-FILE_FORMATS = ("ndjson", "emqx", "mosquitto", "mosquitto-dump", "mosquitto-sqlite")
+FILE_FORMATS = ("ndjson", "emqx", "emqx-archive", "mosquitto", "mosquitto-dump", "mosquitto-sqlite")
 #: The number of rejected messages with which an import is still done, and the highest number that may be allowed: the
 #: driver keeps rejects in memory until the merge is complete.
 IMPORT_MAX_REJECTS = 100

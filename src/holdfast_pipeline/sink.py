@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,24 +32,16 @@ from pyspark.sql.types import DataType, LongType, StructType, TimestampType
 
 from holdfast.commands.api import Access, Inaccessible, MergeFailed, access_to, merge_staged, standing_in
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.core.messages import RetainedMessage
 from holdfast.retained.api import (
-    FUTURE,
-    HIGHEST_REVISION,
     LONGEST_NAME,
-    NO_PROPERTIES,
     BadRecord,
-    Fields,
     Merge,
-    Properties,
     Row,
     StagingArea,
     StagingUnusable,
-    check_payload,
-    properties_in,
-    staged_row,
     staging_area_for,
 )
+from holdfast.retained.api import row_of_fields as fields_row
 from holdfast.storage.api import DirectoryUnusable, StoreUnusable
 from holdfast_pipeline.choices import MOST_REJECTS, REJECTS
 from holdfast_pipeline.database import check, url_of
@@ -155,39 +146,10 @@ def row_of_fields(given: Mapping[str, Any], now: int) -> Row:
     Times are in milliseconds since the epoch; a message without ``stored_at`` gets ``now``. Raises
     :class:`UnfitMessage`.
     """
-    fields = Fields(given)
-    payload = given.get("payload")
-    if isinstance(payload, str):
-        payload = payload.encode(errors="surrogatepass")
-    payload = bytes(payload) if isinstance(payload, (bytes, bytearray)) else b""
     try:
-        topic = fields.topic()
-        check_payload(payload)
-        stored_at = fields.stored_at(now + FUTURE)
-        message = RetainedMessage(
-            topic,
-            payload,
-            fields.qos(),
-            _properties(given.get("properties_json")),
-            fields.text("client_id"),
-            fields.text("username"),
-            now if stored_at is None else stored_at,
-            fields.expires_at(),
-            fields.whole("revision", 0, HIGHEST_REVISION) or 0,
-        )
-        return staged_row(message)
+        return fields_row(given, now)
     except BadRecord as error:
         raise UnfitMessage(_KINDS.get(error.field, error.field), str(error)) from error
-
-
-@lru_cache(maxsize=1024)  # devices of one kind send the same properties again and again
-def _properties(text: str | None) -> Properties:
-    if not text:
-        return NO_PROPERTIES
-    try:
-        return properties_in(text)
-    except BadRecord as error:
-        raise BadRecord(str(error), "properties") from error
 
 
 OPTIONS = ("merge", "job", "rejects", "max_rejects", "staging")

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from holdfast.commands import main
 from holdfast.core.terminal import counted
 from tests.commands.commands import commands_of
+from tests.erlang import archive
 from tests.processes import unmeasured
 from tests.storage.doubles import fresh_file
 
@@ -23,7 +24,11 @@ COMMANDS = dict(commands_of(main))
 REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for one in command.params)]
 #: Commands that report nothing, or print data that is JSON already.
 #: tried with a broker, in tests/e2e/test_reload.py, test_admin_api.py and test_log.py; with Postgres, in tests/cluster
-WITH_BROKER = {("dashboard",), ("node", "drain"), ("node", "list"), ("node", "remove"), ("reload",), ("trace",)}
+#: and tests/commands/database
+WITH_BROKER = {
+    ("dashboard",), ("migrate", "postgres-to-sqlite"), ("migrate", "sqlite-to-postgres"), ("node", "drain"),
+    ("node", "list"), ("node", "remove"), ("reload",), ("trace",),
+}  # fmt: skip
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 MIGRATED = {"folder", "dry_run", "written", "taken", "same", "missing", "entries"}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
@@ -53,6 +58,7 @@ REPORTS = {
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("doctor",): {"problems", "findings"},
+    ("migrate", "emqx", "export.tar.gz"): MIGRATED,
     ("migrate", "home-assistant", "options.json"): MIGRATED,
     ("migrate", "mosquitto", "m.conf"): MIGRATED,
     ("migrate", "vernemq", "--passwd", "passwords"): MIGRATED,
@@ -95,6 +101,8 @@ UNREADABLE = [
     ("db", "upgrade", "--data-dir", "nowhere"),
     ("db", "verify", "nowhere"),
     ("db", "verify", "data"),
+    ("migrate", "emqx", "nowhere"),
+    ("migrate", "emqx", "data"),
     ("migrate", "home-assistant", "nowhere"),
     ("migrate", "mosquitto", "nowhere"),
     ("migrate", "vernemq", "--acl", "nowhere"),
@@ -130,6 +138,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "h.toml").write_text("[retainer.history]\nenable = true\n")
         (folder / "m.conf").write_text("listener 1883\n")
         (folder / "options.json").write_text("{}")
+        archive(folder / "export.tar.gz", {"META.hocon": b""})
         (folder / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
         for command in (
             ("retainer", "set", "a", "x", "--config", "h.toml"),

@@ -212,10 +212,10 @@ class Adopting:
             self._log.failure("Sessions of other nodes are not loaded", failure)
 
     def _done(self, batch: Sequence[int]) -> None:
+        answers = [answer for identifier in batch for answer in self._wanted.pop(identifier)]
         self._is_busy = False
-        for identifier in batch:
-            for answer in self._wanted.pop(identifier):
-                answer.callback(None)
+        for answer in answers:  # whoever is told may want other Sessions
+            answer.callback(None)
         self._go_on()
 
     @as_deferred

@@ -1,6 +1,6 @@
-"""``holdfast migrate``: move in from another broker, by its configuration files.
+"""``holdfast migrate``: move in from another broker, by its configuration files; and move to another database.
 
-Each command reads the files of one broker, and ends in the same way: what was made is checked as ``holdfast
+Each command for another broker reads its files, and ends in the same way: what was made is checked as ``holdfast
 check-config`` does, before it is written.
 """
 
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.common import Failed, json_option, say, show, show_json
+from holdfast.commands.common import Failed, broker_options, json_option, load_config, progress, say, show, show_json
+from holdfast.core.terminal import counted
 
 if TYPE_CHECKING:
+    from holdfast.config import Config
     from holdfast.moving.mosquitto_mapping import Move
 
 
 @click.group()
 def migrate() -> None:
-    """Move in from another broker.
+    """Move in from another broker, or to another database.
 
-    Each command reads the files of a broker, and writes a configuration, passwords, rules and a report into a folder.
-    It changes nothing of the other broker, and reads nothing of a running one.
+    The commands for other brokers read the files of a broker, and write a configuration, passwords, rules and a report
+    into a folder. They change nothing of the other broker, and read nothing of a running one.
     """
 
 
@@ -44,6 +46,12 @@ def _outcome_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = add(command)
     return command
+
+
+def _move_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the commands that move a database."""
+    command = json_option(broker_options(command))
+    return click.option("--dry-run", is_flag=True, help="Count the rows of the source, and write nothing.")(command)
 
 
 @migrate.command()
@@ -80,6 +88,24 @@ def vernemq(passwd: Path | None, acl: Path | None, out: Path, dry_run: bool, for
     _finish(move_vernemq(passwd, acl), out, dry_run, force, as_json)
 
 
+@migrate.command()
+@click.argument("archive", type=click.Path(path_type=Path))
+@_outcome_options
+def emqx(archive: Path, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Move in from EMQX 5, by an ARCHIVE of emqx ctl data export.
+
+    The command takes the users and rules of the built-in database. The retained messages of the same archive are
+    imported with holdfast retainer import. The new configuration has one listener, on this machine only: listeners are
+    to be written by hand.
+    """
+    from holdfast.identity.hashes import read
+    from holdfast.moving.emqx import PASSWORDS, move_emqx
+
+    present = out / PASSWORDS
+    hashes = read(present)[0] if present.exists() else {}
+    _finish(move_emqx(archive, hashes), out, dry_run, force, as_json)
+
+
 @migrate.command("home-assistant")
 @click.argument("options", type=click.Path(path_type=Path))
 @click.option(
@@ -101,6 +127,76 @@ def home_assistant(options: Path, ssl: Path, share: Path, out: Path, dry_run: bo
     present = out / "passwords"
     hashes = read(present)[0] if present.exists() else {}
     _finish(move_home_assistant(options, Folders(ssl, share), hashes), out, dry_run, force, as_json)
+
+
+@migrate.command("sqlite-to-postgres")
+@click.argument("target", metavar="URL")
+@_move_options
+def sqlite_to_postgres(
+    target: str, dry_run: bool, as_json: bool, config: Path | None, data_dir: str | None, storage: str | None
+) -> None:
+    """Copy the whole database of a stopped broker into the empty Postgres database at URL.
+
+    Everything moves: retained messages, Sessions with their messages, the history, telemetry, users and rules. The
+    source is not changed. If the command is interrupted, the target stays empty: run it again. The parts of URL that
+    are secrets are better in PGPASSWORD or ~/.pgpass.
+    """
+    _move_database(load_config(config, data_dir, storage), target, dry_run, as_json, to_postgres=True)
+
+
+@migrate.command("postgres-to-sqlite")
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
+@_move_options
+def postgres_to_sqlite(
+    target: Path, dry_run: bool, as_json: bool, config: Path | None, data_dir: str | None, storage: str | None
+) -> None:
+    """Copy the whole Postgres database of a stopped broker into the new SQLite database FILE.
+
+    Everything moves, as with sqlite-to-postgres. If the command is interrupted, there is no FILE: run it again.
+    """
+    url = f"sqlite:///{target.absolute()}"
+    _move_database(load_config(config, data_dir, storage), url, dry_run, as_json, to_postgres=False)
+
+
+def _move_database(config: Config, url: str, dry_run: bool, as_json: bool, *, to_postgres: bool) -> None:
+    from holdfast.commands.db_work import LOCK_TIMEOUT
+    from holdfast.storage.database import Durability
+    from holdfast.storage.location import DirectoryLock, shown
+    from holdfast.storage.maintenance import database_at
+    from holdfast.storage.moving import move_database
+
+    source = database_at(config.storage.url, Durability.FULL, 0, LOCK_TIMEOUT)
+    target = database_at(url, Durability.FULL, 0, LOCK_TIMEOUT)
+    makes = ("SQLite", "Postgres")
+    if (source.remote, target.remote) != (not to_postgres, to_postgres):
+        before, after = makes if to_postgres else makes[::-1]
+        raise Failed(
+            f"the configuration names {source.location}, and the target is {target.location}: allowed is {before} to"
+            f" {after}; name the configuration with --config, or the source with --storage"
+        )
+    lock = DirectoryLock(config.data_dir)
+    if config.data_dir.is_dir():  # a broker always makes its data directory
+        lock.acquire()
+    try:
+        with progress("copying", None) as report:
+            moved = move_database(source, target, config.node.id, report, dry_run)
+    finally:
+        lock.release()
+    if as_json:
+        show_json({
+            "source": source.location, "target": shown(url), "dry_run": dry_run, "rows": moved.rows,
+            "left_out": moved.left_out,
+        })  # fmt: skip
+        return
+    for table, count in moved.rows.items():
+        if count:
+            show(f"{table}: {counted(count, 'row')}")
+    for table, count in moved.left_out.items():
+        show(f"{table}: {counted(count, 'row')} left out: another node has one of the same name")
+    if dry_run:
+        show(f"Nothing was written to {shown(url)}")
+    else:
+        show(f"Everything is in {shown(url)} now; set storage.url to it and start the broker. The source is unchanged")
 
 
 def _finish(move: Move, out: Path, dry_run: bool, force: bool, as_json: bool) -> None:

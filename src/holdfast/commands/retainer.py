@@ -15,7 +15,7 @@ from holdfast.commands.root import LazyGroup
         "export": "holdfast.commands.retainer_messages:export",
         "get": "holdfast.commands.retainer_messages:get",
         "history": "holdfast.commands.retainer_history:history",
-        "import": "holdfast.commands.retainer_import:import_lines",
+        "import": "holdfast.commands.retainer_import:import_file",
         "info": "holdfast.commands.retainer_messages:info",
         "orphans": "holdfast.commands.retainer_replays:orphans",
         "policy": "holdfast.commands.retainer_messages:policy",

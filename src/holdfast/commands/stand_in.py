@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -43,6 +43,7 @@ from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.importing import Merger
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
+from holdfast.storage.driver import Connection
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.location import StoreUnusable, shown
 from holdfast.storage.maintenance import database_at
@@ -59,7 +60,8 @@ class StandIn:
 
     reaches_subscribers = False
 
-    def __init__(self, table: RoutingTable, store: str, clock: Clock) -> None:
+    def __init__(self, table: RoutingTable, store: str, clock: Clock, durable: DurableStore) -> None:
+        self.durable = durable
         self._table = table
         self._store = store
         self._clock = clock
@@ -85,6 +87,25 @@ class StandIn:
             if not piece:
                 return
             yield piece
+
+    def run(self, work: Callable[[Connection], None]) -> None:
+        """Run work in a transaction of its own. Raises its exceptions, and Inaccessible if the database failed."""
+        assert self.durable.parts is not None
+        failed: list[BaseException] = []
+
+        def kept(connection: Connection) -> None:
+            try:
+                work(connection)
+            except Exception as error:
+                failed[:] = [error]
+                raise
+
+        try:
+            self._result(self.durable.parts.writer.run(kept))
+        except Inaccessible:
+            if failed:
+                raise failed[0] from None
+            raise
 
     def _answer(self, method: str, path: str, arguments: Arguments, body: bytes) -> Answer:
         whole = path if path.startswith("/api/") else API_PREFIX + path
@@ -139,7 +160,7 @@ def standing_in(config: Config) -> Iterator[Access]:
         table = RoutingTable(
             [*_api_of(config, durable, clock).routes, *accounts], most_levels=lambda: config.most_topic_levels
         )
-        yield StandIn(table, shown(config.storage.url), clock)
+        yield StandIn(table, shown(config.storage.url), clock, durable)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)

@@ -4,6 +4,8 @@
     $7$ITERATIONS$SALT$HASH                     mosquitto: PBKDF2 with SHA-512
     $6$SALT$HASH                                mosquitto 1.x: one SHA-512 of password and salt
     $2b$COST$SALTANDHASH                        bcrypt, of which the first 72 bytes of a password count
+    $pbkdf2-sha256$ITERATIONS$SALT$HASH         EMQX: PBKDF2 with SHA-1, or SHA-224 to SHA-512
+    $emqx-sha256-prefix$SALT$HASH               EMQX: one MD5, SHA-1, SHA-256 or SHA-512 of salt and password
 
 What a file may ask of the broker is bounded. Libraries are imported when a hash needs them.
 """
@@ -54,6 +56,8 @@ _PBKDF2_ITERATIONS = range(1, 10_000_000 + 1)
 _BCRYPT_COSTS = range(4, 17 + 1)
 _BCRYPT_LONGEST = 72
 
+#: bytes of the shortest derived key: fewer are guessed by chance
+_SHORTEST_KEY = 16
 _SALT_BYTES = 16
 _HASH_BYTES = 32
 
@@ -221,6 +225,36 @@ def _verify_sha512(match: re.Match[str], password: bytes) -> bool:
 _BASE64 = r"[A-Za-z0-9+/]{1,200}={0,2}"
 
 
+# --- EMQX
+
+
+def _verify_emqx_pbkdf2(match: re.Match[str], password: bytes) -> bool:
+    expected, salt = _decoded(match, "hash"), _decoded(match, "salt")
+    found = hashlib.pbkdf2_hmac(match["digest"], password, salt, int(match["iterations"]), dklen=len(expected))
+    return hmac.compare_digest(found, expected)
+
+
+def _check_emqx_pbkdf2(match: re.Match[str]) -> None:
+    _within("a number of iterations of", int(match["iterations"]), _PBKDF2_ITERATIONS)
+    if not _decoded(match, "salt") or len(_decoded(match, "hash")) < _SHORTEST_KEY:
+        raise InvalidUser(f"the hash has another length; allowed: a salt, and {_SHORTEST_KEY} bytes or more, in base64")
+
+
+def _check_emqx(match: re.Match[str]) -> None:
+    if len(_decoded(match, "hash")) != hashlib.new(match["digest"], usedforsecurity=False).digest_size:
+        raise InvalidUser(f"the hash has another length; allowed: that of {match['digest']}, in base64")
+    if bool(match["salt"]) is (match["position"] == "none"):
+        raise InvalidUser("the hash has a salt and no place for it, or a place for a salt and none")
+    _decoded(match, "salt")
+
+
+def _verify_emqx(match: re.Match[str], password: bytes) -> bool:
+    salt = _decoded(match, "salt")
+    data = salt + password if match["position"] == "prefix" else password + salt
+    found = hashlib.new(match["digest"], data, usedforsecurity=False).digest()
+    return hmac.compare_digest(found, _decoded(match, "hash"))
+
+
 # --- bcrypt
 
 
@@ -251,6 +285,24 @@ _FORMS = (
         re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}"),
         _check_bcrypt,
         _verify_bcrypt,
+    ),
+    _Form(
+        "PBKDF2",
+        re.compile(
+            rf"\$pbkdf2-(?P<digest>sha1|sha224|sha256|sha384|sha512)\$(?P<iterations>[0-9]{{1,9}})"
+            rf"\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})"
+        ),
+        _check_emqx_pbkdf2,
+        _verify_emqx_pbkdf2,
+    ),
+    _Form(
+        "one digest",
+        re.compile(
+            r"\$emqx-(?P<digest>md5|sha1|sha256|sha512)-(?P<position>prefix|suffix|none)"
+            rf"\$(?P<salt>(?:{_BASE64})?)\$(?P<hash>{_BASE64})"
+        ),
+        _check_emqx,
+        _verify_emqx,
     ),
 )
 

@@ -6,27 +6,24 @@ Imports no Twisted, since Spark's workers import it.
 from __future__ import annotations
 
 from holdfast.core.messages import RetainedMessage
-from holdfast.retained.fields import FUTURE, HIGHEST_REVISION, BadRecord, Fields, check_payload
-from holdfast.retained.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
+from holdfast.retained.fields import BadRecord
+from holdfast.retained.formats import emqx, emqx_archive, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.import_jobs import LONGEST_NAME, Job, read_job
 from holdfast.retained.limits import FlowSettings, flow_of
 from holdfast.retained.records import csv_line_of, header, line_of, properties_in
-from holdfast.retained.staging import StagingArea, StagingUnusable, staged_row, staging_area_for, sweep
+from holdfast.retained.staging import StagingArea, StagingUnusable, row_of_fields, staging_area_for, sweep
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.wildcards import GLOB, LIKE, KeyRange, plan
 from holdfast.retained.verdicts import Merge
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 __all__ = [
-    "FUTURE",
     "GLOB",
-    "HIGHEST_REVISION",
     "LIKE",
     "LONGEST_NAME",
     "NO_PROPERTIES",
     "BadRecord",
-    "Fields",
     "FileEntry",
     "FlowSettings",
     "Job",
@@ -38,9 +35,9 @@ __all__ = [
     "StagingArea",
     "StagingUnusable",
     "UnreadableFile",
-    "check_payload",
     "csv_line_of",
     "emqx",
+    "emqx_archive",
     "flow_of",
     "header",
     "line_of",
@@ -51,7 +48,7 @@ __all__ = [
     "plan",
     "properties_in",
     "read_job",
-    "staged_row",
+    "row_of_fields",
     "staging_area_for",
     "sweep",
 ]

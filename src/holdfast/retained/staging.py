@@ -15,8 +15,9 @@ import shutil
 import sqlite3
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from hashlib import blake2s
 from heapq import merge
 from operator import itemgetter
@@ -28,11 +29,12 @@ from urllib.parse import quote
 from attrs import frozen
 
 from holdfast.core.messages import RetainedChange, RetainedMessage
-from holdfast.retained.fields import FUTURE, BadRecord
-from holdfast.retained.records import message_of
+from holdfast.retained.fields import FUTURE, HIGHEST_REVISION, BadRecord, Fields, check_payload
+from holdfast.retained.records import message_of, properties_in
 from holdfast.retained.store.rows import COLUMNS, Row, row_of
 from holdfast.storage.driver import Cursor, on_conflict_replace
 from holdfast.storage.location import shown
+from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 # Built from constants, counts and checked names alone: values are always bound.
 # ruff: noqa: S608
@@ -94,6 +96,45 @@ def row_in(line: bytes, now: int) -> Row:
     Raises :class:`BadRecord`.
     """
     return staged_row(message_of(line, now, now + FUTURE))
+
+
+def row_of_fields(given: Mapping[str, Any], now: int) -> Row:
+    """Return the row to stage for the fields that a reader of :mod:`holdfast.retained.formats` found.
+
+    Times are in milliseconds since the epoch; a message without ``stored_at`` gets ``now``, one without ``revision`` 0.
+    Raises :class:`BadRecord`.
+    """
+    fields = Fields(given)
+    payload = given.get("payload")
+    if isinstance(payload, str):
+        payload = payload.encode(errors="surrogatepass")
+    payload = bytes(payload) if isinstance(payload, (bytes, bytearray)) else b""
+    topic = fields.topic()
+    check_payload(payload)
+    stored_at = fields.stored_at(now + FUTURE)
+    return staged_row(
+        RetainedMessage(
+            topic,
+            payload,
+            fields.qos(),
+            _properties(given.get("properties_json")),
+            fields.text("client_id"),
+            fields.text("username"),
+            now if stored_at is None else stored_at,
+            fields.expires_at(),
+            fields.whole("revision", 0, HIGHEST_REVISION) or 0,
+        )
+    )
+
+
+@lru_cache(maxsize=1024)  # devices of one kind send the same properties again and again
+def _properties(text: str | None) -> Properties:
+    if not text:
+        return NO_PROPERTIES
+    try:
+        return properties_in(text)
+    except BadRecord as error:
+        raise BadRecord(str(error), "properties") from error
 
 
 class NotStaged(ValueError):

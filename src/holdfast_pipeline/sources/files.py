@@ -20,6 +20,7 @@ from holdfast.retained.api import (
     FileEntry,
     UnreadableFile,
     emqx,
+    emqx_archive,
     mosquitto_db,
     mosquitto_dump,
     mosquitto_sqlite,
@@ -52,6 +53,7 @@ _ARROW_SCHEMA = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) f
 _LINES = {"ndjson": ndjson.messages, "emqx": emqx.messages}
 #: Formats whose files one task reads as a whole.
 _WHOLE = {
+    "emqx-archive": emqx_archive.messages,
     "mosquitto": mosquitto_db.messages,
     "mosquitto-dump": mosquitto_dump.messages,
     "mosquitto-sqlite": mosquitto_sqlite.messages,

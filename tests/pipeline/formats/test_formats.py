@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from holdfast.retained.records import line_of
 from holdfast_pipeline.sink import UnfitMessage, row_of_fields
 from holdfast_pipeline.sources.files import FilesReader
 from tests.pipeline.stores import NOW, message
+from tests.retained.formats import test_emqx_archive
 
 #: Written by mosquitto 2.0.11: a message with properties, one with none, one in binary, and one that was cleared.
 REAL = (Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db").read_bytes()
@@ -65,10 +68,87 @@ def test_a_damaged_file_gives_messages_or_reasons(scratch: Path, place: int, tor
     assert all((each.fields is None) is (each.problem is not None) for each in found)
 
 
-@pytest.mark.parametrize("data", [b"", b"SQLite format 3\0" * 4, REAL[:19] + b"\0\0\0\x03" + REAL[23:]])
+@pytest.mark.parametrize("data", [b"", b"SQLite format 3\0" * 4, REAL[:19] + b"\0\0\0\x01" + REAL[23:]])
 def test_another_file_is_refused(scratch: Path, data: bytes) -> None:
-    """Also an old version of the format."""
-    with pytest.raises(UnreadableFile, match=r"not a mosquitto\.db|version 3"):
+    """Also an unknown version of the format."""
+    with pytest.raises(UnreadableFile, match=r"not a mosquitto\.db|version 1"):
+        found_in(scratch, data)
+
+
+def old_file(version: int, order: str, number: int = 7) -> bytes:
+    """Return a file as mosquitto before 1.6 wrote it, on a machine with this byte order."""
+
+    def chunk(kind: int, body: bytes) -> bytes:
+        return struct.pack(">HI", kind, len(body)) + body
+
+    def string(text: str) -> bytes:
+        return struct.pack(">H", len(text.encode())) + text.encode()
+
+    identifier = struct.pack(f"{order}q", number)
+    publisher = string("cli") + (string("user") + struct.pack(">H", 1883) if version == 4 else b"")
+    message = (
+        identifier
+        + publisher
+        + struct.pack(">HH", 1, 0)
+        + string("grün/b")
+        + struct.pack(">BBI", 1, 1, 3)
+        + b"\0\xff\xfe"
+    )
+    return b"".join(
+        [
+            mosquitto_db.MAGIC, struct.pack(">II", 0, version), chunk(1, b"\0\x08" + identifier), chunk(2, message),
+            chunk(6, string("cli") + struct.pack(">H", 3)), chunk(4, identifier),
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_old_versions_are_read_in_both_byte_orders(scratch: Path, version: int, order: str) -> None:
+    (found,) = found_in(scratch, old_file(version, order))
+    assert found.fields == {
+        "topic": "grün/b", "payload": b"\0\xff\xfe", "qos": 1, "client_id": "cli",
+        "username": "user" if version == 4 else None, "expires_at": None, "properties_json": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_an_old_file_cut_anywhere_is_refused_or_ends_between_chunks(scratch: Path, version: int) -> None:
+    data = old_file(version, "<")
+    for length in range(len(data)):
+        with suppress(UnreadableFile):
+            assert found_in(scratch, data[:length]) == []
+
+
+@given(st.sampled_from([2, 3, 4]), st.data(), st.binary(min_size=1, max_size=8))
+def test_a_damaged_old_file_gives_messages_or_reasons(
+    scratch: Path, version: int, drawn: st.DataObject, torn: bytes
+) -> None:
+    whole = old_file(version, "<")
+    place = drawn.draw(st.integers(0, len(whole) - 1))
+    with suppress(UnreadableFile):
+        found = found_in(scratch, whole[:place] + torn + whole[place + len(torn) :])
+        assert all((each.fields is None) is (each.problem is not None) for each in found)
+
+
+def test_a_file_of_a_big_endian_machine_is_read(scratch: Path) -> None:
+    """Version 6, as on a router with MIPS: ids and times are the other way round."""
+    turned = bytearray(REAL)
+    at = 23
+    while at < len(turned):
+        kind, length = struct.unpack_from(">II", turned, at)
+        at += 8
+        for start in {1: (0,), 2: (0, 8), 4: (0,)}.get(kind, ()):
+            turned[at + start : at + start + 8] = turned[at + start : at + start + 8][::-1]
+        at += length
+    assert [each.fields for each in found_in(scratch, bytes(turned))] == [
+        each.fields for each in found_in(scratch, REAL)
+    ]
+
+
+def test_a_file_with_ids_of_another_size_is_refused(scratch: Path) -> None:
+    data = REAL.replace(b"\x01\x08\0\0\0\0\0\0", b"\x01\x04\0\0\0\0\0\0", 1)
+    with pytest.raises(UnreadableFile, match="ids have 4 bytes; only those of 8 can be read"):
         found_in(scratch, data)
 
 
@@ -239,3 +319,11 @@ def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Pat
     scratch.write_text(_DUMP % ("9" * 5000, '{"storeid": 1}'))
     with pytest.raises(UnreadableFile, match=r"character 19: this is not JSON: a number has too many digits"):
         list(mosquitto_dump.messages(scratch))
+
+
+def test_an_archive_of_emqx_is_a_source_of_the_pipeline() -> None:
+    """With the place of each message, for the rejects."""
+    reader = FilesReader("emqx-archive", [str(test_emqx_archive.REAL)])
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(row["topic"] for row in rows) == ["a/b", "big", "grün//日本"]
+    assert rows[0]["source"].endswith("emqx-export-5.tar.gz, mnesia/emqx_retainer_message, record 2")

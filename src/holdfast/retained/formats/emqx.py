@@ -1,4 +1,4 @@
-"""Answers of EMQX's API, one a line. An answer has one retained message, or a page of them."""
+"""Answers of EMQX's API, one a line, or one on several lines. An answer has one retained message, or a page of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.retained.formats.file_entry import FileEntry
+from holdfast.retained.formats.json_elements import elements
 from holdfast.retained.formats.lines import lines
 
+#: The array with the messages of a page.
+PAGE = "data"
 #: EMQX's values for an unknown publisher.
 _UNKNOWN = (None, "", "undefined")
 
@@ -23,14 +26,26 @@ def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[Fil
         if line is None:
             yield FileEntry(place, problem="this line is too long")
             continue
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield FileEntry(place, problem=f"this is not JSON: {str(error)[:100]}")
-            continue
-        page = said["data"] if isinstance(said, dict) and isinstance(said.get("data"), list) else [said]
-        for number, one in enumerate(page):
-            yield _found(place if said is one else f"{place}, message {number + 1}", one)
+        yield from entries_of(place, line)
+
+
+def entries_of(place: str, line: bytes) -> Iterator[FileEntry]:
+    """Yield the entries of one answer."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        yield FileEntry(place, problem=f"this is not JSON: {str(error)[:100]}")
+        return
+    page = said[PAGE] if isinstance(said, dict) and isinstance(said.get(PAGE), list) else [said]
+    for number, one in enumerate(page):
+        yield _found(place if said is one else f"{place}, message {number + 1}", one)
+
+
+def page_messages(path: Path) -> Iterator[FileEntry]:
+    """Yield the messages of one answer on several lines. Raises :class:`UnreadableFile`."""
+    for name, number, one in elements(path):
+        if name == PAGE and number:
+            yield _found(f"message {number}", one)
 
 
 def _found(place: str, said: Any) -> FileEntry:

@@ -16,7 +16,7 @@ from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.formats.json_elements import elements
 from holdfast.retained.formats.mosquitto_properties import BadProperties, properties_of
 
-_MESSAGES, _RETAINED = "base-messages", "retained-messages"
+MESSAGES, _RETAINED = "base-messages", "retained-messages"
 
 
 def messages(path: Path) -> Iterator[FileEntry]:
@@ -34,12 +34,12 @@ def messages(path: Path) -> Iterator[FileEntry]:
                 retained[identifier] = f"{_RETAINED} {number}"
             else:
                 yield FileEntry(f"{_RETAINED} {number}", problem="storeid: is missing, or not a whole number")
-    for name in (_MESSAGES, _RETAINED):
+    for name in (MESSAGES, _RETAINED):
         if name not in names:
             raise UnreadableFile(f'this is not what mosquitto_db_dump --json prints: there is no list "{name}"')
     for name, number, said in elements(path):
-        if name == _MESSAGES and isinstance(said, dict) and retained.pop(_id(said), None) is not None:
-            yield _found(f"{_MESSAGES} {number}", said)
+        if name == MESSAGES and isinstance(said, dict) and retained.pop(_id(said), None) is not None:
+            yield _found(f"{MESSAGES} {number}", said)
     for place in retained.values():
         yield FileEntry(place, problem="the message that is retained here is not in the file")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from urllib.parse import quote
 from holdfast.retained.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.formats.mosquitto_properties import BadProperties, properties_of
 
-_MAGIC = b"SQLite format 3\0"
+MAGIC = b"SQLite format 3\0"
 _VERSION = 1
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _MAJOR = "SELECT major FROM version_info WHERE component = 'database_schema'"
@@ -27,18 +27,35 @@ _MESSAGES = (
     "CAST(source_id AS TEXT), CAST(source_username AS TEXT), expiry_time, CAST(properties AS TEXT) "
     "FROM retains LEFT JOIN base_msgs ON base_msgs.store_id = retains.store_id"
 )
+_MESSAGE = (
+    "SELECT store_id, store_id, CAST(topic AS TEXT), payload, qos, CAST(source_id AS TEXT), "
+    "CAST(source_username AS TEXT), expiry_time, CAST(properties AS TEXT) FROM base_msgs WHERE store_id = ?"
+)
 
 
 def messages(path: Path) -> Iterator[FileEntry]:
     """Yield the retained messages. Raises :class:`UnreadableFile` for another kind of file, or for a damaged one."""
+    with opened(path) as connection:
+        for columns in connection.execute(_MESSAGES):
+            yield _found(*columns)
+
+
+def message(connection: sqlite3.Connection, number: int) -> FileEntry | None:
+    """Return one message, None if it is not there."""
+    columns = connection.execute(_MESSAGE, (number,)).fetchone()
+    return None if columns is None else _found(*columns)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading. Raises :class:`UnreadableFile`, also for what fails while it is open."""
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
+        if file.read(len(MAGIC)) != MAGIC:
             raise UnreadableFile("this is not an SQLite database")
     try:
         with closing(_connect(path)) as connection:
             _check(connection)
-            for columns in connection.execute(_MESSAGES):
-                yield _found(*columns)
+            yield connection
     except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError: SQLite quotes damaged names
         raise UnreadableFile(f"this database cannot be read ({error})") from error
 

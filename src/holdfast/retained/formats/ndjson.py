@@ -21,10 +21,11 @@ _NO_TIME = -1
 def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[FileEntry]:
     """Yield an entry for each line that begins in a range of bytes of a file."""
     for place, line in lines(path, start, end):
-        yield FileEntry(place, problem="this line is too long") if line is None else _found(place, line)
+        yield FileEntry(place, problem="this line is too long") if line is None else entry_of(place, line)
 
 
-def _found(place: str, line: bytes) -> FileEntry:
+def entry_of(place: str, line: bytes) -> FileEntry:
+    """Return the entry of a line."""
     try:
         said = json.loads(line)
         if isinstance(said, dict) and "payloadlen" in said:
