@@ -32,7 +32,7 @@ from holdfast.retained.formats.mosquitto_sessions import (
     Unusable,
 )
 from holdfast.retained.records import properties_in
-from holdfast.sessions.durable import Row, delivery_row, message_row, subscription_row
+from holdfast.sessions.rows import Row, delivery_row, message_row, subscription_row
 from holdfast.sessions.state import DeliveryState, Subscription
 from holdfast.storage import layouts
 from holdfast.storage.driver import Bulk, Cursor
