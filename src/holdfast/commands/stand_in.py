@@ -91,11 +91,14 @@ class StandIn:
     def run(self, work: Callable[[Connection], None]) -> None:
         """Run work in a transaction of its own. Raises its exceptions, and Inaccessible if the database failed."""
         assert self.durable.parts is not None
-        failed: list[BaseException] = []
+        of_database = self.durable.parts.database.errors
+        failed: list[Exception] = []
 
         def kept(connection: Connection) -> None:
             try:
                 work(connection)
+            except of_database:
+                raise
             except Exception as error:
                 failed[:] = [error]
                 raise

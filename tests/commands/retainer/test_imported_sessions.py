@@ -18,6 +18,7 @@ from sqlalchemy.engine import make_url
 from holdfast.commands import main
 from holdfast.retained.formats.file_entry import UnreadableFile
 from holdfast.retained.formats.mosquitto_sessions import sessions_of_db
+from holdfast.sessions.importing import SessionImport
 from holdfast.storage.database import Durability
 from holdfast.storage.postgres import PostgresDatabase
 from tests.postgres import drop, fresh_database
@@ -223,6 +224,17 @@ def test_a_file_without_whole_sessions_changes_nothing(folder: Path, data: bytes
     assert result.exit_code == 1
     assert words in result.stderr
     assert rows("SELECT (SELECT count(*) FROM retained) + (SELECT count(*) FROM sessions)") == [(0,)]
+
+
+def test_a_database_that_fails_is_told_without_a_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_self: object, _source: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(SessionImport, "run", full)
+    result = CliRunner().invoke(main, ["retainer", "import", lasting(folder), "--sessions"])
+    assert result.exit_code == 1
+    assert "database or disk is full" in result.stderr
+    assert isinstance(result.exception, SystemExit)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
