@@ -8,7 +8,8 @@ message because its own Sessions are done with it: it looks first whether any de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from attrs import frozen
@@ -23,6 +24,10 @@ from holdfast.storage.driver import Connection
 from holdfast.storage.layout import Kind, Layout
 from holdfast.storage.postgres_values import BigIntegers, parameter_of
 
+#: the place of ``message_id`` in the row of a delivery
+_MESSAGE = tuple(layouts.session_deliveries.columns).index("message_id")
+#: messages that are read by one statement
+_MESSAGES = 1000
 #: messages that this node has made (their low byte is its number), and no delivery of any node refers to
 _ORPHANS = (
     "SELECT id FROM session_messages m WHERE {whose}"
@@ -68,17 +73,15 @@ class Loading:
     ) -> None:
         self._connection = connection
         self._selection = selection
-        self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
-            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget))
-            for row in self._rows(
-                layouts.session_messages, "id IN (SELECT message_id FROM session_deliveries WHERE session_id IN ({}))"
-            )
-        }
         rows = self._rows(layouts.sessions, "id IN ({})")
         newest = {row[1]: row[0] for row in rows}
         subscriptions = self._by_session(layouts.session_subscriptions)
         deliveries = self._by_session(layouts.session_deliveries)
         received = self._by_session(layouts.session_received)
+        self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
+            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget))
+            for row in self._rows_of_messages(chain.from_iterable(deliveries.values()))
+        }
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts, _ in rows:
             principal = Principal(client_id, username, names_only=True)
@@ -107,6 +110,22 @@ class Loading:
             bound = selection.bound
         cursor.execute(f"SELECT {table.names} FROM {table.name} {where}ORDER BY {', '.join(table.key)}", bound)  # noqa: S608
         return list(cursor.fetchall())
+
+    def _rows_of_messages(self, deliveries: Iterable[Row]) -> Iterator[Row]:
+        """Read the messages of deliveries, by their ids.
+
+        One statement that joins both tables may take the square of their length, if the server has no statistics yet.
+        """
+        if not self._selection.condition:
+            yield from self._rows(layouts.session_messages, "")
+            return
+        table = layouts.session_messages
+        statement = f"SELECT {table.names} FROM {table.name} WHERE id = ANY({parameter_of(Kind.BIG)})"  # noqa: S608
+        identifiers = sorted({row[_MESSAGE] for row in deliveries if row[_MESSAGE] is not None})
+        cursor = self._connection.cursor()
+        for start in range(0, len(identifiers), _MESSAGES):
+            cursor.execute(statement, (BigIntegers(identifiers[start : start + _MESSAGES]),))
+            yield from cursor.fetchall()
 
     def _by_session(self, table: Layout) -> dict[int, list[Row]]:
         found: dict[int, list[Row]] = {}

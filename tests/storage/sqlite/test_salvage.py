@@ -142,7 +142,7 @@ def test_session_state_that_is_damaged_is_left_behind(path: Path) -> None:
 def fill_sessions(path: Path) -> None:
     """Keep a Session with 50 messages."""
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO sessions VALUES (?, 'c', NULL, 'l', 5, NULL, NULL)", (1 << 60,))
+    connection.execute("INSERT INTO sessions VALUES (?, 'c', NULL, 'l', 5, NULL, NULL, 1)", (1 << 60,))
     for number in range(50):
         payload = b"the message %d " % number
         row = ((1 << 60) + number, "t", 1, 0, "p", None, None, b"\0", payload.ljust(3000))
