@@ -116,7 +116,6 @@ def test_a_closed_connection_is_freed_at_once(kind: type[Door], life: str) -> No
         assert cycles() == []
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def test_a_connection_that_was_taken_over_is_freed_at_once() -> None:
@@ -137,7 +136,6 @@ def test_a_connection_that_was_taken_over_is_freed_at_once() -> None:
         assert cycles() == []
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def test_a_session_whose_waiting_messages_were_judged_again_is_freed_at_once() -> None:
@@ -167,4 +165,3 @@ def test_a_session_whose_waiting_messages_were_judged_again_is_freed_at_once() -
         assert cycles() == []
     finally:
         gc.enable()
-        gc.unfreeze()

@@ -117,11 +117,12 @@ def tuned() -> Iterator[Starting]:
     """The interpreter of a broker that starts."""
     reactor = Starting()
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    gc.unfreeze()  # the objects of the tests, which then stand for those of a start
     try:
         process.tune_interpreter(reactor)
         yield reactor
     finally:
-        gc.unfreeze()
+        gc.freeze()
         sys.setswitchinterval(interval)
         gc.set_threshold(*thresholds)
 

@@ -258,4 +258,3 @@ def test_client_that_leaves_is_freed_at_once(tmp_path: Path, topic_filter: str) 
         assert cycles() == []
     finally:
         gc.enable()
-        gc.unfreeze()
