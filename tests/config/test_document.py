@@ -47,6 +47,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         retain_available=True,
         wildcard_subscription=True,
         shared_subscription=True,
+        queue_subscription=True,
         subscription_identifiers=True,
         server_keepalive=None,
         max_keepalive=None,

@@ -280,6 +280,7 @@ def limits_of(zone: Zone) -> Limits:
         tell_publishers=zone.retainer.tell_publishers,
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
+        queue_subscription=mqtt.queue_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
         min_replay_levels=mqtt.min_replay_levels,
         server_keepalive=mqtt.server_keepalive,
