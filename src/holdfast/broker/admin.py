@@ -19,6 +19,8 @@ from twisted.logger import Logger
 
 from holdfast.admin.api import happening_sources
 from holdfast.admin.api.backups import BackupCalls, Copy
+from holdfast.admin.api.client_logins import ClientLogins
+from holdfast.admin.api.client_reads import ClientReads
 from holdfast.admin.api.clients import ClientCalls, TraceAPI
 from holdfast.admin.api.configs import ConfigCalls, ReloadAPI
 from holdfast.admin.api.events import EventCalls
@@ -247,6 +249,25 @@ def _event_routes(
         },
     )
     return EventCalls(retainer.changes, happenings, base.reactor).routes
+
+
+def _read_routes(
+    base: Base,
+    retainer: RetainerParts,
+    sessions: SessionParts,
+    listeners: ComposedListeners,
+    identities: Identities,
+    config: Callable[[], Config],
+) -> tuple[Route, ...]:
+    """Return the calls of MQTT clients. ``config`` returns the present configuration."""
+
+    def listener() -> str:
+        name = config().admin.clients_of
+        return name if name in config().listeners else ""
+
+    parts = sessions.broker_parts
+    logins = ClientLogins(parts, identities, listener, listeners.limits_of)
+    return ClientReads(logins, retainer.retained, parts.questions, retainer.changes, base.reactor).routes
 
 
 # Builds the calls that show the broker itself, and those about its backups.
@@ -579,6 +600,9 @@ def build(
         *monitoring_routes(monitoring, base.now, config.node.id),
         *_client_routes(base, sessions, lambda: reloads.config),
         *_event_routes(config, base, retainer, monitoring),
+        *_read_routes(
+            base, retainer, sessions, listening.listeners, callers.identities, lambda: reloads.config
+        ),
         *ConfigCalls(Configs(reloads, ConfigFile(reloads, read, base.in_thread), read, base.in_thread)).routes,
         *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config),
     ]  # fmt: skip

@@ -27,7 +27,7 @@ from holdfast.config.options import (
 )
 from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.secrets import Secret
-from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems
+from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems, unknown_client_listener
 from holdfast.config.sections.authentication import (
     AuthenticationConfig,
     CredConfig,
@@ -382,6 +382,7 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         *authentication_problems(config.listeners, config.authentication),
         *plaintext_problems(config.listeners, config.authentication),
         *admin_problems(config.admin),
+        *unknown_client_listener(config.admin, config.listeners or DEFAULT_LISTENERS),
         *async_in_cluster(config.cluster, config.storage),
         *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:

@@ -38,6 +38,7 @@ from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.acknowledgements import failure_reason
 from holdfast.sessions.connection.connection import Admit, Connection
 from holdfast.sessions.connection.link import NO_ACTIONS
+from holdfast.sessions.counters import Counters
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
@@ -63,6 +64,12 @@ NO_METHOD, ENHANCED = "none", "enhanced"
 _BUSY = "the broker is short of memory; try again later"
 
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
+
+
+def count_login(counters: Counters, method: str, reason: ReasonCode | None) -> None:
+    """Count a judged login by its method, which is a name of the configuration, and its outcome. None: accepted."""
+    outcome = ACCEPTED if reason is None else DENIED if reason in FAILED_LOGIN else FAILED
+    counters.tallies.logins[method, outcome] += 1
 
 
 def admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
@@ -116,15 +123,15 @@ class _Admission:
         if isinstance(answer, Principal):
             self._authenticated(answer)
             return
-        self._count(answer.method or NO_METHOD, answer.reason)
+        count_login(self._parts.counters, answer.method or NO_METHOD, answer.reason)
         if not _is_of_banned_address(self._parts, self._link):
             self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation, answer.counts)
 
     def _authenticated(self, answer: Principal | ReasonCode, explanation: str = NOT_ALLOWED) -> None:
         if isinstance(answer, Principal):
-            self._count(answer.method or NO_METHOD, ReasonCode.SUCCESS)
+            count_login(self._parts.counters, answer.method or NO_METHOD, None)
         else:  # only a dialogue of AUTH packets is refused here
-            self._count(ENHANCED, answer)
+            count_login(self._parts.counters, ENHANCED, answer)
         if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
             return
         if not isinstance(answer, Principal):
@@ -151,11 +158,6 @@ class _Admission:
             self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:
             self._will_decided(allowed, answer)
-
-    def _count(self, method: str, reason: ReasonCode) -> None:
-        """Count a judged login by its method, which is a name of the configuration, and its outcome."""
-        outcome = ACCEPTED if reason is ReasonCode.SUCCESS else DENIED if reason in FAILED_LOGIN else FAILED
-        self._parts.counters.tallies.logins[method, outcome] += 1
 
     def _failed(self, reason: ReasonCode, told: str, explanation: str, counts: bool = True) -> None:
         """Refuse the Client, now or after its delay."""
