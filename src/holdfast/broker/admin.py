@@ -19,8 +19,6 @@ from twisted.logger import Logger
 
 from holdfast.admin.api import happening_sources
 from holdfast.admin.api.backups import BackupCalls, Copy
-from holdfast.admin.api.client_logins import ClientLogins
-from holdfast.admin.api.client_reads import ClientReads
 from holdfast.admin.api.clients import ClientCalls, TraceAPI
 from holdfast.admin.api.configs import ConfigCalls, ReloadAPI
 from holdfast.admin.api.events import EventCalls
@@ -50,6 +48,8 @@ from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.broker.watch import MonitoringParts, monitoring_routes
+from holdfast.client_api.logins import ClientLogins
+from holdfast.client_api.reads import ClientReads
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import differences, present_values
 from holdfast.config.options import TakesEffect

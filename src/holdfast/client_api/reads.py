@@ -1,6 +1,6 @@
 """The call of MQTT clients over HTTP: one retained message, a page of them, or a stream that goes on live.
 
-How it works. A client logs in with the credentials of a CONNECT (:mod:`.client_logins`), and gets what a SUBSCRIBE with
+How it works. A client logs in with the credentials of a CONNECT (:mod:`.logins`), and gets what a SUBSCRIBE with
 the same Topic Filter would get. Pages are the answers to ``$retained/get``
 (:class:`holdfast.sessions.questions.Questions`): the same fields, the same places to go on, the same fair line. A
 stream is such a list, page by page, and then the changes since its beginning
@@ -32,7 +32,6 @@ from twisted.internet.task import deferLater
 from twisted.web import http
 
 from holdfast.admin.address import CLIENTS_PATH
-from holdfast.admin.api.client_logins import ClientLogin, ClientLogins
 from holdfast.admin.api.events import CONTENT_TYPE, PING_INTERVAL, beginning, event, not_stored, ping
 from holdfast.admin.api.parameters import REFUSALS
 from holdfast.admin.arguments import STRING, TOPIC_FILTER, number_of, optional_filter_of, whole
@@ -40,6 +39,7 @@ from holdfast.admin.call import JSON, Answer, Call, RefusedCall, Scope, bad_requ
 from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.changes.recent import LONGEST_PAYLOAD, StoredChange
 from holdfast.changes.watch import ChangeWatch, Follower, NotStored
+from holdfast.client_api.logins import ClientLogin, ClientLogins
 from holdfast.core.extensions import MOST_IN_ANSWER, USUAL_IN_ANSWER, BadRequest, Question
 from holdfast.core.messages import ChangeKind
 from holdfast.core.tickets import StorageFailure

@@ -13,14 +13,14 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.admin.address import CLIENTS_PATH
-from holdfast.admin.api.client_logins import ClientLogins
-from holdfast.admin.api.client_reads import ClientReads
 from holdfast.admin.call import Answer, Call, Head
 from holdfast.admin.callers import DashboardSessions
 from holdfast.admin.http.identities import Identities
 from holdfast.admin.http.request import Guards
 from holdfast.admin.routing import RoutingTable
 from holdfast.changes.recent import LONGEST_PAYLOAD, StoredChange, expiry_of
+from holdfast.client_api.logins import ClientLogins
+from holdfast.client_api.reads import ClientReads
 from holdfast.core.messages import ChangeKind
 from holdfast.identity.addresses import Peer
 from holdfast.identity.interfaces import Credentials, Denied, IAuthenticator, Principal
