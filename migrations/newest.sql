@@ -74,6 +74,14 @@ CREATE TABLE cluster_runs (
     PRIMARY KEY (id)
 );
 CREATE INDEX cluster_runs_targets ON cluster_runs (target, id);
+CREATE TABLE hook_positions (
+    hook TEXT NOT NULL,
+    token TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    node SMALLINT NOT NULL,
+    claimed_until BIGINT NOT NULL,
+    PRIMARY KEY (hook)
+);
 CREATE TABLE retained_usage (
     scope TEXT NOT NULL,
     subject TEXT NOT NULL,

@@ -235,11 +235,9 @@ class Consoles:
 # Builds the streams of events.
 
 
-def _event_routes(
-    config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts
-) -> tuple[Route, ...]:
-    """Return the calls that stream events."""
-    happenings = Happenings(
+def _happenings(config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts) -> Happenings:
+    """Return the happenings of the broker, for streams and hooks."""
+    return Happenings(
         base.reactor,
         {
             "client": happening_sources.clients(base.overheard, base.now),
@@ -248,7 +246,20 @@ def _event_routes(
             "monitor": happening_sources.monitor(monitoring.recent.ring, base.reactor),
         },
     )
-    return EventCalls(retainer.changes, happenings, base.reactor).routes
+
+
+def _hook_routes(
+    config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts, happenings: Happenings
+) -> Sequence[Route]:
+    """Build the hooks, which run with the monitoring; return their calls."""
+    if not config.hooks:
+        return ()
+    from holdfast.broker import hooks
+
+    parts = hooks.build(config, base, retainer, happenings, monitoring.alarms)
+    parts.service.setServiceParent(monitoring.services)
+    monitoring.metrics.add(parts.metrics)
+    return parts.routes
 
 
 def _read_routes(
@@ -587,6 +598,7 @@ def build(
     """Build the API for operators. ``read`` returns the configuration as it is at a reload, or with another file."""
     config, accounts = reloads.config, identity.accounts
     callers = _callers(base, identity, sessions, lambda: reloads.config, lambda: listener.url)
+    happenings = _happenings(config, base, retainer, monitoring)
     routes = [
         *callers.logins.routes, *JobCalls(base.jobs).routes, *api.routes,
         *compose_account_routes(
@@ -599,7 +611,8 @@ def build(
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),
         *_client_routes(base, sessions, lambda: reloads.config),
-        *_event_routes(config, base, retainer, monitoring),
+        *EventCalls(retainer.changes, happenings, base.reactor).routes,
+        *_hook_routes(config, base, retainer, monitoring, happenings),
         *_read_routes(
             base, retainer, sessions, listening.listeners, callers.identities, lambda: reloads.config
         ),

@@ -38,7 +38,7 @@ from holdfast.admin.arguments import STRING, TOPIC_FILTER, number_of, optional_f
 from holdfast.admin.call import JSON, Answer, Call, RefusedCall, Scope, bad_request, not_found, unavailable
 from holdfast.admin.routing import Content, Route, query, routes_of
 from holdfast.changes.recent import LONGEST_PAYLOAD, StoredChange
-from holdfast.changes.watch import ChangeWatch, Follower, NotStored
+from holdfast.changes.watch import ChangeWatch, Follower, ListedRevisions, NotStored
 from holdfast.client_api.logins import ClientLogin, ClientLogins
 from holdfast.core.extensions import MOST_IN_ANSWER, USUAL_IN_ANSWER, BadRequest, Question
 from holdfast.core.messages import ChangeKind
@@ -58,7 +58,6 @@ from holdfast.retained.store.values import ListedMessage
 from holdfast.scheduling.fair_line import LineFull
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.sessions.questions import Questions
-from holdfast.storage.revisions import TIME_SHIFT
 
 #: The streams of one user or address, and of all: connections are left for operators.
 MOST_STREAMS_OF_ONE, MOST_STREAMS = 16, 128
@@ -68,8 +67,6 @@ _BYTES, _PAGE = 1 << 16, 100
 _LOOKS, _GATHERING, _LATER = 1.0, 0.1, 1.0
 #: Milliseconds after which a client connects again.
 _RETRY = 3000
-#: Seconds for which a listed message may have older changes that are reported late: looks at other nodes take one.
-_LATE = 60.0
 #: in place of a Maximum Packet Size
 _UNLIMITED = 1 << 28
 _BYTES_TYPE = "application/octet-stream"
@@ -101,11 +98,7 @@ class RetainedStream:
         self._is_over = False
         self._news: Deferred[None] | None = None
         self._next = self._ping_at = 0.0
-        began = clock.seconds()
-        #: the revisions of listed messages that are so new that a change may come behind them
-        self._listed: dict[str, int] = {}
-        self._new_since = int((began - _LATE) * 1000) << TIME_SHIFT
-        self._late_until = began
+        self._listed = ListedRevisions(clock.seconds())
 
     def follow(self, follower: Follower) -> None:
         """Send the changes of a follower, which begins before the list does."""
@@ -177,12 +170,11 @@ class RetainedStream:
         self._count += len(page.entries)
         self._after = page.after
         if self._after is None:
-            self._late_until = self._clock.seconds() + _LATE
+            self._listed.ended(self._clock.seconds())
             self._pieces.append(event("ready", _json({"count": self._count})))
 
     def _note(self, listed: ListedMessage) -> None:
-        if listed.message.revision >= self._new_since:
-            self._listed[listed.message.topic] = listed.message.revision
+        self._listed.note(listed.message.topic, listed.message.revision)
 
     async def _take(self) -> str | None:
         """Send the next changes. Return why the stream has to end, None if it goes on."""
@@ -191,11 +183,11 @@ class RetainedStream:
         taken = await self._follower.take(_BYTES)
         if taken.reset is not None:
             return f"changes are missing: {taken.reset}; connect again for all messages"
-        if self._listed and not taken.more and self._clock.seconds() > self._late_until:
-            self._listed.clear()
+        if not taken.more:
+            self._listed.caught_up(self._clock.seconds())
         grant = self._login.grant(self._question.topic_filter)
         for change in taken.changes:
-            if change.revision <= self._listed.get(change.topic, -1):
+            if self._listed.is_behind(change):
                 continue
             if change.kind is not ChangeKind.SET:
                 if grant is Grant.GRANTED or await _allows(self._login.may_receive(change.topic)):

@@ -89,6 +89,15 @@ cluster_runs = Layout(
     target=SMALL,
     data=BLOB,
 )
+hook_positions = Layout(
+    "hook_positions",
+    1,
+    hook=TEXT,
+    token=TEXT,
+    revision=BIG,
+    node=SMALL,
+    claimed_until=BIG,
+)
 retained_usage = Layout(
     "retained_usage",
     2,
@@ -344,6 +353,7 @@ TABLES = (
     cluster_messages,
     cluster_cursors,
     cluster_runs,
+    hook_positions,
     retained_usage,
     sessions,
     session_subscriptions,

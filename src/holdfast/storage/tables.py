@@ -152,6 +152,19 @@ cluster_runs = Table(
 )
 Index("cluster_runs_targets", cluster_runs.c.target, cluster_runs.c.id)
 
+#: Up to which place a hook has delivered the changes of retained messages (:mod:`holdfast.hooks`): all changes up to
+#: the ``token`` of the log ("" before the first one), and all with a ``revision`` at or below this one. ``node``
+#: delivers until ``claimed_until`` (milliseconds since the epoch): each hook runs on one node.
+hook_positions = Table(
+    "hook_positions",
+    metadata,
+    Column("hook", Text, primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("node", SmallInteger, nullable=False),
+    Column("claimed_until", BigInteger, nullable=False),
+)
+
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
 #: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("":
