@@ -123,6 +123,10 @@ def build(
         telemetry=retainer.telemetry,
         make_router=Router if exchange is None else exchange.router,
     )
+    if config.retainer.sparkplug_aware:
+        from holdfast.sessions.sparkplug import SparkplugAware
+
+        parts.router.sparkplug = SparkplugAware(base.now)
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
 

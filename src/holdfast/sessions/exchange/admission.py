@@ -23,7 +23,6 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.tickets import StorageFailure
-from holdfast.core.topics import is_of_broker
 from holdfast.identity.failed_logins import FAILED_LOGIN, WaitingRefusals
 from holdfast.identity.interfaces import (
     Answer,
@@ -148,7 +147,7 @@ class _Admission:
         if will is None:
             self._admit(answer)
             return
-        if is_of_broker(will.topic):  # only the broker publishes there
+        if self._parts.router.is_own(will.topic):  # only the broker publishes there
             self._will_decided(False, answer)
             return
         allowed = self._parts.authorizer.may_publish(
