@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.paho import PahoClient
@@ -92,7 +93,7 @@ def server() -> Iterator[Server]:
 
 
 @contextmanager
-def broker_with(folder: Path, server: Server, options: str) -> Iterator[BrokerProcess]:
+def broker_with(folder: Path, server: Server, options: str, *storage: str) -> Iterator[BrokerProcess]:
     """Run a broker with one hook."""
     (folder / "key").write_bytes(SECRET)
     (folder / "key").chmod(0o600)
@@ -101,7 +102,7 @@ def broker_with(folder: Path, server: Server, options: str) -> Iterator[BrokerPr
         f'[[hooks]]\nname = "test"\nurl = "{server.url}"\ninsecure = true\nsecret = "file:key"\n'
         f'timeout = "1s"\n{options}\n'
     )
-    broker = BrokerProcess(folder, "--config", str(file))
+    broker = BrokerProcess(folder, "--config", str(file), *storage)
     broker.start()
     try:
         yield broker
@@ -113,9 +114,9 @@ def publish(client: PahoClient, topic: str, payload: str) -> None:
     client.client.publish(topic, payload, 1, retain=True).wait_for_publish(PATIENCE)
 
 
-def test_events_come_signed(tmp_path: Path, server: Server) -> None:
+def test_events_come_signed(tmp_path: Path, server: Server, storage: tuple[str, ...]) -> None:
     """Retained changes, clears, and clients that come and go; what the filters do not match does not come."""
-    with broker_with(tmp_path, server, 'retained = ["plant/+"]\nclients = true') as broker:
+    with broker_with(tmp_path, server, 'retained = ["plant/+"]\nclients = true', *storage) as broker:
         client = PahoClient(broker.port, client_id="pump")
         publish(client, "other/1", "0")
         publish(client, "plant/1", "7")
@@ -149,14 +150,14 @@ def test_a_server_that_fails_gets_everything_later(tmp_path: Path, server: Serve
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(25, marks=pytest.mark.nightly)])
-def test_kill_9_loses_no_change(tmp_path: Path, server: Server, rounds: int) -> None:
+def test_kill_9_loses_no_change(tmp_path: Path, server: Server, storage: tuple[str, ...], rounds: int) -> None:
     """Each acknowledged change arrives at least once: of one topic the newest, in order. The server fails, too."""
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
     server.status = lambda: 503 if chance.random() < 0.1 else 200
     acknowledged: dict[str, int] = {}
-    with broker_with(tmp_path, server, 'retained = ["#"]\nbatch = 7') as broker:
+    with broker_with(tmp_path, server, 'retained = ["#"]\nbatch = 7', *storage) as broker:
         number = 0
         for _ in range(rounds):
             client = PahoClient(broker.port, comes_back=False)
@@ -171,3 +172,34 @@ def test_kill_9_loses_no_change(tmp_path: Path, server: Server, rounds: int) -> 
         server.wait(lambda: all(acknowledged[topic] in server.values().get(topic, ()) for topic in acknowledged))
     for values in server.values().values():
         assert values == sorted(values)
+
+
+@pytest.mark.nightly
+def test_of_a_cluster_one_node_delivers_and_another_takes_over(tmp_path: Path, server: Server, url: str) -> None:
+    """Each change comes once while both run. The node that delivers is killed: the other one loses nothing."""
+    brokers = {}
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "holdfast.toml").write_text(
+            f'node.id = {number}\ncluster.name = "plant"\ncluster.lease = "3s"\n[[hooks]]\nname = "test"\n'
+            f'url = "{server.url}"\ninsecure = true\nretained = ["#"]\n'
+        )
+        brokers[number] = BrokerProcess(folder, "--config", "holdfast.toml", "--storage", url)
+    try:
+        clients = {number: PahoClient(broker.start().port) for number, broker in brokers.items()}
+        for value in range(40):
+            publish(clients[1 + value % 2], f"t/{value}", str(value))
+        server.wait(lambda: len(server.values()) == 40)
+        assert all(len(values) == 1 for values in server.values().values())
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+            ((node,),) = connection.execute("SELECT node FROM hook_positions").fetchall()
+        publish(clients[3 - node], "shared", "1")
+        brokers[node].kill()
+        for value in range(2, 20):
+            publish(clients[3 - node], "shared", str(value))
+        server.wait(lambda: server.values()["shared"][-1:] == [19])
+        assert server.values()["shared"] == sorted(server.values()["shared"])
+    finally:
+        for broker in brokers.values():
+            broker.end()

@@ -166,6 +166,7 @@ class RetainedSource:
         self._now = now
         self._most = most
         self._news = _News(clock)
+        self._began = store.next_revision()
         self._place: Position | None = None  #: as in the database; None without a claim
         self._renew_at = self._save_at = 0.0
         self._follower: Follower | None = None
@@ -190,6 +191,7 @@ class RetainedSource:
                 continue
             if self._follower is None:
                 await self._begin()
+                continue
             if not self._held:
                 await (self._take() if self._scan_after is None else self._scan())
             if self._held:
@@ -233,23 +235,30 @@ class RetainedSource:
     async def _begin(self) -> None:
         place = self._place
         assert place is not None  # keep has claimed the hook
-        mark = None if place.token else await self._new_mark()
+        if not place.revision:  # the first time: from the start of this process on
+            place = Position("", self._began)
+            await self._write(place)
+            if self._place is None:
+                return
         self._follower = await self._watch.follow_wanted(self._wanted, place.token or None, self._news.tell)
         self._token = place.token
-        if mark is not None:  # the first time: from now on
-            self._token = self._watch.token_at(self._follower.position, self._watch.changes.head).text
-            await self._write(Position(self._token, mark.revision))
+        if not place.token:
+            self._read_table()
 
     async def _take(self) -> None:
         assert self._follower is not None  # _begin has made it
         taken = await self._follower.take(MOST_BYTES)
         self._token, self._more = taken.token.text, taken.more
         if taken.reset is not None:
-            self._scan_after, self._mark = "", None
-            self._listed = ListedRevisions(self._clock.seconds())
+            self._read_table()
         elif not taken.more:
             self._listed.caught_up(self._clock.seconds())
         self._held = [each for each in taken.changes if not self._listed.is_behind(each)]
+
+    def _read_table(self) -> None:
+        """Read the table of retained messages before any later change."""
+        self._scan_after, self._mark = "", None
+        self._listed = ListedRevisions(self._clock.seconds())
 
     async def _scan(self) -> None:
         """Read on in the table of retained messages, for changes that the log cannot name."""

@@ -64,7 +64,7 @@ class HookConfig(Section):
         HookName(),
         "",
         help="Name of the hook: in the database, where its place is kept, in metrics and in alarms.",
-        effect="Another name is another hook: it begins with the events from now on.",
+        effect="Another name is another hook: it begins with the events since the start of the broker.",
         example="home-assistant",
     )
     url: str = option(
