@@ -216,14 +216,31 @@ def test_banned_users_and_short_memory_refuse() -> None:
     assert desk.answer("Bearer a.b.c", topic="a").status == 404
 
 
-class _Bans:
-    """Bans one user."""
+@pytest.mark.parametrize("password", ["pa:ss", "no"])
+def test_of_many_guesses_at_one_moment_none_is_answered_after_the_ban(password: str) -> None:
+    """Right credentials are told from wrong ones by nothing: the address was banned while they were verified."""
+    desk = Desk()
+    verdict: Deferred[Any] = Deferred()
+    judge = desk.people.authenticate
+    desk.people.authenticate = lambda credentials: verdict.addCallback(lambda _: judge(credentials))  # type: ignore[assignment,return-value]
+    head = Head(method="GET", path=CLIENTS_PATH, peer=PEER, authorization=basic(f"alice:{password}"))
+    answering = desk.table.answer(Call("GET", CLIENTS_PATH, {"topic": "a"}, head=head))
+    desk.parts.bans = _Bans("", address=True)  # type: ignore[assignment]
+    verdict.callback(None)
+    refused = desk.wait(answering)
+    assert (refused.status, json.loads(refused.body)["code"]) == (403, "BANNED")
+    assert desk.failures.names == []
 
-    def __init__(self, user: str) -> None:
+
+class _Bans:
+    """Bans one user, or every address."""
+
+    def __init__(self, user: str, address: bool = False) -> None:
         self._user = user
+        self._address = address
 
     def has_peer(self, _peer: Peer) -> bool:
-        return False
+        return self._address
 
     def has_user(self, username: str | None) -> bool:
         return username == self._user

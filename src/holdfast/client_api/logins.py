@@ -39,6 +39,7 @@ from holdfast.watch.log import LastingFailure
 
 #: the version whose CONNECT the credentials would be in
 _VERSION = 5
+_UNJUDGED = "credentials cannot be verified now; try again later"
 _WRONG = "wrong user name or password, or a token that is not accepted"
 
 
@@ -134,7 +135,12 @@ class ClientLogins:
         username, password = _credentials(head.authorization)
         dismissals = parts.registry.dismissals.count
         answering = parts.authenticator.authenticate(Credentials("", username, password, listener, _VERSION, head.peer))
-        answer: Answer = await in_time(answering, parts.clock) if isinstance(answering, Deferred) else answering
+        try:
+            answer: Answer = await in_time(answering, parts.clock) if isinstance(answering, Deferred) else answering
+        except NoAnswer:
+            raise unavailable(_UNJUDGED) from None
+        if parts.bans.has_peer(head.peer):  # since the request; not even right credentials help now
+            raise RefusedCall(http.FORBIDDEN, "BANNED", "the address of this connection is banned")
         if isinstance(answer, Denied):
             raise self._refusal(answer, head.peer, username)
         count_login(parts.counters, answer.method or NO_METHOD, None)
@@ -150,7 +156,7 @@ class ClientLogins:
     def _refusal(self, denied: Denied, peer: Peer, username: str | None) -> RefusedCall:
         count_login(self._parts.counters, denied.method or NO_METHOD, denied.reason)
         if denied.reason not in FAILED_LOGIN:
-            return unavailable("credentials cannot be verified now; try again later")
+            return unavailable(_UNJUDGED)
         if not denied.counts:
             return unauthorized("the credentials are not valid at this time")
         return self._identities.wrong(peer, username or "", _WRONG)
