@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from holdfast.admin.api.happenings import Happenings, Tell
 from holdfast.changes.recent import RecentChanges, change_of_row
-from holdfast.changes.watch import ChangeWatch, Revised
+from holdfast.changes.watch import ChangeWatch, NotStored, Revised
 from holdfast.core.tickets import CommitTicket
 from holdfast.hooks.positions import CLAIM, Position, claim, save
 from holdfast.hooks.sources import HappeningSource, RetainedSource
@@ -155,6 +155,23 @@ def test_the_newest_change_of_each_topic_is_delivered_and_none_behind_it(steps: 
         assert world.delivered[topic][-1:] == [row.revision], topic
     for revisions in world.delivered.values():
         assert revisions == sorted(revisions)
+
+
+def test_a_source_begins_again_when_changes_are_stored_again() -> None:
+    """Another node had ``retainer.changes.enable = false`` for a while: nothing of that time is missing."""
+    world = World()
+    world.watch.stop()
+    world.watch.refusal = NotStored("node 2 does not store them")
+    failed: list[Any] = []
+    assert world.asked is not None
+    world.asked.addErrback(failed.append)
+    world.clock.advance(20)
+    assert [failure.type for failure in failed] == [NotStored]
+    world.asked = None
+    world.store.stamp("a", 1)
+    world.store.flushed()
+    world.pass_time(20)
+    assert world.delivered["a"] == [world.store.rows["a"].revision]
 
 
 def test_of_two_nodes_one_has_a_hook_until_its_claim_ends() -> None:

@@ -33,7 +33,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from holdfast.admin.api.happenings import Happenings
 from holdfast.changes.recent import StoredChange
-from holdfast.changes.watch import ChangeWatch, Follower, ListedRevisions
+from holdfast.changes.watch import ChangeWatch, Follower, ListedRevisions, NotStored
 from holdfast.hooks.batches import MOST_BYTES
 from holdfast.hooks.positions import Position, claim, save
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -247,7 +247,12 @@ class RetainedSource:
 
     async def _take(self) -> None:
         assert self._follower is not None  # _begin has made it
-        taken = await self._follower.take(MOST_BYTES)
+        try:
+            taken = await self._follower.take(MOST_BYTES)
+        except NotStored:
+            self.stop()  # this follower gets nothing any more: the next try begins with the place
+            self._mark = None
+            raise
         self._token, self._more = taken.token.text, taken.more
         if taken.reset is not None:
             self._read_table()
