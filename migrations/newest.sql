@@ -81,6 +81,14 @@ CREATE TABLE cluster_bans (
     ban_json TEXT NOT NULL,
     PRIMARY KEY (kind, who_hash)
 ) WITHOUT ROWID;
+CREATE TABLE hook_positions (
+    hook TEXT NOT NULL,
+    token TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    node SMALLINT NOT NULL,
+    claimed_until BIGINT NOT NULL,
+    PRIMARY KEY (hook)
+);
 CREATE TABLE retained_usage (
     scope TEXT NOT NULL,
     subject TEXT NOT NULL,

@@ -174,6 +174,14 @@ def test_subscriptions_are_found_by_conditions(desk: Desk, arguments: dict[str, 
     assert [each["topic"] for each in content["data"]] == found
 
 
+def test_subscriptions_to_queue_are_found_as_the_client_wrote_them(desk: Desk) -> None:
+    """EMQX's spelling is shown as the shared subscription that it is, and both spellings find it."""
+    desk.broker.client("a", 5).subscribe("$queue/jobs")
+    for topic in ("$queue/jobs", "$share/$queue/jobs", "jobs"):
+        _, content = desk.call("GET", SUBSCRIPTIONS_PREFIX, topic=topic)
+        assert [(each["topic"], each["share_group"]) for each in content["data"]] == [("$share/$queue/jobs", "$queue")]
+
+
 FILTERS = st.lists(st.sampled_from(["a", "b", "+", ""]), min_size=1, max_size=3).flatmap(
     lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"]), "#"])
 )

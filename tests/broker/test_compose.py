@@ -15,7 +15,7 @@ from twisted.internet import reactor
 from holdfast.admin.http.identities import Identities
 from holdfast.broker.compose import compose_broker
 from holdfast.broker.service import BrokerService
-from holdfast.config import default, load
+from holdfast.config import ConfigError, default, load
 from holdfast.identity.addresses import Peer
 
 
@@ -27,6 +27,48 @@ def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> No
     assert isinstance(broker, BrokerService)
     assert before == (sys.getswitchinterval(), gc.get_threshold(), reactor.seconds)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_aware", [False, True])
+def test_only_one_key_makes_the_broker_sparkplug_aware(tmp_path: Path, is_aware: bool) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("[retainer]\nsparkplug_aware = true\n" if is_aware else "")
+    config = load(file).override([], str(tmp_path / "data"), None, allow_anonymous=True, cwd=tmp_path)
+    broker = compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
+    assert (broker._registry._router.sparkplug is not None) is is_aware
+
+
+def test_hooks_are_built_as_configured_and_their_problems_named(tmp_path: Path) -> None:
+    """A secret that cannot be read is a problem of its key, and is not shown."""
+    file = tmp_path / "holdfast.toml"
+    text = '[[hooks]]\nname = "a"\nurl = "https://a.example/x"\nretained = ["#"]\nalarms = true\n'
+    file.write_text(text)
+
+    def build() -> BrokerService:
+        config = load(file).override([], str(tmp_path / "data"), None, allow_anonymous=True, cwd=tmp_path)
+        return compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
+
+    control: Any = build()._control
+    assert "/api/v5/hooks" in {route.path for route in control._site.most_bytes.__self__.routes}
+    for key, says in (
+        ('secret = "file:missing"', "hooks.1.secret: "), ('ca = "missing.pem"', "hooks.1.ca: "),
+        ('[retainer.changes]\nenable = false', "hooks.1.retained: "),
+    ):  # fmt: skip
+        file.write_text(f"{text}{key}\n")
+        with pytest.raises(ConfigError, match=says):
+            build()
+
+
+def test_without_hooks_nothing_of_them_is_imported(tmp_path: Path) -> None:
+    program = (
+        "import sys; from twisted.internet import reactor; from holdfast.broker.compose import compose_broker; "
+        "from holdfast.config import default; from pathlib import Path; "
+        f"config = default().override([], {str(tmp_path)!r}, None, allow_anonymous=True, cwd=Path({str(tmp_path)!r})); "
+        "compose_broker(config, reactor=reactor, now=lambda: 1, announce=print); "
+        "print([name for name in sys.modules if name.startswith(('holdfast.hooks', 'holdfast.broker.hooks'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(("check", "judged"), [("true", [False]), ('"strict"', [True]), ("false", [])])

@@ -16,7 +16,6 @@ from holdfast.changes.recent import RecentChanges, change_of_row
 from holdfast.changes.tokens import Token
 from holdfast.changes.watch import ChangeWatch, Follower, Forgotten, Part
 from holdfast.core.messages import ChangeKind
-from holdfast.core.topics import matches
 from holdfast.retained.store.rows import Row
 from tests.storage.doubles import result_of
 
@@ -62,9 +61,9 @@ class FakeLog:
     def check(self, _token: Token) -> Deferred[Any]:
         return succeed(None) if self._kept else fail(Forgotten("there is nothing"))
 
-    def read_matching(self, since: Token, topic_filter: str, after: str) -> Deferred[Part]:
+    def read_wanted(self, since: Token, wanted: Callable[[str], bool], after: str) -> Deferred[Part]:
         """Return one change."""
-        changed = {topic for topic in self._store.log[since.turn :] if topic > after and matches(topic_filter, topic)}
+        changed = {topic for topic in self._store.log[since.turn :] if topic > after and wanted(topic)}
         topics = sorted(changed)[:1]
         changes = [change_of_row(self._store.rows[topic]) for topic in topics]
         return succeed(Part(changes, topics[0] if topics else after, not topics, since))

@@ -26,8 +26,8 @@ REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for 
 #: tried with a broker, in tests/e2e/test_reload.py, test_admin_api.py and test_log.py; with Postgres, in tests/cluster
 #: and tests/commands/database
 WITH_BROKER = {
-    ("dashboard",), ("migrate", "postgres-to-sqlite"), ("migrate", "sqlite-to-postgres"), ("node", "drain"),
-    ("node", "list"), ("node", "remove"), ("reload",), ("trace",),
+    ("dashboard",), ("hook", "list"), ("migrate", "postgres-to-sqlite"), ("migrate", "sqlite-to-postgres"),
+    ("node", "drain"), ("node", "list"), ("node", "remove"), ("reload",), ("trace",),
 }  # fmt: skip
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 MIGRATED = {"folder", "dry_run", "written", "taken", "same", "missing", "entries"}

@@ -47,6 +47,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         retain_available=True,
         wildcard_subscription=True,
         shared_subscription=True,
+        queue_subscription=True,
         subscription_identifiers=True,
         server_keepalive=None,
         max_keepalive=None,
@@ -70,7 +71,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, "refuse")
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, False, True, 0.0, None, True, False, 60.0, 50000, None, 0, 0, None, "reject"),
-        *("wait", 86400.0, 30.0),
+        *("wait", 86400.0, False, 30.0),
         *(None, (0, 0), {}, ()),
         *((1000, 0, None), (False, 7 * 86400.0, None), (7 * 86400.0, 10_000_000, 1 << 30, 16 << 20)),
         (True,),

@@ -80,6 +80,7 @@ def test_the_unchanged_file_gives_the_defaults() -> None:
 def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.toml"
     text = re.sub(r"(?ms)^# \[(?:listeners\.default|admin)\.tls.*?(?=^\[)", "", render_toml())  # needs a certificate
+    text = re.sub(r"(?ms)^# \[\[hooks\]\].*?(?=^\[)", "", text)  # needs a name, a URL and events
     path.write_text(uncommented(text))
     defaults = default(tmp_path)
     # a quota that limits nothing, and a policy that changes nothing
@@ -142,6 +143,12 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
     text = f"[{table}]\n{key} = {written(entry.example)}\n"
     if table == "retainer.policies":
         text = f"[{text.replace(']', ']]', 1)}" + ("" if key == "filter" else 'filter = "#"\n')
+    if table == "hooks":
+        needed = {"name": '"a"', "url": '"https://a.example"', "alarms": "true"}
+        given = {key, "url" if key == "secret_url" else key}
+        text = f"[{text.replace(']', ']]', 1)}" + "".join(
+            f"{name} = {value}\n" for name, value in needed.items() if name not in given
+        )
     if key == "zone":
         text += f"[zones.{entry.example}]\n"
     if key == "sources":

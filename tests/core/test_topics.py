@@ -22,6 +22,7 @@ from holdfast.core.topics import (
     matching,
     overlap,
     split_shared,
+    without_queue,
 )
 
 
@@ -122,6 +123,13 @@ def test_shared_subscriptions_are_split() -> None:
     """Group and filter; other filters, also with $, have no group."""
     assert split_shared("$share/g/a/#") == ("g", "a/#")
     assert split_shared("$shared/g/a") == (None, "$shared/g/a")
+
+
+def test_queue_is_a_shared_subscription() -> None:
+    """Without a Topic Filter behind it, it is one itself."""
+    assert without_queue("$queue/a/#") == "$share/$queue/a/#"
+    for other in ("$queue/", "$queue", "$queues/a", "a/$queue/b", "$share/$queue/a"):
+        assert without_queue(other) is other
     assert (has_wildcard("a/b"), has_wildcard("a/+"), level_count("a//b")) == (False, True, 3)
 
 

@@ -111,6 +111,7 @@ ROWS: Contents = {
     "cluster_cursors": [(1, 1, 0), (1, 2, revision(40, 2)), (2, 2, revision(41, 2))],
     "cluster_runs": [(7, 1, b"\0run")],
     "cluster_bans": [("username", "0f" * 32, THEN, '{"as": "username", "who": "mallory"}')],
+    "hook_positions": [("plant", "", revision(41), 1, 0), ("\u00fcber", "AgEBAQEBAQEBAAAAAAAAAAc", 0, 2, FAR)],
     "retained_usage": [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)],
     "sessions": [
         (PUMP, "pump-7", "anna", "default", None, None, revision(9), 1),

@@ -217,7 +217,7 @@ def test_a_will_is_judged_after_its_delay_and_after_a_restart(tmp_path: Path, de
 # --- subscribing and receiving
 
 
-@pytest.mark.parametrize("share", ["", "$share/group/"])
+@pytest.mark.parametrize("share", ["", "$share/group/", "$queue/"])
 @pytest.mark.parametrize("version", [4, 5])
 def test_subscribing(version: int, share: str) -> None:
     """A refused Topic Filter gets 0x87, in MQTT 3 0x80; the others of its packet are granted."""

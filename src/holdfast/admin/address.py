@@ -8,6 +8,8 @@ from pathlib import Path
 SOCKET_NAME = "control.sock"
 API_PREFIX = "/api/v5/mqtt/retainer"
 JOBS_PATH = "/api/v5/jobs"
+#: the call of MQTT clients, who have no API key
+CLIENTS_PATH = "/api/v5/retained"
 #: bytes of the longest path that a socket can be bound to
 _LONGEST_PATH = 107
 

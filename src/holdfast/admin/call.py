@@ -79,6 +79,10 @@ CALL_PATIENCE, MOST_PATIENCE = 10, 60
 UNREAD = object()
 
 
+def _nothing() -> None:
+    """Note nothing."""
+
+
 @frozen
 class Call:
     """A call: its method, its path (still percent-encoded), its arguments, and its body.
@@ -86,7 +90,8 @@ class Call:
     The arguments are those of the query string; for a handler, also the values in the path. ``accept`` is the header of
     this name; ``head`` has what else the request says, if it came over HTTP. ``is_current`` tells whether the caller
     may still make calls: a long answer ends with the caller's key or session. ``parsed`` is the JSON in a long body,
-    which a thread has read.
+    which a thread has read. A handler that verifies the caller's credentials itself calls ``prove`` when they are
+    right: then the connection does not give way to others while the answer goes on.
     """
 
     method: str
@@ -98,6 +103,7 @@ class Call:
     head: Head | None = None
     is_current: Callable[[], bool] = field(default=lambda: True, eq=False)
     parsed: Any = field(default=UNREAD, eq=False, repr=False)
+    prove: Callable[[], None] = field(default=_nothing, eq=False, repr=False)
 
     @property
     def prefers_job(self) -> bool:
@@ -228,6 +234,8 @@ class Head:
 
     method: str
     peer: Peer
+    #: still percent-encoded, without the query string
+    path: str = ""
     secure: bool = False
     #: X-Forwarded-For and X-Forwarded-Proto, which may be the client's own words
     forwarded_for: str | None = None
@@ -292,6 +300,7 @@ def head_of(request: Any, method: bytes) -> Head:
     forwarded_for = b",".join(headers.getRawHeaders(b"x-forwarded-for", ()))
     return Head(
         method=method.decode("ascii", "replace"),
+        path=request.channel.path,
         peer=evolve(peer, proxied=True) if any(map(headers.hasHeader, _OF_PROXIES)) else peer,
         secure=secure,
         forwarded_for=forwarded_for.decode("ascii", "replace") or None,

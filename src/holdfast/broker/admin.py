@@ -50,6 +50,8 @@ from holdfast.broker.reloading import ConfigFile, Outcome, Reloads, Run
 from holdfast.broker.retainer import RetainerParts
 from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.broker.watch import MonitoringParts, monitoring_routes
+from holdfast.client_api.logins import ClientLogins
+from holdfast.client_api.reads import ClientReads
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.differences import differences, present_values
 from holdfast.config.options import TakesEffect
@@ -242,11 +244,9 @@ class Consoles:
 # Builds the streams of events.
 
 
-def _event_routes(
-    config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts
-) -> tuple[Route, ...]:
-    """Return the calls that stream events."""
-    happenings = Happenings(
+def _happenings(config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts) -> Happenings:
+    """Return the happenings of the broker, for streams and hooks."""
+    return Happenings(
         base.reactor,
         {
             "client": happening_sources.clients(base.overheard, base.now),
@@ -255,7 +255,39 @@ def _event_routes(
             "monitor": happening_sources.monitor(monitoring.recent.ring, base.reactor),
         },
     )
-    return EventCalls(retainer.changes, happenings, base.reactor).routes
+
+
+def _hook_routes(
+    config: Config, base: Base, retainer: RetainerParts, monitoring: MonitoringParts, happenings: Happenings
+) -> Sequence[Route]:
+    """Build the hooks, which run with the monitoring; return their calls."""
+    if not config.hooks:
+        return ()
+    from holdfast.broker import hooks
+
+    parts = hooks.build(config, base, retainer, happenings, monitoring.alarms)
+    parts.service.setServiceParent(monitoring.services)
+    monitoring.metrics.add(parts.metrics)
+    return parts.routes
+
+
+def _read_routes(
+    base: Base,
+    retainer: RetainerParts,
+    sessions: SessionParts,
+    listeners: ComposedListeners,
+    identities: Identities,
+    config: Callable[[], Config],
+) -> tuple[Route, ...]:
+    """Return the calls of MQTT clients. ``config`` returns the present configuration."""
+
+    def listener() -> str:
+        name = config().admin.clients_of
+        return name if name in config().listeners else ""
+
+    parts = sessions.broker_parts
+    logins = ClientLogins(parts, identities, listener, listeners.limits_of)
+    return ClientReads(logins, retainer.retained, parts.questions, retainer.changes, base.reactor).routes
 
 
 # Builds the calls that show the broker itself, and those about its backups.
@@ -583,6 +615,7 @@ def build(
     """
     config, accounts = reloads.config, identity.accounts
     callers = _callers(base, identity, sessions, lambda: reloads.config, lambda: listener.url)
+    happenings = _happenings(config, base, retainer, monitoring)
     routes = [
         *callers.logins.routes, *JobCalls(base.jobs).routes, *api.routes,
         *compose_account_routes(
@@ -595,7 +628,11 @@ def build(
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),
         *_client_routes(base, sessions, lambda: reloads.config, exchange),
-        *_event_routes(config, base, retainer, monitoring),
+        *EventCalls(retainer.changes, happenings, base.reactor).routes,
+        *_hook_routes(config, base, retainer, monitoring, happenings),
+        *_read_routes(
+            base, retainer, sessions, listening.listeners, callers.identities, lambda: reloads.config
+        ),
         *ConfigCalls(Configs(reloads, ConfigFile(reloads, read, base.in_thread), read, base.in_thread)).routes,
         *_overview_routes(base, retainer, sessions, listening.listeners, lambda: reloads.config, exchange),
     ]  # fmt: skip

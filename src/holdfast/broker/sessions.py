@@ -126,6 +126,10 @@ def build(
         make_registry=SessionRegistry if exchange is None else exchange.registry,
         drain_rate=config.cluster.drain_rate,
     )
+    if config.retainer.sparkplug_aware:
+        from holdfast.sessions.sparkplug import SparkplugAware
+
+        parts.router.sparkplug = SparkplugAware(base.now)
     identity.authentication.on_revoked(partial(_dismiss, parts.registry))
     return parts
 
@@ -288,6 +292,7 @@ def limits_of(zone: Zone) -> Limits:
         tell_publishers=zone.retainer.tell_publishers,
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
+        queue_subscription=mqtt.queue_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
         min_replay_levels=mqtt.min_replay_levels,
         server_keepalive=mqtt.server_keepalive,

@@ -62,6 +62,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.deadlines import PeriodicJob
 from holdfast.scheduling.waiting import as_deferred
 from holdfast.storage.driver import Cursor
+from holdfast.storage.revisions import TIME_SHIFT
 
 #: Seconds for which changes are remembered after the last token or follower.
 MEMORY_KEPT = 120.0
@@ -127,27 +128,35 @@ class ChangeWatch(Service):
             return None
         return self.token_at(self.changes.latest, self.changes.head).text
 
+    def follow(self, topic_filter: str, token: str | None, news: Callable[[], None]) -> Deferred[Follower]:
+        """Follow changes of the topics that a Topic Filter matches, as :meth:`follow_wanted` does."""
+        return self.follow_wanted(partial(matches, topic_filter), token, news)
+
     @as_deferred
-    async def follow(self, topic_filter: str, token: str | None, news: Callable[[], None]) -> Follower:
-        """Follow changes after a token (None: from now on). ``news`` is called for new changes, perhaps often.
+    async def follow_wanted(
+        self, wanted: Callable[[str], bool], token: str | None, news: Callable[[], None]
+    ) -> Follower:
+        """Follow changes of wanted topics after a token (None: from now on).
+
+        ``news`` is called for new changes, perhaps often.
 
         If the token is none, of another database, or too old, the follower begins with a reset. Fails with
         :class:`NotStored`, and with StorageFailure.
         """
         await self._begin()
         if token is None:
-            return self._joined(Follower(self, topic_filter, news))
+            return self._joined(Follower(self, wanted, news))
         try:
             known = token_of(token)
         except BadToken as error:
-            return self._joined(Follower(self, topic_filter, news, why=str(error)))
+            return self._joined(Follower(self, wanted, news, why=str(error)))
         if known.memory == self.memory and self.changes.floor <= known.position <= self.changes.latest:
-            return self._joined(Follower(self, topic_filter, news, position=known.position))
+            return self._joined(Follower(self, wanted, news, position=known.position))
         try:
             await self.log.check(known)
         except Forgotten as refusal:
-            return self._joined(Follower(self, topic_filter, news, why=str(refusal)))
-        return self._joined(Follower(self, topic_filter, news, since=known))
+            return self._joined(Follower(self, wanted, news, why=str(refusal)))
+        return self._joined(Follower(self, wanted, news, since=known))
 
     def left(self, follower: Follower) -> None:
         """Note that a follower is closed."""
@@ -283,6 +292,11 @@ _CHANGES = 64
 _NEW = 250
 # Built from constants and counts alone: values are always bound.
 _SHOWN = f"CASE WHEN size <= {LONGEST_PAYLOAD} THEN payload ELSE substr(payload, 1, 0) END"
+_REVISED = (
+    f"SELECT {', '.join(COLUMNS[:-1])}, {_SHOWN} FROM retained "  # noqa: S608
+    "WHERE topic > ? AND topic <= ? AND revision > ? ORDER BY topic LIMIT ?"
+)
+_NEXT = "SELECT max(topic), count(*) FROM (SELECT topic FROM retained WHERE topic > ? ORDER BY topic LIMIT ?) AS part"
 _ROWS_OF = f"SELECT {', '.join(COLUMNS[:-1])}, {_SHOWN} FROM retained WHERE topic IN ({{places}})"  # noqa: S608
 
 
@@ -302,6 +316,15 @@ class Part:
     done: bool
     now: Token
     is_lossy: bool = False
+
+
+@frozen
+class Revised:
+    """The next changed topics; the next part begins ``after`` a topic, unless ``done``."""
+
+    changes: Sequence[StoredChange]
+    after: str
+    done: bool
 
 
 class ChangeLog:
@@ -345,12 +368,12 @@ class ChangeLog:
         return part
 
     @as_deferred
-    async def read_matching(self, since: Token, topic_filter: str, after: str) -> Part:
-        """Return the next changes that match a Topic Filter. Fails with :class:`Forgotten` if they were pruned."""
+    async def read_wanted(self, since: Token, wanted: Callable[[str], bool], after: str) -> Part:
+        """Return the next changes of wanted topics. Fails with :class:`Forgotten` if they were pruned."""
 
         def work(cursor: Cursor) -> Part | None:
             looked = changed_topics(cursor, since.turn, after, _LOOKED)
-            topics = [topic for topic in looked if matches(topic_filter, topic)]
+            topics = list(filter(wanted, looked))
             is_cut = len(topics) > _CHANGES
             end = topics[_CHANGES - 1] if is_cut else looked[-1] if looked else after
             changes = _present(cursor, since.turn, topics[:_CHANGES])
@@ -364,6 +387,27 @@ class ChangeLog:
         if part is None:
             raise Forgotten("the log forgets the changes faster than they are read")
         return part
+
+    def read_revised(self, revision: int, wanted: Callable[[str], bool], after: str) -> Deferred[Revised]:
+        """Return the next wanted topics whose present message or clear has a later revision.
+
+        It looks at every topic, a bounded number at a time: for those who cannot go on by the log.
+        """
+
+        def work(cursor: Cursor) -> Revised:
+            cursor.execute(_NEXT, (after, _LOOKED))
+            ((end, count),) = cursor.fetchall()
+            if end is None:
+                return Revised((), after, True)
+            cursor.execute(_REVISED, (after, end, revision, _CHANGES + 1))
+            rows = list(map(Row._make, cursor.fetchall()))
+            is_cut = len(rows) > _CHANGES
+            if is_cut:
+                end = rows[_CHANGES - 1].topic
+            changes = [change_of_row(row) for row in rows[:_CHANGES] if wanted(row.topic)]
+            return Revised(changes, end, not is_cut and count < _LOOKED)
+
+        return self._store.scan(work)
 
 
 def _refuse(absent: Sequence[int]) -> None:
@@ -390,7 +434,45 @@ def _revision_of(change: StoredChange) -> int:
     return change.revision
 
 
-# Followers: each reads the changes of one Topic Filter, from the log first, then from the recent changes.
+# A list and the changes since its beginning.
+
+
+#: Seconds for which a listed message may have older changes that are reported late: looks at other nodes take one.
+_LATE = 60.0
+
+
+class ListedRevisions:
+    """Tells which changes are behind what a list has told: they are at or below its revisions.
+
+    Only messages that are so new that a change may come behind them are noted. ``began`` is the time of the list's
+    beginning in seconds.
+    """
+
+    def __init__(self, began: float) -> None:
+        self._new_since = int((began - _LATE) * 1000) << TIME_SHIFT
+        self._revisions: dict[str, int] = {}
+        self._until: float | None = None
+
+    def note(self, topic: str, revision: int) -> None:
+        """Note a listed message."""
+        if revision >= self._new_since:
+            self._revisions[topic] = revision
+
+    def ended(self, now: float) -> None:
+        """Note the end of the list."""
+        self._until = now + _LATE
+
+    def is_behind(self, change: StoredChange) -> bool:
+        """Tell whether the list has told this change or a newer one."""
+        return change.revision <= self._revisions.get(change.topic, -1)
+
+    def caught_up(self, now: float) -> None:
+        """Note that all changes so far are told. A minute after the list, nothing comes behind it any more."""
+        if self._revisions and self._until is not None and now > self._until:
+            self._revisions.clear()
+
+
+# Followers: each reads the changes of wanted topics, from the log first, then from the recent changes.
 
 
 #: The changes that one take looks at.
@@ -406,7 +488,7 @@ class Follower:
     def __init__(
         self,
         watch: ChangeWatch,
-        topic_filter: str,
+        wanted: Callable[[str], bool],
         news: Callable[[], None],
         *,
         position: int | None = None,
@@ -416,12 +498,17 @@ class Follower:
         self.news = news
         self._watch = watch
         self._memory = watch.memory
-        self._filter = topic_filter
+        self._wanted = wanted
         self._position = watch.changes.latest if position is None else position
         self._head = watch.changes.head
         self._since = None if since is None else Token(since.epoch, since.turn)
         self._after = ""
         self._why = why
+
+    @property
+    def position(self) -> int:
+        """The position in the memory up to which all changes were taken; -1 while the log is read."""
+        return self._position if self._since is None else -1
 
     def take(self, most_bytes: int) -> Deferred[Taken]:
         """Return the next changes, none if there are none now. Do not call it again before it has fired.
@@ -445,7 +532,7 @@ class Follower:
             # The memory has begun anew, so changes between the two are missing.
             self._memory = self._watch.memory
             self._position, why = changes.latest, why or "the broker could not follow the changes for a while"
-        part = changes.read(self._position, self._matches, _TAKEN, most_bytes)
+        part = changes.read(self._position, self._wanted, _TAKEN, most_bytes)
         if part is None:
             self._position = changes.latest
             why = why or "there were more changes than could be kept for you"
@@ -456,7 +543,7 @@ class Follower:
     @as_deferred
     async def _take_stored(self, since: Token) -> Taken:
         try:
-            part = await self._watch.log.read_matching(since, self._filter, self._after)
+            part = await self._watch.log.read_wanted(since, self._wanted, self._after)
         except Forgotten as refusal:
             self._since, self._why = None, str(refusal)
             self._position = self._watch.changes.latest
@@ -469,6 +556,3 @@ class Follower:
 
     def _token(self, head: Token) -> Token:
         return self._watch.token_at(self._position, head)
-
-    def _matches(self, topic: str) -> bool:
-        return matches(self._filter, topic)

@@ -104,7 +104,7 @@ def explain(
 def _explanation(config: Config, principal: Principal, action: str, topic: str) -> Explanation:
     from attrs import evolve
 
-    from holdfast.core.topics import ASKED, is_granted_to_all, is_of_broker, split_shared
+    from holdfast.core.topics import ASKED, is_granted_to_all, is_of_broker, split_shared, without_queue
     from holdfast.identity.authorizer import Authorizer
     from holdfast.identity.explaining import Explanation, explain, explain_subscribe
     from holdfast.identity.interfaces import Grant
@@ -112,6 +112,8 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     from holdfast.identity.rules import Action
 
     wanted = Action[action.upper()]
+    if wanted is Action.SUBSCRIBE and config.mqtt.queue_subscription:
+        topic = without_queue(topic)
     _check(config, principal, wanted, topic)
     if wanted is Action.PUBLISH and topic in ASKED:
         return Explanation(Grant.GRANTED, "allowed: the answer tells only what the client may subscribe to", ())

@@ -64,6 +64,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "config": "holdfast.commands.config:config",
         "dashboard": "holdfast.commands.running:dashboard",
         "db": "holdfast.commands.db:db",
+        "hook": "holdfast.commands.hook:hook",
         "migrate": "holdfast.commands.migrate:migrate",
         "node": "holdfast.commands.node:node",
         "passwd": "holdfast.commands.passwd:passwd",

@@ -20,6 +20,7 @@ from holdfast.config.options import (
     Option,
     Section,
     described,
+    listed_tables,
     named_tables,
     partial_table,
     table,
@@ -27,7 +28,7 @@ from holdfast.config.options import (
 )
 from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.secrets import Secret
-from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems
+from holdfast.config.sections.admin import AdminConfig, AdminEndpoint, admin_problems, unknown_client_listener
 from holdfast.config.sections.authentication import (
     AuthenticationConfig,
     CredConfig,
@@ -37,6 +38,7 @@ from holdfast.config.sections.authentication import (
 from holdfast.config.sections.authorization import AuthorizationConfig, FailedLoginsConfig
 from holdfast.config.sections.cluster import ClusterConfig, async_in_cluster, cluster_on_sqlite
 from holdfast.config.sections.endpoints import EndpointString
+from holdfast.config.sections.hooks import HookConfig, repeated_hooks
 from holdfast.config.sections.limits import ForceShutdownConfig, LimitsConfig, LimitsOfClients
 from holdfast.config.sections.listeners import (
     DEFAULT_LISTENERS,
@@ -157,6 +159,10 @@ class Config(Section):
     )
     alarms: AlarmsConfig = field(
         factory=AlarmsConfig, metadata=table(AlarmsConfig, "When the broker raises alarms: see monitor.md.")
+    )
+    hooks: Sequence[HookConfig] = field(
+        factory=tuple,
+        metadata=listed_tables(HookConfig, "HTTP servers that the broker tells of events: see hooks.md."),
     )
     log: LogConfig = field(
         factory=LogConfig, metadata=table(LogConfig, "The lines that the broker writes about its clients.")
@@ -382,6 +388,8 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         *authentication_problems(config.listeners, config.authentication),
         *plaintext_problems(config.listeners, config.authentication),
         *admin_problems(config.admin),
+        *unknown_client_listener(config.admin, config.listeners or DEFAULT_LISTENERS),
+        *repeated_hooks(config.hooks),
         *async_in_cluster(config.cluster, config.storage),
         *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:

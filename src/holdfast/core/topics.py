@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 SHARED_PREFIX = "$share/"
+#: EMQX's spelling of shared subscriptions, and the standard's with which they are stored
+QUEUE_PREFIX, QUEUE_SHARE = "$queue/", "$share/$queue/"
 SYS_PREFIX = "$SYS/"
 #: mosquitto's bridges tell their state there, to the brokers on both sides
 BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
@@ -242,6 +244,13 @@ def split_shared(topic_filter: str) -> tuple[str | None, str]:
     if not group or not separator or not rest or "+" in group or "#" in group:
         raise InvalidShare("a shared subscription is $share/SHARENAME/TOPICFILTER")
     return group, rest
+
+
+def without_queue(topic_filter: str) -> str:
+    """Return ``$share/$queue/FILTER`` for EMQX's ``$queue/FILTER``, and any other string as it is."""
+    if topic_filter.startswith(QUEUE_PREFIX) and len(topic_filter) > len(QUEUE_PREFIX):
+        return QUEUE_SHARE + topic_filter[len(QUEUE_PREFIX) :]
+    return topic_filter
 
 
 # The topic tree: it finds the Topic Filters that match a Topic Name [MQTT5-4.7], with the values stored for them.

@@ -45,6 +45,22 @@ class IAsker(Protocol):
         """Tell whether it may receive messages of a topic."""
 
 
+class IPublished(Protocol):
+    """A retained message, and who has published it."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def client_id(self) -> str | None:
+        """The Client Identifier of its publisher."""
+
+    @property
+    def username(self) -> str | None:
+        """The User Name of its publisher."""
+
+
 @frozen
 class Place:
     """The place where a read stopped. The next one goes on behind it. ``told``: the Client knows this topic."""
@@ -115,7 +131,7 @@ class PermittedMessages:
             search = Search(topic_filter, self.now())
             part = await self.store.scans.search(search, place.topic, rows, most, _BYTES, payloads)
             for entry in part.entries:
-                allowed = await self.permits(asker, grant, entry)
+                allowed = await self.permits(asker, grant, entry.message)
                 if allowed:
                     if not take(entry):
                         return place
@@ -159,9 +175,8 @@ class PermittedMessages:
         place = await self.page(asker, topic_filter, after, most_rows, False, take, most_rows)
         return Counted(tally, None if place is None else Place(place.topic), most_rows if place else tally.count)
 
-    async def permits(self, asker: IAsker, grant: Grant, entry: ListedMessage) -> bool:
+    async def permits(self, asker: IAsker, grant: Grant, message: IPublished) -> bool:
         """Tell whether the Client may see a message of a Topic Filter with this grant."""
-        message = entry.message
         sources = self._sources
         if sources is not None and not sources.rule.may_stay(message.username, message.client_id, message.topic):
             return False
@@ -300,7 +315,7 @@ class PermittedTree:
         """Return the tally of a node's own message, if the Client may receive it."""
         listed = await self._scans.listed(Search(topic, self._messages.now()), (topic,))
         for entry in listed:
-            allowed = await self._messages.permits(asker, grant, entry)
+            allowed = await self._messages.permits(asker, grant, entry.message)
             if allowed:
                 return tally_of(entry)
         return NO_TALLY

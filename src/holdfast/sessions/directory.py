@@ -29,7 +29,7 @@ from holdfast.core.clients import (
     WaitingMessage,
 )
 from holdfast.core.tickets import CommitTicket
-from holdfast.core.topics import covering, has_wildcard, matching
+from holdfast.core.topics import covering, has_wildcard, matching, without_queue
 from holdfast.scheduling.long_work import COMPARED_PER_STEP, LongWork, Meter, weight_of_comparison
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.delivery.inflight import Inflight, InflightState
@@ -215,11 +215,16 @@ def _wanted_by(search: SubscriptionSearch) -> Callable[[Session, str], bool]:
             subscription is not None
             and (search.qos is None or search.qos == subscription.qos)
             and (search.share is None or search.share == subscription.group)
-            and (search.topic_filter is None or search.topic_filter in (topic_filter, subscription.topic_filter))
+            and (search.topic_filter is None or _is_named(search.topic_filter, topic_filter, subscription))
             and (is_match is None or is_match(subscription.topic_filter))
         )
 
     return is_wanted
+
+
+def _is_named(wanted: str, topic_filter: str, subscription: Subscription) -> bool:
+    """Tell whether a subscription has this Topic Filter: the whole one in either spelling, or without its share."""
+    return wanted in (topic_filter, subscription.topic_filter) or without_queue(wanted) == topic_filter
 
 
 # Makes the views of one Session and its subscriptions.

@@ -46,6 +46,7 @@ class Limits:
     tell_publishers: bool = False  #: of retained messages, to those who may ask
     wildcard_subscription: bool = True
     shared_subscription: bool = True
+    queue_subscription: bool = True  #: $queue/FILTER is the shared subscription $share/$queue/FILTER
     subscription_identifiers: bool = True
     min_replay_levels: int = 0  #: levels before the first wildcard that a subscription needs to get a replay
     server_keepalive: int | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -16,8 +17,8 @@ from holdfast.core.clients import payer_of
 from holdfast.core.extensions import BadRequest, Question
 from holdfast.core.topics import ASK_COUNT, ASK_TREE, EVERY_TOPIC
 from holdfast.core.units import date_of
-from holdfast.identity.interfaces import Principal
-from holdfast.retained.permitted import IAsker, PermittedMessages, PermittedTree, Place
+from holdfast.identity.interfaces import Grant, Principal
+from holdfast.retained.permitted import IAsker, IPublished, PermittedMessages, PermittedTree, Place
 from holdfast.retained.records import LARGEST_SHOWN, properties_of
 from holdfast.retained.searches import scan_places
 from holdfast.retained.service import RetainedMessages
@@ -80,6 +81,41 @@ class Questions:
             leave()
         return found
 
+    @as_deferred
+    async def page(
+        self,
+        question: Question,
+        asker: IAsker,
+        principal: Principal,
+        most: int,
+        told: Callable[[ListedMessage], None],
+    ) -> MessagePage:
+        """Return the page of messages that answers a question of ``$retained/get``. ``told`` gets each of them.
+
+        Raises :class:`holdfast.scheduling.fair_line.LineFull` or :class:`holdfast.core.tickets.StorageFailure`.
+        """
+        leave = await self._places.take(payer_of(principal.username, principal.client_id, self._names_proven))
+        try:
+            await self._messages.flushed(question.topic_filter)
+            messages = Messages(question.fields, most)
+
+            def take(listed: ListedMessage) -> bool:
+                taken = messages.take(listed)
+                if taken:
+                    told(listed)
+                return taken
+
+            after, payloads = self._cursors.read(question), "payload" in question.fields
+            place = await self._messages.page(asker, question.topic_filter, after, question.limit, payloads, take)
+        finally:
+            leave()
+        return messages.page(place, lambda place: self._cursors.shown(place, question))
+
+    @as_deferred
+    async def permits(self, asker: IAsker, grant: Grant, message: IPublished) -> bool:
+        """Tell whether a Client may see a retained message of a Topic Filter with this grant."""
+        return await self._messages.permits(asker, grant, message)
+
     async def _page(self, question: Question, asker: IAsker, after: str, most: int) -> bytes:
         messages = Messages(question.fields, most)
         payloads = "payload" in question.fields
@@ -140,6 +176,12 @@ class Entries:
         self._entries.append((entry, place))
         return True
 
+    def page(self, place: Place | None, shown: Callable[[Place | None], str | None]) -> MessagePage:
+        """Return the entries themselves, as far as there was room for them."""
+        if self._is_full:
+            place = Place(self._entries[-1][1], told=True)
+        return MessagePage([entry for entry, _ in self._entries], shown(place))
+
     def finish(self, place: Place | None, shown: Callable[[Place | None], str | None], **others: Any) -> bytes:
         """Return the answer. It goes on behind ``place``, or behind the last entry if it is full.
 
@@ -159,6 +201,14 @@ class Entries:
                 raise TooLarge
             self._entries.pop()
             place = Place(self._entries[-1][1], told=True)
+
+
+@frozen
+class MessagePage:
+    """A page of messages, each as JSON, and what a question for the next page says in ``after``; None at the end."""
+
+    entries: Sequence[bytes]
+    after: str | None
 
 
 class Messages(Entries):

@@ -9,6 +9,7 @@ from typing import cast
 from holdfast.changes.telemetry import Telemetry
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import COMMITTED, CommitTicket, both
+from holdfast.core.topics import is_of_broker
 from holdfast.identity.interfaces import IAuthorizer
 from holdfast.retained.leases import Wanted
 from holdfast.retained.limits import Limit, RetainRefused
@@ -19,6 +20,7 @@ from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.delivery.session import Session, deliver_run
 from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing_table import Match, RoutingTable, SharedGroup, merged
+from holdfast.sessions.sparkplug import SparkplugAware, is_certificate
 from holdfast.sessions.state import Subscription
 from holdfast.wire import Run, Single
 
@@ -63,6 +65,7 @@ class Router:
         self._identifiers = CommonIdentifiers()
         self._telemetry = telemetry
         self.keeps_others = False  #: whether a policy retains or records messages without RETAIN
+        self.sparkplug: SparkplugAware | None = None  #: None unless the broker is Sparkplug-aware
         retained.policies_changed = self._policies_changed
         self._policies_changed()
 
@@ -91,6 +94,8 @@ class Router:
         acknowledgement, and whether there was a subscriber.
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
+        if self.sparkplug is not None:
+            message = self.sparkplug.dated(message)
         # Both refusals come before any delivery: a refused message must have no effect.
         if may_reject and self.rejecting and message.qos:
             self.check_queues(message)
@@ -103,7 +108,20 @@ class Router:
         elif self.keeps_others:
             retained = self._keep(message, origin, mode)
         ticket, matched = self.route(message, after, replaces)
+        if self.sparkplug is not None:
+            ticket = both(ticket, self._certify(self.sparkplug, message, origin, after))
         return ticket if retained is COMMITTED else both(retained, ticket), matched
+
+    def _certify(
+        self, sparkplug: SparkplugAware, message: ApplicationMessage, origin: ChangeOrigin, after: CommitTicket
+    ) -> CommitTicket:
+        """Retain and send the copy of a birth, in the turn of the birth: one commit stores both."""
+        certificate = sparkplug.certificate(message)
+        if certificate is None:
+            return COMMITTED
+        retained = self._retain_forced(certificate, origin)
+        ticket, _ = self.route(certificate, after)
+        return both(retained, ticket)
 
     def _keep(self, message: ApplicationMessage, origin: ChangeOrigin, mode: RetainMode) -> CommitTicket:
         """Retain or record a message without RETAIN 1, as its policy says."""
@@ -124,6 +142,10 @@ class Router:
         except RetainRefused as refusal:
             # Without RETAIN 1, who may publish may also clear: an empty message does.
             return not_retained(message, refusal, origin, self._retained, self._counters) or COMMITTED
+
+    def is_own(self, topic: str) -> bool:
+        """Tell whether only the broker publishes to a topic that begins with ``$``."""
+        return is_of_broker(topic) or (self.sparkplug is not None and is_certificate(topic))
 
     def route(
         self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False
@@ -170,6 +192,8 @@ class Router:
         them may end its connection, and later ones must not be published then.
         """
         if may_reject and self.rejecting and message.qos:
+            return None
+        if self.sparkplug is not None and self.sparkplug.concerns(message.topic):
             return None
         policy = self._retained.admission.policies.of(message.topic) if self.keeps_others else None
         if policy is not None and policy.force_retain:

@@ -97,6 +97,15 @@ cluster_bans = Layout(
     number=BIG,
     ban_json=TEXT,
 )
+hook_positions = Layout(
+    "hook_positions",
+    1,
+    hook=TEXT,
+    token=TEXT,
+    revision=BIG,
+    node=SMALL,
+    claimed_until=BIG,
+)
 retained_usage = Layout(
     "retained_usage",
     2,
@@ -361,6 +370,7 @@ TABLES = (
     cluster_cursors,
     cluster_runs,
     cluster_bans,
+    hook_positions,
     retained_usage,
     sessions,
     session_cuts,

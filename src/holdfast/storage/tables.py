@@ -164,6 +164,18 @@ cluster_bans = Table(
     Column("ban_json", Text, nullable=False),
     sqlite_with_rowid=False,
 )
+#: Up to which place a hook has delivered the changes of retained messages (:mod:`holdfast.hooks`): all changes up to
+#: the ``token`` of the log ("" before the first one), and all with a ``revision`` at or below this one. ``node``
+#: delivers until ``claimed_until`` (milliseconds since the epoch): each hook runs on one node.
+hook_positions = Table(
+    "hook_positions",
+    metadata,
+    Column("hook", Text, primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("node", SmallInteger, nullable=False),
+    Column("claimed_until", BigInteger, nullable=False),
+)
 
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.

@@ -23,14 +23,19 @@ class Metrics:
     """All metrics. Reading one that fails is logged once, and leaves only this one out."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._metrics = tuple(metrics)
-        names = [metric.name for metric in metrics]
+        self._metrics: tuple[Metric, ...] = ()
+        self._failures: dict[str, LastingFailure] = {}
+        self.add(metrics)
+
+    def add(self, metrics: Sequence[Metric]) -> None:
+        """Add metrics. Raises ValueError if two have one name."""
+        self._metrics += tuple(metrics)
+        names = [metric.name for metric in self._metrics]
         if len(set(names)) < len(names):
             raise ValueError("two metrics have one name")
-        self._failures = {
-            metric.name: LastingFailure(f"reading the metric {metric.name}", "so scrapes leave it out")
-            for metric in metrics
-        }
+        for metric in metrics:
+            failure = LastingFailure(f"reading the metric {metric.name}", "so scrapes leave it out")
+            self._failures[metric.name] = failure
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._metrics)

@@ -77,6 +77,7 @@ def test_a_filter_is_refused_by_the_rule_that_denies_one_of_its_topics(config: P
     assert denied["topic"] == "plant/any-other-name/secret"
     assert denied["origin"] == f"{config.with_name('rules.toml')}:1"
     assert explain(config, "dashboard", "subscribe", "$share/g/plant/x").exit_code == 0
+    assert explain(config, "dashboard", "subscribe", "$queue/plant/x").exit_code == 0
 
 
 def test_groups_addresses_and_guests_can_be_given(config: Path) -> None:

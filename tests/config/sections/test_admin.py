@@ -35,6 +35,7 @@ def test_the_api_is_on_this_machine_by_default(tmp_path: Path) -> None:
         ('endpoint = "tcp:1:interface=192.0.2.1"', "admin.allow_plaintext = true"),
         ('endpoint = "haproxy:tcp:1"', 'or "" for none'),
         ("endpoint = 18083", 'or "" for none'),
+        ('clients_of = "door"', 'no listener is named "door"; there are: "default"'),
         ('hosts = ["a:1"]', "without a port"),
         ('hosts = "a"', "list of names"),
         ('tls = { key = "k" }', "name the file of the certificate"),
@@ -47,7 +48,7 @@ def test_what_would_expose_keys_or_makes_no_sense_is_refused(tmp_path: Path, tex
 @pytest.mark.parametrize(
     "text",
     ['endpoint = ""', 'endpoint = "unix:a.sock"', 'endpoint = "tcp:1"\nallow_plaintext = true',
-     'endpoint = "tcp:1"\ntls = { certificate = "c" }', 'hosts = ["Broker.example"]'],
+     'clients_of = "default"', 'endpoint = "tcp:1"\ntls = { certificate = "c" }', 'hosts = ["Broker.example"]'],
 )  # fmt: skip
 def test_these_are_allowed(tmp_path: Path, text: str) -> None:
     assert problems(tmp_path, f"[admin]\n{text}\n") == ""

@@ -221,7 +221,8 @@ _TOO_MANY = 429
 _KINDS = {"clients": "client", "replays": "replay", "alarms": "alarm", "monitor": "monitor"}
 
 
-def _not_stored(error: NotStored) -> RefusedCall:
+def not_stored(error: NotStored) -> RefusedCall:
+    """Return the refusal of a stream of changes that nobody stores."""
     return RefusedCall(http.CONFLICT, "CHANGES_NOT_STORED", str(error))
 
 
@@ -263,7 +264,7 @@ class EventCalls:
             query("monitor", FLAG, "the newest figures, each second"),
         ),
         answers={200: Content(STRING, "the events", CONTENT_TYPE)},
-        refusals={NotStored: _not_stored},
+        refusals={NotStored: not_stored},
         has_deadline=False,
     )
     @as_deferred

@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.web import http
 
+from holdfast.admin.address import CLIENTS_PATH
 from holdfast.admin.call import Caller, Head, RefusedCall, Scope, Via, unauthorized
 from holdfast.admin.callers import DashboardSessions
 from holdfast.admin.http.request import Guards, is_on_loopback
@@ -54,6 +55,8 @@ class Identities:
         self._check_ban(head.peer)
         self._guards.check(head)
         on_loopback = is_on_loopback(head)
+        if head.path == CLIENTS_PATH:  # its handler verifies the credentials of an MQTT client
+            return Caller(on_loopback=on_loopback)
         if head.authorization is not None:
             return self._by_key(head, on_loopback)
         if head.cookie is not None:

@@ -60,6 +60,10 @@ class ListenerSite(APISite):
             if channel.requests[-1].caller.via is Via.NOTHING:
                 self._places.asks(channel, known=False)
 
+    def proven(self, channel: CountedChannel) -> None:
+        """Let the connection of a call keep its place: the credentials in it are right."""
+        self._places.asks(channel, known=True)
+
     def answered(self, channel: CountedChannel) -> None:
         """Note that a request is over."""
         self._places.answered(channel)

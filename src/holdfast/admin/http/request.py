@@ -252,7 +252,11 @@ def call_of(request: Any) -> Call:
     body, is_current = request.content.read(), _asking_again(request)
     if body and not is_current():
         raise unauthorized("the API key or the session of this call has ended while its body arrived")
-    return Call(method, path, arguments, body, request.caller, accept, request.head, is_current)
+    channel = request.channel
+    return Call(
+        method, path, arguments, body, request.caller, accept, request.head, is_current,
+        prove=lambda: channel.site.proven(channel),
+    )  # fmt: skip
 
 
 def long_target(most: int) -> RefusedCall:

@@ -330,6 +330,9 @@ class APISite(Site):
     def head_arrived(self, channel: CountedChannel, caller: Caller) -> None:
         """Note who makes a request."""
 
+    def proven(self, channel: CountedChannel) -> None:
+        """Note that a call has proven who makes it while it was being answered."""
+
     def answered(self, channel: CountedChannel) -> None:
         """Note that a request is over."""
 

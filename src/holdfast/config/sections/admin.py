@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from attrs import field, frozen
@@ -112,6 +112,17 @@ class AdminConfig(Section):
         example=False,
     )
 
+    clients_of: str = option(
+        Text(allowed="the name of a listener, or an empty string for none"),
+        "",
+        help="Let MQTT clients read retained messages and follow them over HTTP (GET /api/v5/retained), as if they were"
+        " clients of this listener: its authentication, its zone and the rules for it hold. Empty: only operators call"
+        " this API.",
+        effect="Clients reach the endpoint of the API, so it needs TLS like a listener. Wrong passwords count as failed"
+        " logins. At most 128 streams are open, and 16 of one user or guest address.",
+        example="default",
+    )
+
     tls: TLSConfig | None = field(
         default=None,
         metadata=table(
@@ -134,6 +145,13 @@ class AdminConfig(Section):
     def is_default_endpoint(self) -> bool:
         """Whether the endpoint is the one that a configuration has that says nothing about it."""
         return self.endpoint == AdminConfig().endpoint
+
+
+def unknown_client_listener(admin: AdminConfig, listeners: Collection[str]) -> Iterator[KeyProblem]:
+    """Yield the problem of clients over HTTP that are those of a listener which does not exist."""
+    if admin.clients_of and admin.clients_of not in listeners:
+        path, names = ("admin", "clients_of"), ", ".join(map(literal, listeners))
+        yield KeyProblem(path, f"no listener is named {literal(admin.clients_of)}; there are: {names}", needs=(path,))
 
 
 def admin_problems(admin: AdminConfig) -> Iterator[KeyProblem]:

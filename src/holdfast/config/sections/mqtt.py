@@ -143,6 +143,15 @@ class MQTTConfig(Section):
         " Subscriptions not supported, 0x9E).",
         example=False,
     )
+    queue_subscription: bool = option(
+        Flag(),
+        True,
+        help="Take $queue/FILTER, EMQX's spelling, as the shared Subscription $share/$queue/FILTER: all clients that"
+        " use it are one group. shared_subscription, the limits and the rules hold for it as for $share.",
+        effect="false: $queue/FILTER is an ordinary Topic Filter, which gets only messages with topics that begin with"
+        " $queue/. An UNSUBSCRIBE ends both.",
+        example=False,
+    )
     subscription_identifiers: bool = option(
         Flag(),
         True,

@@ -542,6 +542,16 @@ class RetainerConfig(RetainModes):
         effect="Longer: readers of the database see clears for longer, and tombstones use more space.",
         example="7d",
     )
+    sparkplug_aware: bool = option(
+        Flag(),
+        False,
+        help="Be a Sparkplug Aware MQTT Server: retain a copy of each NBIRTH and DBIRTH below $sparkplug/certificates/,"
+        " in the same commit, and give each NDEATH the time at which it is sent.",
+        effect="true: hosts get the present births at once by subscribing to $sparkplug/certificates/#. Clients cannot"
+        " publish there. The copies count as retained messages, also of zones that do not let clients retain.",
+        example=True,
+        applies=TakesEffect.RESTART,
+    )
     lease_grace: float = option(
         Duration("1s", "30d"),
         "30s",

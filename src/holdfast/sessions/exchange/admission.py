@@ -25,7 +25,6 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.core.tickets import StorageFailure
-from holdfast.core.topics import is_of_broker
 from holdfast.identity.failed_logins import FAILED_LOGIN, WaitingRefusals
 from holdfast.identity.interfaces import (
     Answer,
@@ -40,6 +39,7 @@ from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.acknowledgements import failure_reason
 from holdfast.sessions.connection.connection import Admit, Connection
 from holdfast.sessions.connection.link import NO_ACTIONS
+from holdfast.sessions.counters import Counters
 from holdfast.sessions.draining import TOLD
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -67,6 +67,12 @@ _FOREIGN = "this Client Identifier belongs to another user"
 _BUSY = "the broker is short of memory; try again later"
 
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
+
+
+def count_login(counters: Counters, method: str, reason: ReasonCode | None) -> None:
+    """Count a judged login by its method, which is a name of the configuration, and its outcome. None: accepted."""
+    outcome = ACCEPTED if reason is None else DENIED if reason in FAILED_LOGIN else FAILED
+    counters.tallies.logins[method, outcome] += 1
 
 
 def admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
@@ -125,15 +131,15 @@ class _Admission:
         if isinstance(answer, Principal):
             self._authenticated(answer)
             return
-        self._count(answer.method or NO_METHOD, answer.reason)
+        count_login(self._parts.counters, answer.method or NO_METHOD, answer.reason)
         if not _is_of_banned_address(self._parts, self._link):
             self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation, answer.counts)
 
     def _authenticated(self, answer: Principal | ReasonCode, explanation: str = NOT_ALLOWED) -> None:
         if isinstance(answer, Principal):
-            self._count(answer.method or NO_METHOD, ReasonCode.SUCCESS)
+            count_login(self._parts.counters, answer.method or NO_METHOD, None)
         else:  # only a dialogue of AUTH packets is refused here
-            self._count(ENHANCED, answer)
+            count_login(self._parts.counters, ENHANCED, answer)
         if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
             return
         if not isinstance(answer, Principal):
@@ -150,7 +156,7 @@ class _Admission:
         if will is None:
             self._admit(answer)
             return
-        if is_of_broker(will.topic):  # only the broker publishes there
+        if self._parts.router.is_own(will.topic):  # only the broker publishes there
             self._will_decided(False, answer)
             return
         allowed = self._parts.authorizer.may_publish(
@@ -160,11 +166,6 @@ class _Admission:
             self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:
             self._will_decided(allowed, answer)
-
-    def _count(self, method: str, reason: ReasonCode) -> None:
-        """Count a judged login by its method, which is a name of the configuration, and its outcome."""
-        outcome = ACCEPTED if reason is ReasonCode.SUCCESS else DENIED if reason in FAILED_LOGIN else FAILED
-        self._parts.counters.tallies.logins[method, outcome] += 1
 
     def _failed(self, reason: ReasonCode, told: str, explanation: str, counts: bool = True) -> None:
         """Refuse the Client, now or after its delay."""

@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.core.extensions import CONDITIONS, NO_PUBLISH_REQUESTS, PublishRequests, named
 from holdfast.core.messages import ApplicationMessage, ChangeOrigin
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, both
-from holdfast.core.topics import ASKED, before_wildcard, is_bridge_state, is_of_broker, matches
+from holdfast.core.topics import ASKED, before_wildcard, is_bridge_state, matches
 from holdfast.core.units import Rate, TokenBucket
 from holdfast.identity.interfaces import action_of
 from holdfast.retained.leases import Wanted
@@ -124,7 +124,7 @@ class Publishing:
             principal.listener,
         )
         # Only the broker publishes to its own topics, so the authorizer is not asked about them.
-        if topic[0] == "$" and is_of_broker(topic):
+        if topic[0] == "$" and parts.router.is_own(topic):
             self._own_topic(message, packet.packet_identifier)
             return
         retain = packet.retain
@@ -141,7 +141,9 @@ class Publishing:
                 if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
-                if parts.router.keeps_others:
+                if parts.router.keeps_others or (
+                    (sparkplug := parts.router.sparkplug) is not None and sparkplug.concerns(topic)
+                ):
                     self._link.charge(_FOR_RECORDED)
                 self._publish(message, packet.packet_identifier)
                 if packet.properties is NO_PROPERTIES and self._pace is None:

@@ -83,8 +83,14 @@ class RetainedRuns:
             not (route.matches or route.groups or route.withheld)
             and topic.count("/") < self._levels
             and self._parts.retained.admission.is_plain(topic)
+            and not self._is_special(topic)
             and self._authorizer.may_publish(self._session.principal, topic, qos, True) is True
         )
+
+    def _is_special(self, topic: str) -> bool:
+        """Tell whether the router has to look at each message of a topic: births and deaths, and copies of births."""
+        router = self._parts.router
+        return router.sparkplug is not None and (router.sparkplug.concerns(topic) or router.is_own(topic))
 
     def take(self, run: RetainedRun) -> bool:
         """Retain the messages of a run. Return False, without any effect, if they have to be taken one by one."""

@@ -42,6 +42,7 @@ from holdfast.core.extensions import (
 )
 from holdfast.core.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
 from holdfast.core.topics import (
+    QUEUE_PREFIX,
     REPLAY_END_TOPIC,
     SHARED_PREFIX,
     behind_time,
@@ -273,6 +274,8 @@ class Subscribing:
                 effort = authorizer.effort
                 if link.is_closed:
                     return
+            if limits.queue_subscription and request.topic_filter.startswith(QUEUE_PREFIX):
+                request = self._checks.without_queue(request)
             key = request.topic_filter
             if key == REPLAY_END_TOPIC:
                 self._look_up_changes(asked)

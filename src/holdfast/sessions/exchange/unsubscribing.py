@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.python.failure import Failure
 
 from holdfast.core.tickets import TicketsTogether
@@ -15,6 +15,7 @@ from holdfast.core.topics import (
     check_topic_filter,
     has_wildcard,
     split_shared,
+    without_queue,
 )
 from holdfast.scheduling.long_work import Meter
 from holdfast.sessions.connection.connection import Connection
@@ -61,6 +62,18 @@ class TopicFilterChecks:
                 return None
             raise ProtocolError(str(wrong)) from None
         return group, topic_filter
+
+    def without_queue(self, request: SubscriptionRequest) -> SubscriptionRequest:
+        """Return a request with ``$share/$queue/FILTER`` in place of ``$queue/FILTER``.
+
+        With No Local it ends the connection, as for every shared subscription [MQTT5-3.8.3-4].
+        """
+        topic_filter = without_queue(request.topic_filter)
+        if topic_filter is request.topic_filter:
+            return request
+        if request.no_local:
+            raise ProtocolError("No Local is not allowed on $queue/, which is a shared subscription here")
+        return evolve(request, topic_filter=topic_filter)
 
     def refusal(self, request: SubscriptionRequest) -> ReasonCode | None:
         """Return why the limits forbid the subscription, or None."""
@@ -173,10 +186,14 @@ class Unsubscribing:
             if self._link.is_closed:  # its Session may have ended
                 return
             self._replays.stop(topic_filter)
-            ticket = self._parts.registry.unsubscribe(self._session, topic_filter)
-            removed.codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if ticket is None else ReasonCode.SUCCESS)
-            if ticket is not None:
-                removed.tickets.add(ticket)
+            # A Session may have $queue/FILTER under both names, if mqtt.queue_subscription has changed meanwhile.
+            existed = False
+            for name in dict.fromkeys((topic_filter, without_queue(topic_filter))):
+                ticket = self._parts.registry.unsubscribe(self._session, name)
+                if ticket is not None:
+                    removed.tickets.add(ticket)
+                    existed = True
+            removed.codes.append(ReasonCode.SUCCESS if existed else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
     def _unsubscribed(self, removed: _Removed) -> None:
         """Answer with UNSUBACK."""
