@@ -14,7 +14,7 @@ from holdfast.core.extensions import facts_in, text_of
 from holdfast.core.messages import ApplicationMessage, held_size
 from holdfast.core.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 from holdfast.core.topics import split_shared
-from holdfast.identity.interfaces import Principal
+from holdfast.identity.interfaces import Principal, stored_principal
 from holdfast.sessions.state import (
     DeliveryState,
     ISessionRecord,
@@ -469,7 +469,7 @@ class Loading:
         received = self._by_session(layouts.session_received)
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts in rows:
-            principal = Principal(client_id, username, names_only=True)
+            principal = stored_principal(client_id, username)
             self.sessions.append(
                 StoredSession(
                     record(identifier, principal, listener, (expiry_interval, expires_at), void_cuts),
