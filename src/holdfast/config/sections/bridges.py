@@ -296,10 +296,12 @@ class BridgeConfig(Section):
     )
     max_inflight_messages: int = option(
         Integer(1, 65535, unit="messages"),
-        100,
-        help="Most unacknowledged QoS 1 and 2 messages in each direction. A lower limit of the remote broker counts.",
+        20,
+        help="Most unacknowledged QoS 1 and 2 messages in each direction. In MQTT 5 a lower limit of the remote broker"
+        " counts. In MQTT 3.1.1 it cannot be told: mosquitto ends the connection beyond its own max_inflight_messages,"
+        " which is 20, too.",
         effect="Higher: more messages per second on a network with long ways.",
-        example=20,
+        example=1000,
     )
     max_queued_messages: int | None = option(
         Integer(1, words=_INFINITY, unit="messages"),
