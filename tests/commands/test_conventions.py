@@ -23,7 +23,10 @@ COMMANDS = dict(commands_of(main))
 REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for one in command.params)]
 #: Commands that report nothing, or print data that is JSON already.
 #: tried with a broker, in tests/e2e/test_reload.py, test_admin_api.py and test_log.py; with Postgres, in tests/cluster
-WITH_BROKER = {("dashboard",), ("node", "list"), ("node", "remove"), ("reload",), ("trace",)}
+WITH_BROKER = {
+    ("bridge", "list"), ("bridge", "pause"), ("bridge", "resume"), ("dashboard",), ("node", "list"), ("node", "remove"),
+    ("reload",), ("trace",),
+}  # fmt: skip
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 MIGRATED = {"folder", "dry_run", "written", "taken", "same", "missing", "entries"}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
@@ -85,6 +88,7 @@ REPORTS = {
 UNREADABLE = [
     ("api-key", "list", "--config", "nowhere"),
     ("dashboard", "--data-dir", "nowhere"),
+    ("bridge", "list", "--data-dir", "nowhere"),
     ("ban", "list", "--config", "nowhere"),
     ("ban", "add", "192.0.2.7", "--data-dir", "nowhere"),
     ("check-config", "nowhere"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,8 @@ KILLS = 3
 WINDOW = 20
 MOST = 800  #: messages of one publisher
 END = b"that is all"
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 LINES = """topics = [
     { filter = "num/#", direction = "out", qos = 2, remote_prefix = "up/" },
@@ -201,3 +206,43 @@ def test_messages_do_not_come_back_and_keep_retain(
         assert client.quiet()
         client.close()
     near.stop()
+
+
+@pytest.mark.parametrize(("kind", "version"), [pytest.param("holdfast", "mqttv50")])
+def test_a_bridge_is_paused_resumed_changed_and_removed_while_the_broker_runs(
+    bridged: tuple[BrokerProcess, int, Far], tmp_path: Path, kind: str, version: str
+) -> None:
+    """What is published meanwhile waits. A removed bridge ends with its Session."""
+    near, port, far = bridged
+    file = tmp_path / "holdfast.toml"
+
+    def holdfast(*words: str) -> list[dict[str, Any]]:
+        command = [HOLDFAST, *words, "--config", str(file), "--data-dir", str(near.directory / "data"), "--json"]
+        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+        return [json.loads(line) for line in found.splitlines()]
+
+    publisher, subscriber = PahoClient(port, 5), PahoClient(far.port, 5)
+    subscriber.subscribe("up/#", "new/#", qos=2)
+    [bridge] = holdfast("bridge", "list")
+    assert (bridge["name"], bridge["state"], bridge["proto_ver"]) == ("far", "connected", 5)
+    [paused] = holdfast("bridge", "pause", "far")
+    assert paused["state"] == "paused"
+    publisher.publish("num/a", "waits", 2)
+    [paused] = holdfast("bridge", "list")
+    assert (paused["queued"], paused["messages"]["sent"]) == (1, 0)
+    holdfast("bridge", "resume", "far")
+    assert subscriber.messages(1) == [("up/num/a", b"waits", 2, False)]
+
+    file.write_text(file.read_text().replace('remote_prefix = "up/"', 'remote_prefix = "new/"'))
+    holdfast("reload")
+    publisher.publish("num/b", "changed", 2)
+    assert subscriber.messages(1) == [("new/num/b", b"changed", 2, False)]
+
+    text = file.read_text()
+    file.write_text(text[: text.index("[bridges.far]")])
+    holdfast("reload")
+    near.wait_for("bridge far is not configured any more")
+    assert holdfast("bridge", "list") == []
+    publisher.publish("num/c", "stays", 2)
+    assert subscriber.quiet()
+    assert near.stop() == (0, "")

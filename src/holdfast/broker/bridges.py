@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
@@ -13,9 +13,50 @@ from holdfast.broker.sessions import SessionParts, limits_of
 from holdfast.config import Config
 from holdfast.identity.interfaces import BRIDGE_CLIENT
 from holdfast.sessions.limits import Limits
+from holdfast.watch.metrics import Kind, Metric
 
 if TYPE_CHECKING:
-    from holdfast.bridges.service import Bridges, Prepared
+    from holdfast.bridges.service import Bridges, BridgeView, Prepared
+
+
+_CROSSED = ("sent", "received", "refused", "looped", "left_out")
+
+
+def _fields(view: BridgeView) -> dict[str, Any]:
+    """Return what the API shows of a bridge."""
+    return {
+        "name": view.name, "state": view.state, "address": view.address, "problem": view.problem,
+        "clientid": view.client_id, "proto_ver": view.protocol_version, "queued": view.queued,
+        "inflight": view.inflight, "messages": {kind: getattr(view.crossed, kind) for kind in _CROSSED},
+    }  # fmt: skip
+
+
+def no_bridges() -> list[Metric]:
+    """Return the metrics of a broker without bridges."""
+    return _metrics(lambda: ())
+
+
+def _metrics(views: Callable[[], Iterable[BridgeView]]) -> list[Metric]:
+    return [
+        Metric(
+            name="holdfast_bridge_connected", kind=Kind.GAUGE, labels=("bridge",),
+            help="1 while a bridge is connected to its remote broker, else 0.",
+            read=lambda: {(each.name,): float(each.state == "connected") for each in views()},
+        ),
+        Metric(
+            name="holdfast_bridge_messages_total", kind=Kind.COUNTER, labels=("bridge", "kind"),
+            help="Messages of a bridge: sent to and received from the remote broker; refused by the receiver; looped,"
+            " which had come back; and left_out for another reason.",
+            read=lambda: {
+                (each.name, kind): float(getattr(each.crossed, kind)) for each in views() for kind in _CROSSED
+            },
+        ),
+        Metric(
+            name="holdfast_bridge_queued_messages", kind=Kind.GAUGE, labels=("bridge",),
+            help="Messages that wait for the remote broker of a bridge, without those in flight.",
+            read=lambda: {(each.name,): float(each.queued) for each in views()},
+        ),
+    ]  # fmt: skip
 
 
 class ConfiguredBridges:
@@ -69,6 +110,34 @@ class ConfiguredBridges:
                 self._end_sessions()
 
         return Change(commit=commit)
+
+    # --- for operators
+
+    def all_shown(self) -> list[dict[str, Any]]:
+        """Return the fields of all bridges."""
+        return [] if self.bridges is None else [_fields(view) for view in self.bridges.views()]
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """Return the fields of a bridge. Raises LookupError."""
+        return _fields(self._known().view(name))
+
+    def pause(self, name: str) -> None:
+        """Disconnect a bridge until it is resumed. Raises LookupError."""
+        self._known().pause(name)
+
+    def resume(self, name: str) -> None:
+        """Connect a bridge now. Raises LookupError."""
+        self._known().resume(name)
+
+    def _known(self) -> Bridges:
+        if self.bridges is None:
+            raise LookupError("there are no bridges")
+        return self.bridges
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of the bridges."""
+        return _metrics(lambda: () if self.bridges is None else self.bridges.views())
 
     def _prepared(self, config: Config) -> dict[str, Prepared]:
         from holdfast.bridges.service import prepare

@@ -67,7 +67,15 @@ def compose_broker(
     bridges = ConfiguredBridges(config, ground, served)
     broker: BrokerService | None = None
     watched = watch.build(
-        config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping, exchange
+        config,
+        ground,
+        who,
+        kept,
+        served,
+        listening,
+        lambda: broker is not None and broker.is_stopping,
+        exchange,
+        bridges.metrics,
     )
     api = retainer.build_api(config, ground, kept, served.router)
     durable = ground.durable
@@ -82,7 +90,7 @@ def compose_broker(
         ),
         service_manager=service_manager,
     )  # fmt: skip
-    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read)
+    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read, bridges)
     broker = BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
