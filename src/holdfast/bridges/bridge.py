@@ -59,6 +59,8 @@ from holdfast.wire import packets as p
 CONNECT_TIME = 20.0
 #: a connection that has lasted so many seconds makes the next wait short again
 _LASTING = 10.0
+#: different problems of one bridge that are logged until it is connected
+_MOST_TOLD = 20
 #: packets of each direction in one turn of the reactor: each takes up to 40 microseconds
 _PACKETS_OF_A_TURN = 50
 
@@ -122,7 +124,7 @@ class Bridge:
         self._reach = reach
         self._clock = surroundings.clock
         self._throttle = LogThrottle(self._log, self._clock.seconds, write=self._log.warn)
-        self._told = ""
+        self._told: set[str] = set()  # problems since the last connection, each of which is logged once
         self._failures = 0
         self._addresses: list[RemoteAddress] = []
         self._private = False  # whether the bridge announces itself
@@ -230,7 +232,8 @@ class Bridge:
         """Note that both brokers have accepted the bridge."""
         self.state = State.CONNECTED
         self._connected_at = self._clock.seconds()
-        self.problem = self._told = ""
+        self.problem = ""
+        self._told.clear()
         self._works_without = not self._private
         flag = "" if self.login.config.v5 or self._private else ", without the flag of bridges"
         self._log.info(
@@ -290,8 +293,8 @@ class Bridge:
                 self._failures = 0
             self._addresses = []
         told = f"{why} ({address.host}:{address.port})" if address is not None else why
-        if told != self._told:
-            self._told = told
+        if told not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(told)
             self._log.warn(
                 "bridge {name} is not connected: {why}; it tries again", name=self.name, why=client_sentence(told)
             )
@@ -306,7 +309,8 @@ class Bridge:
 
     def _leave(self, state: State) -> None:
         self.state = state
-        self.problem = self._told = ""
+        self.problem = ""
+        self._told.clear()
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
