@@ -6,6 +6,7 @@ The remote broker's certificate is verified always, for the host in ``addresses`
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,22 +34,25 @@ class UnusableFile(ValueError):
         self.key = key
 
 
-def reach_of(reactor: Any, config: Config, name: str) -> Reach:
-    """Return what opens the sockets of a bridge. Raises :class:`UnusableFile`."""
+def reach_of(reactor: Any, config: Config, name: str) -> tuple[Reach, str]:
+    """Return what opens the sockets of a bridge, and a text that differs when its files do.
+
+    Raises :class:`UnusableFile`.
+    """
     bridge: BridgeConfig = config.bridges[name]
     if bridge.tls is None:
 
         def plain(address: RemoteAddress, factory: Factory) -> Deferred[Any]:
             return HostnameEndpoint(reactor, address.host, address.port or 0, timeout=CONNECT_TIME).connect(factory)
 
-        return plain
+        return plain, ""
     files = _TLSFiles.read(config, bridge.tls)
 
     def secure(address: RemoteAddress, factory: Factory) -> Deferred[Any]:
         endpoint = HostnameEndpoint(reactor, address.host, address.port or 0, timeout=CONNECT_TIME)
         return wrapClientTLS(files.options(address.host), endpoint).connect(factory)
 
-    return secure
+    return secure, files.fingerprint
 
 
 def problem_of(config: Config, name: str, error: UnusableFile) -> ConfigProblem:
@@ -63,19 +67,21 @@ class _TLSFiles:
     authorities: Any
     certificate: Any
     chain: tuple[X509, ...]
+    fingerprint: str
 
     @classmethod
     def read(cls, config: Config, tls: BridgeTLSConfig) -> _TLSFiles:
         from twisted.internet.ssl import Certificate, PrivateCertificate, platformTrust, trustRootFromCertificates
 
         authorities: Any = platformTrust()
+        ca = _content("ca", config.absolute(tls.ca)) if tls.ca else b""
         if tls.ca:
-            parts = _content("ca", config.absolute(tls.ca)).split(_END)[:-1]
+            parts = ca.split(_END)[:-1]
             if not parts:
                 raise UnusableFile("ca", "there is no certificate in PEM (-----BEGIN CERTIFICATE-----)")
             authorities = trustRootFromCertificates([_certificate("ca", part + _END) for part in parts])
         if not tls.certificate:
-            return cls(authorities, None, ())
+            return cls(authorities, None, (), sha256(ca).hexdigest())
         pem = _content("certificate", config.absolute(tls.certificate))
         key = _content("key", config.absolute(tls.key)) if tls.key else b""
         try:
@@ -84,7 +90,7 @@ class _TLSFiles:
             text = "there is no certificate with its key in PEM, or the key is encrypted"
             raise UnusableFile("key" if tls.key else "certificate", text) from None
         chain = [Certificate.loadPEM(part + _END).original for part in pem.split(_END)[1:-1]]
-        return cls(authorities, shown, tuple(chain))
+        return cls(authorities, shown, tuple(chain), sha256(b"\0".join((ca, pem, key))).hexdigest())
 
     def options(self, host: str) -> Any:
         """Return the options of TLS for a host."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -34,11 +34,12 @@ _LONGEST = 268_435_455
 
 @frozen(kw_only=True)
 class Prepared:
-    """A bridge of the configuration, with its files read."""
+    """A bridge of the configuration, with its files read. ``files`` differs when their contents do."""
 
     login: Login
     limits: Limits
-    reach: Reach
+    files: str
+    reach: Reach = field(eq=False)
 
 
 def prepare(config: Config, usual: Limits, reactor: Any, environment: Mapping[str, str]) -> dict[str, Prepared]:
@@ -50,7 +51,7 @@ def prepare(config: Config, usual: Limits, reactor: Any, environment: Mapping[st
         try:
             if bridge.password is not None:
                 password = bridge.password.read(config.folder, environment)
-            reach = reach_of(reactor, config, name)
+            reach, files = reach_of(reactor, config, name)
         except UnusableSecret as error:
             problems.append(config.source.problem(("bridges", name, "password"), str(error)))
             continue
@@ -64,7 +65,7 @@ def prepare(config: Config, usual: Limits, reactor: Any, environment: Mapping[st
             password=password,
             max_packet_size=min(usual.max_packet_size, _LONGEST),
         )
-        found[name] = Prepared(login=login, limits=limits_for(bridge, usual), reach=reach)
+        found[name] = Prepared(login=login, limits=limits_for(bridge, usual), files=files, reach=reach)
     if problems:
         raise ConfigError(problems)
     return found
@@ -131,14 +132,8 @@ class Bridges:
             self._memories.pop(name, None)
         if self._running:
             for name, each in prepared.items():
-                former = before.get(name)
-                if former is None or (former.login, former.limits) != (each.login, each.limits) or self._has_tls(each):
+                if before.get(name) != each:
                     self._begin(name, each)
-
-    @staticmethod
-    def _has_tls(prepared: Prepared) -> bool:
-        """Tell whether files may have changed, which nobody compares."""
-        return prepared.login.config.tls is not None
 
     def _begin(self, name: str, prepared: Prepared) -> None:
         former = self._bridges.get(name)
