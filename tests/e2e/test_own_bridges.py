@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import CLIENT, Authority
 from tests.e2e.mosquitto_broker import PROGRAM, needs_mosquitto_broker
 from tests.paho import PahoClient
 from tests.processes import PATIENCE, BrokerProcess, lasting_port
@@ -246,3 +247,41 @@ def test_a_bridge_is_paused_resumed_changed_and_removed_while_the_broker_runs(
     publisher.publish("num/c", "stays", 2)
     assert subscriber.quiet()
     assert near.stop() == (0, "")
+
+
+def test_both_brokers_prove_themselves_by_certificates(broker_in: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    """A remote broker with a certificate of another authority gets nothing."""
+    authority = Authority()
+    authority.write(tmp_path, "ca")
+    Authority("Another CA").write(tmp_path, "other")
+    authority.issue("localhost", ["localhost"]).write(tmp_path, "server")
+    authority.issue("bridge", usage=CLIENT).write(tmp_path, "bridge")
+    folder, port = tmp_path / "far", lasting_port()
+    folder.mkdir()
+    (folder / "far.toml").write_text(
+        f'[listeners.tls]\nendpoint = "tcp:{port}:interface=127.0.0.1"\ntls = {{ certificate = "../server.pem",'
+        ' key = "../server.key", client = "required", client_ca = "../ca.pem" }\n'
+        '[listeners.plain]\nendpoint = "tcp:0:interface=127.0.0.1"\n'
+    )
+    far = BrokerProcess(folder, "--config", str(folder / "far.toml"), listen=False).start()
+    shown = 'certificate = "bridge.pem", key = "bridge.key"'
+    (tmp_path / "near.toml").write_text(
+        f'[bridges.right]\naddresses = ["localhost:{port}"]\ntopics = [{{ filter = "a/#", direction = "out" }}]\n'
+        f'tls = {{ ca = "ca.pem", {shown} }}\n'
+        f'[bridges.wrong]\naddresses = ["localhost:{port}"]\ntopics = [{{ filter = "b/#", direction = "out" }}]\n'
+        f'tls = {{ ca = "other.pem", {shown} }}\n'
+    )
+    try:
+        near = broker_in("--config", str(tmp_path / "near.toml")).start()
+        near.wait_for("bridge right is connected")
+        assert "certificate verify failed" in near.wait_for("bridge wrong is not connected")
+        subscriber = PahoClient(int(far.wait_for("^listening plain").rsplit(":", 1)[1]), 5)
+        subscriber.subscribe("#", qos=1)
+        publisher = PahoClient(near.port, 5)
+        for topic in ("b/1", "a/1"):
+            publisher.publish(topic, "x", 1)
+        assert subscriber.messages(1) == [("a/1", b"x", 1, False)]
+        assert subscriber.quiet()
+        assert near.stop() == (0, "")
+    finally:
+        far.end()
