@@ -132,6 +132,7 @@ def bridged(
     file = tmp_path / "holdfast.toml"
     file.write_text(
         f'[listeners.default]\nendpoint = "tcp:{port}:interface=127.0.0.1"\n'
+        '[sys_topics]\nsys_msg_interval = "1s"\n'
         f'[bridges.far]\naddresses = ["127.0.0.1:{far.port}"]\nprotocol_version = "{version}"\n'
         f'restart_timeout = "100ms"\n{LINES}\n'
     )
@@ -224,6 +225,10 @@ def test_a_bridge_is_paused_resumed_changed_and_removed_while_the_broker_runs(
 
     publisher, subscriber = PahoClient(port, 5), PahoClient(far.port, 5)
     subscriber.subscribe("up/#", "new/#", qos=2)
+    watcher = PahoClient(port, 5)
+    watcher.subscribe("$SYS/broker/connection/far/state")
+    while watcher.next_message().payload != b"1":
+        pass  # the state at the start, until the next second
     [bridge] = holdfast("bridge", "list")
     assert (bridge["name"], bridge["state"], bridge["proto_ver"]) == ("far", "connected", 5)
     [paused] = holdfast("bridge", "pause", "far")
@@ -231,6 +236,7 @@ def test_a_bridge_is_paused_resumed_changed_and_removed_while_the_broker_runs(
     publisher.publish("num/a", "waits", 2)
     [paused] = holdfast("bridge", "list")
     assert (paused["queued"], paused["messages"]["sent"]) == (1, 0)
+    assert watcher.next_message().payload == b"0"
     holdfast("bridge", "resume", "far")
     assert subscriber.messages(1) == [("up/num/a", b"waits", 2, False)]
 

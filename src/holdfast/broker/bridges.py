@@ -134,6 +134,11 @@ class ConfiguredBridges:
             raise LookupError("there are no bridges")
         return self.bridges
 
+    def _states(self) -> dict[str, str]:
+        """Return the states for the broker's own topics, as mosquitto's bridges tell theirs: 1 is connected."""
+        views = () if self.bridges is None else self.bridges.views()
+        return {f"connection/{view.name}/state": str(int(view.state == "connected")) for view in views}
+
     @property
     def metrics(self) -> list[Metric]:
         """The metrics of the bridges."""
@@ -155,6 +160,7 @@ class ConfiguredBridges:
                 session_of=self._sessions.registry.session_of,
                 most_levels=most_levels,
             )
+            self._sessions.sys_topics.more = self._states
             if self._running:
                 self.bridges.start()
         self._names = frozenset(prepared)

@@ -59,6 +59,8 @@ class SysTopics(Service):
         self._work = work
         self._router = router
         self._measure = measure
+        #: further values, by their topics below ``$SYS/broker/``: those of bridges
+        self.more: Callable[[], Mapping[str, str]] = dict
         self._clock = clock
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
@@ -126,7 +128,7 @@ class SysTopics(Service):
 
     def _publish_in_steps(self) -> Iterator[int]:
         sent = 0
-        for name, text in self._measure().items():
+        for name, text in {**self._measure(), **self.more()}.items():
             topic = _ROOT + name
             payload = text.encode()
             present = self._values.get(topic)
