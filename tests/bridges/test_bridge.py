@@ -264,6 +264,15 @@ def test_a_message_that_cannot_be_stored_there_is_sent_again_later(world: World)
     assert (again.payload, again.dup, again.packet_identifier) == (b"x", True, sent.packet_identifier)
 
 
+def test_a_remote_broker_that_does_not_answer_is_left() -> None:
+    world = World(addresses=("one",))
+    world.bridge.start()
+    world.broker.advance(19.9)
+    assert world.bridge.state is State.CONNECTING
+    world.broker.advance(0.1)
+    assert world.bridge.problem == "the remote broker has not answered CONNECT within 20 s"
+
+
 def test_a_remote_broker_that_falls_silent_is_left(world: World) -> None:
     world.accept()
     for _ in range(3):

@@ -391,8 +391,8 @@ class _Link(Protocol):
         self._write(encode(connect, self._version))
 
     def _no_answer(self) -> None:
-        if self._bridge is not None:
-            self._bridge.down(f"no answer to CONNECT within {CONNECT_TIME:g} s")
+        who = "the remote broker" if self._crossing is None else "this broker"
+        self._down(f"{who} has not answered CONNECT within {CONNECT_TIME:g} s")
 
     def dataReceived(self, data: bytes) -> None:
         """Take bytes of the remote broker."""
