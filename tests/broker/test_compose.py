@@ -122,3 +122,13 @@ def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:
         "sqlalchemy",
     }
     assert not unused & set(found.stdout.split())
+
+
+def test_a_broker_without_bridges_imports_nothing_of_them() -> None:
+    program = (
+        "import sys, holdfast.broker.compose as c; from holdfast.config import default; from twisted.internet import"
+        " reactor; c.compose_broker(default(), reactor=reactor, now=lambda: 0, announce=print);"
+        " print(*[name for name in sys.modules if name.startswith('holdfast.bridges')])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []

@@ -26,8 +26,9 @@ REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for 
 #: tried with a broker, in tests/e2e/test_reload.py, test_admin_api.py and test_log.py; with Postgres, in tests/cluster
 #: and tests/commands/database
 WITH_BROKER = {
-    ("dashboard",), ("hook", "list"), ("migrate", "postgres-to-sqlite"), ("migrate", "sqlite-to-postgres"),
-    ("node", "drain"), ("node", "list"), ("node", "remove"), ("reload",), ("trace",),
+    ("bridge", "list"), ("bridge", "pause"), ("bridge", "resume"), ("dashboard",), ("hook", "list"),
+    ("migrate", "postgres-to-sqlite"), ("migrate", "sqlite-to-postgres"), ("node", "drain"), ("node", "list"),
+    ("node", "remove"), ("reload",), ("trace",),
 }  # fmt: skip
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 MIGRATED = {"folder", "dry_run", "written", "taken", "same", "missing", "entries"}
@@ -91,6 +92,7 @@ REPORTS = {
 UNREADABLE = [
     ("api-key", "list", "--config", "nowhere"),
     ("dashboard", "--data-dir", "nowhere"),
+    ("bridge", "list", "--data-dir", "nowhere"),
     ("ban", "list", "--config", "nowhere"),
     ("ban", "add", "192.0.2.7", "--data-dir", "nowhere"),
     ("check-config", "nowhere"),

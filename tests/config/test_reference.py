@@ -81,6 +81,7 @@ def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -
     path = tmp_path / "holdfast.toml"
     text = re.sub(r"(?ms)^# \[(?:listeners\.default|admin)\.tls.*?(?=^\[)", "", render_toml())  # needs a certificate
     text = re.sub(r"(?ms)^# \[\[hooks\]\].*?(?=^\[)", "", text)  # needs a name, a URL and events
+    text = re.sub(r"(?ms)^# \[bridges\.NAME.*?(?=^\[)", "", text)  # needs an address
     path.write_text(uncommented(text))
     defaults = default(tmp_path)
     # a quota that limits nothing, and a policy that changes nothing
@@ -149,6 +150,14 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text = f"[{text.replace(']', ']]', 1)}" + "".join(
             f"{name} = {value}\n" for name, value in needed.items() if name not in given
         )
+    elif table == "bridges.NAME.topics":
+        text = f'[bridges.NAME]\naddresses = ["broker"]\n[{text.replace("]", "]]", 1)}'
+    elif table == "bridges.NAME":
+        text += "" if key == "addresses" else 'addresses = ["localhost"]\n'
+        text += 'topics = [{ filter = "#" }]\n'
+    elif table == "bridges.NAME.tls":
+        text = f'[bridges.NAME]\naddresses = ["broker"]\ntopics = [{{ filter = "#" }}]\n{text}'
+        text += "" if key == "certificate" else 'certificate = "bridge.pem"\n'
     if key == "zone":
         text += f"[zones.{entry.example}]\n"
     if key == "sources":
@@ -161,7 +170,7 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text += 'record = "all"\n'
     if key in ("path", "origins"):
         text += 'transport = "websocket"\n'
-    if ".tls" in table and key != "certificate":
+    if ".tls" in table and not table.startswith("bridges") and key != "certificate":
         text += 'certificate = "cert.pem"\n'
     if table.endswith(".certificates.NAME"):
         text += f'[{table.removesuffix(".certificates.NAME")}]\ncertificate = "cert.pem"\n'

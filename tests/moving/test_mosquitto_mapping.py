@@ -228,6 +228,7 @@ def test_no_secret_is_in_the_report(files: Path) -> None:
     )
     assert "hush" not in move.files[REPORT]
     assert "hush" not in move.files[CONFIG]
+    assert "bridge-cloud-password" not in move.files  # the bridge is left out, because of its pre-shared key
     [bridge] = [each for each in settings_of(move, Outcome.MISSING) if each.startswith("connection cloud")]
     assert bridge.count("***") == 4
     assert "address 192.0.2.1" in bridge

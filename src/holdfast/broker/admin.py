@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from holdfast.admin.api import happening_sources
 from holdfast.admin.api.backups import BackupCalls, Copy
+from holdfast.admin.api.bridges import BridgeAPI, BridgeCalls
 from holdfast.admin.api.clients import ClientCalls, TraceAPI
 from holdfast.admin.api.configs import ConfigCalls, ReloadAPI
 from holdfast.admin.api.events import EventCalls
@@ -607,6 +608,7 @@ def build(
     api: RetainerAPI,
     reloads: Reloads,
     read: Callable[..., Config],
+    bridges: BridgeCalls,
     exchange: Exchange | None = None,
 ) -> AdminParts:
     """Build the API for operators. ``read`` returns the configuration as it is at a reload, or with another file.
@@ -624,6 +626,7 @@ def build(
             base.now,
         ),
         *ban_api_of(config, base, identity, sessions.registry, retainer.retained.sources).routes,
+        *BridgeAPI(bridges).routes,
         *ReloadAPI(reloads.reload).routes,
         *TraceAPI(sessions.broker_parts.traces, CannotTrace).routes,
         *monitoring_routes(monitoring, base.now, config.node.id),

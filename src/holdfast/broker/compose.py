@@ -18,6 +18,7 @@ from holdfast.admin.http.control import ControlSocket, when_open
 from holdfast.admin.http.site import APISite
 from holdfast.broker import admin, base, identity, listeners, retainer, sessions, watch
 from holdfast.broker.audit import open_audit
+from holdfast.broker.bridges import ConfiguredBridges
 from holdfast.broker.cluster import ClusterParts, attach, carriers_of, exchange_of
 from holdfast.broker.reloaded_parts import (
     Reloadable,
@@ -64,11 +65,13 @@ def compose_broker(
     exchange = exchange_of(ground.membership, carriers, reactor, ground.durable, kept.retained, kept.replays)
     served = sessions.build(config, ground, who, kept, exchange)
     listening = listeners.build(config, ground, who, served)
+    bridges = ConfiguredBridges(config, ground, served)
     broker: BrokerService | None = None
     watched = watch.build(
         config, ground, who, kept, served, listening, lambda: broker is not None and broker.is_stopping,
         None if ground.membership is None or exchange is None or carriers is None
         else ClusterParts(ground.membership, exchange, carriers),
+        bridges.metrics,
     )  # fmt: skip
     api = retainer.build_api(config, ground, kept, served.router)
     durable = ground.durable
@@ -79,11 +82,11 @@ def compose_broker(
         files=files,
         reloadable=Reloadable(
             base=ground, identity=who, retainer=kept, sessions=served, listeners=listening.listeners,
-            settings=api.settings, tls=listening.tls,
+            settings=api.settings, tls=listening.tls, bridges=bridges,
         ),
         service_manager=service_manager,
     )  # fmt: skip
-    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read, exchange)
+    operated = admin.build(ground, who, kept, served, listening, watched, api, reloads, read, bridges, exchange)
     broker = BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
@@ -99,7 +102,8 @@ def compose_broker(
         telemetry=kept.telemetry,
         sys_topics=served.sys_topics,
         registry=served.registry,
-        limits_of=listening.listeners.limits_of,
+        limits_of=bridges.limits(listening.listeners.limits_of),
+        bridges=bridges,
         listening=listening.listeners.listening,
         connections=listening.connections,
         certificates=listening.tls,

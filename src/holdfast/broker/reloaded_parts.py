@@ -11,6 +11,7 @@ from twisted.internet.defer import succeed
 from holdfast.admin.api.settings import Settings
 from holdfast.broker.audit import prepare_audit
 from holdfast.broker.base import Base, read_patience
+from holdfast.broker.bridges import ConfiguredBridges
 from holdfast.broker.identity import EndedIdentities, IdentityParts, compose_failures, trusted_proxies
 from holdfast.broker.listeners import ComposedListeners
 from holdfast.broker.reloading import Change, Reloads
@@ -44,6 +45,7 @@ class Reloadable:
     listeners: ComposedListeners
     settings: Settings
     tls: ComposedTLS
+    bridges: ConfiguredBridges
 
 
 def compose_reloads(
@@ -63,7 +65,7 @@ def compose_reloads(
         # In the order of commits: TLS before the listeners that use it.
         parts=[
             changes.authentication, changes.authorization, changes.tls, reloadable.listeners.prepare, changes.audit,
-            changes.failures, changes.settings,
+            changes.failures, changes.settings, reloadable.bridges.prepare,
         ],
         revoke=changes.revoke,
         run=base.in_thread,

@@ -62,6 +62,16 @@ class Store(Protocol):
         """Commit pending changes, and close."""
 
 
+class Startable(Protocol):
+    """What begins when the parts of the broker run, and ends before its clients are disconnected."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 class AdminListener(Protocol):
     """The listener of the API."""
 
@@ -110,6 +120,7 @@ class BrokerService(Service):
         sys_topics: SysTopics,
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
+        bridges: Startable | None = None,
         listening: Listening,
         connections: OpenConnections,
         certificates: IService | None = None,
@@ -142,6 +153,7 @@ class BrokerService(Service):
         self._sys_topics = sys_topics
         self._registry = registry
         self._limits_of = limits_of
+        self._bridges = bridges
         self._listening = listening
         self._connections = connections
         self._certificates = certificates
@@ -240,6 +252,8 @@ class BrokerService(Service):
         self._authentication.startService()
         if self._monitoring is not None:
             self._monitoring.startService()
+        if self._bridges is not None:
+            self._bridges.start()
 
     @as_deferred
     async def stopService(self) -> None:
@@ -286,12 +300,16 @@ class BrokerService(Service):
         self.reloads.stop()
         for each in (self._control.close(), *self._admin.close(), *self._listening.close()):
             each.addErrback(lambda failure: self._log.failure("a listener could not be closed", failure))
+        if self._bridges is not None:
+            self._bridges.stop()
         self._registry.cut_off()
         if self._exchange is not None:
             self._exchange.stop()
         self._connections.all_closed(DRAIN_TIME).addCallback(lambda _: end_with_failure(self._reactor, FENCED))
 
     async def _stop_parts(self) -> None:
+        if self._bridges is not None:
+            self._bridges.stop()
         if self._monitoring is not None:
             self._monitoring.stopService()
         self._sys_topics.stopService()

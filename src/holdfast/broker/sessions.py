@@ -39,7 +39,7 @@ from holdfast.sessions.connection.pressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.draining import Draining
 from holdfast.sessions.durable import DurableSessionStates
-from holdfast.sessions.exchange.admission import admit, operator_admission
+from holdfast.sessions.exchange.admission import admit, bridge_admission, operator_admission
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.leases import Leases
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
@@ -67,6 +67,7 @@ class SessionParts:
 
     ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
     ``connect_operator`` makes that of an operator; it also takes the name, and whether the operator may publish.
+    ``connect_bridge`` makes that of a bridge; it also takes the name.
     """
 
     log: ClientLog
@@ -80,6 +81,7 @@ class SessionParts:
     broker_parts: BrokerParts
     connect: Callable[[INetworkConnection, Limits, str], Connection]
     connect_operator: Callable[[INetworkConnection, Limits, str, str, bool], Connection]
+    connect_bridge: Callable[[INetworkConnection, Limits, str, str], Connection]
 
 
 def build(
@@ -232,9 +234,13 @@ def compose_sessions(
         admits = operator_admission(broker_parts, name, publishes)
         return make(network=network, limits=limits, listener=listener, admit=admits)
 
+    def connect_bridge(network: INetworkConnection, limits: Limits, listener: str, name: str) -> Connection:
+        return make(network=network, limits=limits, listener=listener, admit=bridge_admission(broker_parts, name))
+
     return SessionParts(
         log=log, counters=counters, router=router, wills=wills, leases=leases, registry=registry, sys_topics=sys_topics,
         memory=memory, broker_parts=broker_parts, connect=connect, connect_operator=connect_operator,
+        connect_bridge=connect_bridge,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from holdfast.admin.api.watching import AlarmAPI, RecentAPI
 from holdfast.admin.routing import Route
 from holdfast.broker.alarm_conditions import AlarmWatch, WatchedParts, conditions_of
 from holdfast.broker.base import Base
+from holdfast.broker.bridges import no_bridges
 from holdfast.broker.client_metrics import SessionWalk, client_metrics, traffic_metrics
 from holdfast.broker.cluster import ClusterParts
 from holdfast.broker.figures import Heartbeat, Recent, Recorded, SurroundingsWatch
@@ -58,6 +59,7 @@ from holdfast.watch.audit import (
     Audit,
     IAudit,
 )
+from holdfast.watch.metrics import Metric
 from holdfast.watch.scrape import Metrics, Run
 
 # Builds the monitoring: metrics, alarms, health checks, and the ring of recent figures.
@@ -88,6 +90,7 @@ def build(
     listening: ListenerParts,
     is_stopping: Callable[[], bool],
     cluster: ClusterParts | None = None,
+    bridges: Sequence[Metric] | None = None,
 ) -> MonitoringParts:
     """Build the monitoring of the running broker. ``cluster`` is None for a broker that is no member of one."""
     monitoring = compose_monitoring(
@@ -95,7 +98,7 @@ def build(
         replays=retainer.replays, history=retainer.history, telemetry=retainer.telemetry, sessions=sessions,
         pressure=base.pressure, process=base.process, listeners=listening.listeners, tls=listening.tls,
         bans=identity.bans, audit=base.audit, is_stopping=is_stopping, clock=base.clock,
-        cluster=cluster,
+        cluster=cluster, bridges=bridges,
     )  # fmt: skip
     if retainer.changes is not None:
         monitoring.services.addService(retainer.changes)
@@ -124,10 +127,12 @@ def compose_monitoring(
     wall: Callable[[], float] = time.time,
     clock: BrokerClock | None = None,
     cluster: ClusterParts | None = None,
+    bridges: Sequence[Metric] | None = None,
 ) -> MonitoringParts:
     """Build the monitoring. ``now`` returns milliseconds since the epoch. The ``clock`` follows the machine's.
 
-    ``run`` stands in for the reactor's threads, and ``wall`` for the machine's clock in seconds, in tests.
+    ``bridges`` are the metrics of the bridges. ``run`` stands in for the reactor's threads, and ``wall`` for the
+    machine's clock in seconds, in tests.
     """
     run = run or partial(deferToThreadPool, reactor, reactor.getThreadPool())
     counters, registry, parts = sessions.counters, sessions.registry, sessions.broker_parts
@@ -163,6 +168,7 @@ def compose_monitoring(
         *retained_metrics(counters, retained, replays, telemetry, lambda: surroundings.latest),
         *storage_metrics(durable, lambda: surroundings.latest),
         *(() if cluster is None else cluster_metrics(cluster)),
+        *(no_bridges() if bridges is None else bridges),
         *security_metrics(
             counters, bans=bans, waiting_refusals=parts.failures.waiting, audit=audit, certificate_ends=tls.ends
         ),

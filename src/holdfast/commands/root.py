@@ -60,6 +60,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "acl": "holdfast.commands.acl:acl",
         "api-key": "holdfast.commands.api_key:api_key",
         "ban": "holdfast.commands.ban:ban",
+        "bridge": "holdfast.commands.bridge:bridge",
         "check-config": "holdfast.commands.config:check_config",
         "config": "holdfast.commands.config:config",
         "dashboard": "holdfast.commands.running:dashboard",

@@ -36,6 +36,7 @@ from holdfast.config.sections.authentication import (
     plaintext_problems,
 )
 from holdfast.config.sections.authorization import AuthorizationConfig, FailedLoginsConfig
+from holdfast.config.sections.bridges import BridgeConfig
 from holdfast.config.sections.cluster import ClusterConfig, async_in_cluster, cluster_on_sqlite
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.hooks import HookConfig, repeated_hooks
@@ -140,6 +141,13 @@ class Config(Section):
     cluster: ClusterConfig = field(
         factory=ClusterConfig,
         metadata=table(ClusterConfig, "Several brokers on one Postgres database: see cluster.md."),
+    )
+    bridges: Mapping[str, BridgeConfig] = field(
+        factory=dict,
+        metadata=named_tables(
+            BridgeConfig,
+            "Bridges to other brokers: one table each, with a name of your choice. See bridges.md.",
+        ),
     )
     retainer: RetainerConfig = field(
         factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages and their replay.")

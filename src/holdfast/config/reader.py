@@ -216,7 +216,7 @@ def _without(table: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 _EMQX = frozenset(
     f"{table}.{key}" if table else key
     for table, keys in {
-        "": "actions alarm api_key auto_subscribe bridges broker cluster conn_congestion"
+        "": "actions alarm api_key auto_subscribe broker cluster conn_congestion"
         " connectors dashboard delayed durable_sessions durable_storage exhook flapping_detect gateway limiter"
         " overload_protection plugins prometheus psk_authentication rewrite rpc rule_engine slow_subs sources stats"
         " sys_topics sysmon telemetry topic_metrics",

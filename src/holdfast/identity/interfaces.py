@@ -83,6 +83,23 @@ class OperatorPrincipal(Principal):
     publishes: bool = field(default=False, eq=False)
 
 
+#: Client Identifiers of this broker's own bridges begin so; no other Client may have one
+BRIDGE_CLIENT = "$bridge/"
+
+
+@frozen
+class BridgePrincipal(OperatorPrincipal):
+    """A bridge of this broker. Its lines in the configuration say what it may do."""
+
+    publishes: bool = field(default=True, eq=False)
+
+
+def stored_principal(client_id: str, username: str | None, listener: str = "") -> Principal:
+    """Return the Principal of an earlier process, of which only the names are known."""
+    kind = BridgePrincipal if client_id.startswith(BRIDGE_CLIENT) else Principal
+    return kind(client_id, username, listener=listener, names_only=True)
+
+
 @frozen
 class Accepted:
     """The credentials are right: the User Name that they prove, its groups, and when the identity ends.

@@ -245,7 +245,7 @@ _STRUCTURE: Mapping[str, Form] = {
     "plugin_use": TEXT,
     "port": NumberForm(1, 65535),
 }
-#: Lines of a bridge go into the report as they are, so their values have no form here.
+#: What reads the lines of a bridge checks their values: holdfast.moving.mosquitto_bridges.
 _BRIDGE = (
     "address", "bridge_alpn", "bridge_attempt_unsubscribe", "bridge_bind_address", "bridge_cafile", "bridge_capath",
     "bridge_certfile", "bridge_ciphers", "bridge_ciphers_tls1.3", "bridge_identity", "bridge_insecure",

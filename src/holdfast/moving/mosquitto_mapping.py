@@ -35,7 +35,8 @@ from holdfast.moving.broker_settings import (
 )
 from holdfast.moving.dynamic_security import read_dynamic_security, rules_of, users_of
 from holdfast.moving.files import Table, Value, toml_text
-from holdfast.moving.mosquitto_conf import DEFAULT_PORT, Bridge, Listener, MosquittoConf, Plugin, Setting, located
+from holdfast.moving.mosquitto_bridges import MovedBridges
+from holdfast.moving.mosquitto_conf import DEFAULT_PORT, Listener, MosquittoConf, Plugin, Setting, located
 from holdfast.moving.mosquitto_listeners import LOOPBACK, ListenerParts, is_set
 from holdfast.moving.report import Entry, Report
 from holdfast.moving.rules import EVERYTHING, PUBLISH, SUBSCRIBE, MovedRule, RuleBook, Subject
@@ -115,8 +116,8 @@ class _Mapping:
         authorization = self._authorization()
         for plugin in conf.plugins:
             self._unknown_plugin(plugin)
-        for bridge in conf.bridges:
-            self._bridge(bridge)
+        moved = MovedBridges(conf.path, self._report, self._files)
+        bridges = [table for bridge in conf.bridges for table in moved.tables(bridge)]
         for setting in conf.unknown:
             advice = "is no keyword of mosquitto 2.0 or 2.1, which refuse it; remove it, or look up the intended one"
             self._report.missing(setting.origin, setting.keyword, advice)
@@ -127,7 +128,14 @@ class _Mapping:
         ]
         config = toml_text(
             heading,
-            [Table(("node",), {"data_dir": "data"}), *tables, *self._authentication(), *authorization, *general],
+            [
+                Table(("node",), {"data_dir": "data"}),
+                *tables,
+                *self._authentication(),
+                *authorization,
+                *general,
+                *bridges,
+            ],
         )
         self._files = {CONFIG: config, **self._files}
         for method, users in self._users.items():
@@ -473,8 +481,3 @@ class _Mapping:
         if plugin.module == "mosquitto_persist_sqlite":
             advice = "Holdfast has its own database; import the retained messages (docs/pipeline/import.md)"
         self._report.missing(plugin.origin, f"plugin {plugin.module}", advice)
-
-    def _bridge(self, bridge: Bridge) -> None:
-        lines = "; ".join(str(line) for line in bridge.lines) or "no lines"
-        advice = "no bridges of its own yet: let mosquitto go on as the bridge between both (docs/operator/bridges.md)"
-        self._report.missing(bridge.origin, f"connection {bridge.name}: {lines}", advice)

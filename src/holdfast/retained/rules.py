@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 from holdfast.core.extensions import Facts
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.topics import PUBLISHERS, behind_time, is_of_past
-from holdfast.identity.interfaces import Grant, IAuthorizer, Principal
+from holdfast.identity.interfaces import BRIDGE_CLIENT, Grant, IAuthorizer, Principal
 from holdfast.watch.log import LastingFailure
 
 # The subscriber.
@@ -139,7 +139,7 @@ class PublisherRule:
     """Judges the publisher of a retained message by the authorizer, and by the bans of users.
 
     By the authorizer, messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are
-    judged too. While it is not ``enabled``, all messages pass it.
+    judged too; those of bridges pass always. While it is not ``enabled``, all messages pass it.
     """
 
     authorizer: KeepRule
@@ -154,7 +154,7 @@ class PublisherRule:
         """Tell whether a message of this publisher may be given to Clients."""
         if self.bans.has_user(username):
             return False
-        if not self.enabled or (username is None and not self.guests):
+        if not self.enabled or (username is None and (not self.guests or (client_id or "").startswith(BRIDGE_CLIENT))):
             return True
         try:
             may_keep = self.authorizer.may_keep(username, client_id, topic)

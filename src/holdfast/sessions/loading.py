@@ -16,7 +16,7 @@ from attrs import frozen
 
 from holdfast.core.messages import ApplicationMessage
 from holdfast.core.tickets import COMMITTED
-from holdfast.identity.interfaces import Principal
+from holdfast.identity.interfaces import Principal, stored_principal
 from holdfast.sessions.rows import Expiry, Row, delivery_of, message_of, subscription_of, will_of
 from holdfast.sessions.state import ISessionRecord, KeptMessage, StoredDelivery, StoredSession, StoredWill
 from holdfast.storage import layouts
@@ -84,7 +84,7 @@ class Loading:
         }
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts, _ in rows:
-            principal = Principal(client_id, username, names_only=True)
+            principal = stored_principal(client_id, username)
             self.sessions.append(
                 StoredSession(
                     record(identifier, principal, listener, (expiry_interval, expires_at), void_cuts),

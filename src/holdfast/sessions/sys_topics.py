@@ -61,6 +61,8 @@ class SysTopics(Service):
         self._work = work
         self._router = router
         self._measure = measure
+        #: further values, by their topics below ``$SYS/broker/``: those of bridges
+        self.more: Callable[[], Mapping[str, str]] = dict
         self._clock = clock
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
@@ -145,7 +147,7 @@ class SysTopics(Service):
 
     def _publish_in_steps(self, of_members: Mapping[str, str]) -> Iterator[int]:
         sent = 0
-        figures = {_ROOT + name: text for name, text in self._measure().items()}
+        figures = {_ROOT + name: text for name, text in {**self._measure(), **self.more()}.items()}
         for topic, text in (figures | {CLUSTER_ROOT + name: text for name, text in of_members.items()}).items():
             payload = text.encode()
             present = self._values.get(topic)

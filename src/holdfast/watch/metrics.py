@@ -81,8 +81,8 @@ class Kind(Enum):
 Reading = float | Histogram | Mapping[tuple[str, ...], float] | None
 
 #: the only labels: their values come from the configuration or from this program, never from a client
-LABELS = frozenset({"action", "carrier", "cause", "kind", "listener", "member", "method", "name", "outcome", "protocol",
-                    "reason", "shared", "state", "type", "version"})  # fmt: skip
+LABELS = frozenset({"action", "bridge", "carrier", "cause", "kind", "listener", "member", "method", "name", "outcome",
+                    "protocol", "reason", "shared", "state", "type", "version"})  # fmt: skip
 
 
 @frozen(kw_only=True)

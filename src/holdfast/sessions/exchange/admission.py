@@ -27,7 +27,9 @@ from zope.interface import implementer
 from holdfast.core.tickets import StorageFailure
 from holdfast.identity.failed_logins import FAILED_LOGIN, WaitingRefusals
 from holdfast.identity.interfaces import (
+    BRIDGE_CLIENT,
     Answer,
+    BridgePrincipal,
     Credentials,
     Denied,
     IAuthenticator,
@@ -64,6 +66,7 @@ ACCEPTED, DENIED, FAILED = "accepted", "denied", "failed"
 NO_METHOD, ENHANCED = "none", "enhanced"
 
 _FOREIGN = "this Client Identifier belongs to another user"
+_RESERVED = f"Client Identifiers that begin with {BRIDGE_CLIENT} belong to this broker's own bridges"
 _BUSY = "the broker is short of memory; try again later"
 
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
@@ -79,6 +82,9 @@ def admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
     link.client_log.client_id = packet.client_id or None
     parts.traces.connecting(link, packet)
+    if packet.client_id.startswith(BRIDGE_CLIENT) and not isinstance(parts.authenticator, _ProvenBridge):
+        reject(parts, link, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, _RESERVED, _RESERVED)
+        return
     if _is_of_banned_address(parts, link):
         return
     if parts.draining.is_on:
@@ -384,6 +390,29 @@ def _admit(parts: BrokerParts, link: Connection, packet: Connect) -> None:
         admit(parts, link, packet)
     else:
         reject(parts, link, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, problem, problem)
+
+
+# The admission of this broker's own bridges: connections within the process, which prove nothing.
+
+
+@implementer(IAuthenticator)
+class _ProvenBridge:
+    """Answers with one bridge.
+
+    Its Principal is the same in each process and at each connection, so permissions are never asked about anew.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
+        """Return the bridge."""
+        return BridgePrincipal(credentials.client_id, None, method=f"bridge {self._name}")
+
+
+def bridge_admission(parts: BrokerParts, name: str) -> Admit:
+    """Return what judges the CONNECT of this bridge."""
+    return partial(admit, evolve(parts, authenticator=_ProvenBridge(name), enhanced_authenticator=None))
 
 
 # The refusal of a failed login that waits for its time (:mod:`holdfast.identity.failed_logins`).
