@@ -25,13 +25,14 @@ processes := tests/e2e tests/dashboard
 broker := tests $(addprefix --ignore=,$(pipeline) $(processes))
 COMPILED_PACKAGE := build/compiled/made-$(LISTING)
 
-.PHONY: help run unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
+.PHONY: help run cluster unit test $(STAGES:%=test-%) nightly lowest lint types layers check check-file changelog bench faults wheel compiled clean needs picture schema lock audit echarts
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make test    run all tests in stages, up to the first that fails  (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo '             a stage alone: make test-broker (COVERAGE=1 measures it), test-pipeline,'
 	@echo '             test-processes (COMPILED=1 with the path of a message compiled)'
+	@echo 'make cluster run Postgres, NATS, three brokers and a balancer on 127.0.0.1, to kill some of them'
 	@echo 'make unit    run tests of the broker with a third of the packages   (options: TESTS=tests/wire PYTEST_ARGS=-x)'
 	@echo 'make nightly run the tests that take more than 30 seconds each, and those of the broker with the lowest versions'
 	@echo 'make check   ruff, mypy, import layers, changelog'
@@ -80,6 +81,10 @@ $(VENV)/unit-$(LISTING): $(VENV)/unit
 
 run: $(INSTALLED)
 	@exec $(BIN)/twistd -n --pidfile= holdfast $(ARGS)
+
+# Postgres and NATS are among the packages of the tests.
+cluster: $(DEV)
+	@exec $(BIN)/python -m tests.cluster.trying
 
 needs: $(DEV)
 	@sh tests/needs.sh

@@ -116,6 +116,11 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """Kill -9, and wait until it is gone."""
         assert self._process is not None
@@ -151,7 +156,8 @@ class BrokerProcess:
 
     def end(self) -> None:
         """Kill the process if it still runs."""
-        if self._process is not None and self._process.poll() is None:
+        if self.runs:
+            assert self._process is not None
             self._process.kill()
         if self._process is not None:
             self.wait()

@@ -17,22 +17,24 @@ from typing import Self
 class Balancer:
     """Listens on ``port`` of the loopback while it is used as a context, and passes connections on to ``ports``.
 
-    ``count`` is how many connections there have been.
+    A broker that does not listen is left out. ``count`` is how many connections there have been.
     """
 
-    def __init__(self, ports: Sequence[int]) -> None:
+    def __init__(self, ports: Sequence[int], port: int = 0) -> None:
+        """``port`` 0: any free one."""
+        self._number = len(ports)
         self._ports = cycle(ports)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="balancer", daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server
-        self.port = 0
+        self.port = port
         self.count = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._connected, "127.0.0.1", 0), self._loop
+            asyncio.start_server(self._connected, "127.0.0.1", self.port), self._loop
         ).result()
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -59,9 +61,11 @@ class Balancer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.count += 1
-        try:
-            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
-        except OSError:  # this broker is down: the client tries again, and comes to the next one
+        for _ in range(self._number):
+            with suppress(OSError):
+                server_reader, server_writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
+                break
+        else:
             writer.transport.abort()
             return
         pair = {writer, server_writer}

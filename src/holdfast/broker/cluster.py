@@ -102,6 +102,12 @@ class Carriers:
         return {node: "nats" if way is Way.FIRST else "database" for node, way in self.fallback.ways.items()}
 
     @property
+    def names(self) -> str:
+        """What carries messages to the other members now: "nats", "postgres", or both while these differ."""
+        used = set(self.by_node.values()) or {"nats" if self.is_connected else "database"}
+        return " and ".join(sorted("postgres" if each == "database" else each for each in used))
+
+    @property
     def left_to_database(self) -> list[int]:
         """The members that the database reaches and NATS does not."""
         return sorted(node for node, carrier in self.by_node.items() if carrier == "database")
@@ -169,6 +175,7 @@ def exchange_of(
         durable, reactor, retained=retained, replays=replays, bus=carriers.bus,
         incarnation=lambda: membership.incarnation,
     )  # fmt: skip
+    exchange.carrier = lambda: carriers.names
     membership.on_places = exchange.places
     return exchange
 

@@ -60,7 +60,7 @@ class Together:
 
     def _told(self) -> dict[str, Any]:
         """Return what this node tells of itself."""
-        return {**self._own(), "carrier": "postgres", "heard": sorted(self._exchange.heard())}
+        return {**self._own(), "carrier": self._exchange.carrier(), "heard": sorted(self._exchange.heard())}
 
     @as_deferred
     async def nodes(self) -> Sequence[Mapping[str, Any]]:

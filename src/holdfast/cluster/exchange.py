@@ -156,6 +156,8 @@ class Exchange:
         self.corrections = Corrections(retained, clock, self._correct)
         self.questions = MemberQuestions(clock, self._say)
         replays.source = cast("IReplaySource", ReplaysBehindRows(retained.store, self))
+        #: names what carries messages to the other nodes now
+        self.carrier: Callable[[], str] = lambda: "postgres"
         #: is called once, when this node may serve clients
         self.on_ready: Callable[[], object] | None = None
 
