@@ -68,7 +68,7 @@ from tests.config.conftest import Problems
             "furniture = 1",
             1,
             "furniture",
-            "unknown key; known here: admin, alarms, audit, authentication, authorization, cluster,",
+            "unknown key; known here: admin, alarms, audit, authentication, authorization, bridges, cluster,",
         ),
         ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),
         ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),

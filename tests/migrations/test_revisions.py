@@ -144,7 +144,8 @@ def test_the_newest_session_of_a_client_stays(make: str, tmp_path: Path) -> None
         with database.engine().begin() as connection:
             for statement in (
                 "DELETE FROM sessions", "DROP INDEX sessions_clients", "ALTER TABLE sessions DROP COLUMN owner",
-                "DROP TABLE session_cuts", "UPDATE alembic_version SET version_num = '0025'",
+                "DROP TABLE session_cuts", "DROP TABLE cluster_bans", "DROP TABLE hook_positions",
+                "UPDATE alembic_version SET version_num = '0025'",
             ):  # fmt: skip
                 connection.exec_driver_sql(statement)
             for identifier, client, expires_at in ((257, "a", "7"), (258, "a", "NULL"), (513, "b", "9"), (769, "c", 0)):

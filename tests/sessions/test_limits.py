@@ -82,7 +82,7 @@ def test_every_option_of_a_zone_reaches_its_clients(tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "max_packet_size": 2000, "max_topic_levels": 5, "max_qos_allowed": 1,
         "max_topic_alias": 7, "retain_available": False, "wildcard_subscription": False, "shared_subscription": False,
-        "subscription_identifiers": False, "server_keepalive": 30,
+        "subscription_identifiers": False, "queue_subscription": False, "server_keepalive": 30,
         "max_keepalive": 40,
         "keepalive_multiplier": 2.5, "max_inflight": 3, "max_inflight_bytes": 2048,
         "max_awaiting_rel": 4,

@@ -49,7 +49,7 @@ _NO_CLIENT = "belongs to a client whose Session was left out"
 class SessionImport:
     """One import into an open transaction. ``taken`` counts what was taken over by kind, ``left_out`` by reason.
 
-    ``next_id`` returns ids that are never used again; ``listener_at`` returns the name of the listener with a port,
+    ``next_id`` returns ids that are never used again, with the node in the low byte; ``listener_at`` returns the name of the listener with a port,
     ``now`` is in milliseconds since the epoch.
     """
 
@@ -114,7 +114,7 @@ class SessionImport:
             return
         row = (
             identifier, found.client_id, found.username, self._listener_at(found.port), found.expiry_interval,
-            expires_at, None,
+            expires_at, None, identifier & 255,
         )  # fmt: skip
         self._add(layouts.sessions, row)
         self.taken["sessions"] += 1

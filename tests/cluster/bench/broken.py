@@ -167,7 +167,7 @@ BREAKS = {
     "no-rows": Break("holdfast.cluster.exchange", "Exchange._cross", _no_rows, "PUBACK without the rows"),
     "no-cursor": Break("holdfast.cluster.crossing", "CursorKind.apply", _no_cursor, "rows that are applied again"),
     "no-second-look": Break(
-        "holdfast.cluster.adopting", "read_missed", _no_second_look, "a move without a second look"
+        "holdfast.cluster.entering", "read_missed", _no_second_look, "a move without a second look"
     ),
     "before-commit": Break(
         "holdfast.cluster.exchange", "Exchange._cross", _before_commit, "retained copies before their commit"
