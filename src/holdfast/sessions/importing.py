@@ -49,8 +49,8 @@ _NO_CLIENT = "belongs to a client whose Session was left out"
 class SessionImport:
     """One import into an open transaction. ``taken`` counts what was taken over by kind, ``left_out`` by reason.
 
-    ``next_id`` returns ids that are never used again, with the node in the low byte; ``listener_at`` returns the name of the listener with a port,
-    ``now`` is in milliseconds since the epoch.
+    ``next_id`` returns ids that are never used again, with the node in the low byte; ``listener_at`` returns the name
+    of the listener with a port, ``now`` is in milliseconds since the epoch.
     """
 
     def __init__(
