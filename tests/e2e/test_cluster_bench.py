@@ -39,6 +39,7 @@ def ran(seed: int, cycles: int, bus: str, *, broken: str | None = None, long: bo
     return figures
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bus", ["postgres", "nats"])
 def test_three_cycles_break_no_invariant(bus: str) -> None:
     """A publisher, a subscriber and a Will that lose by a fault what was promised would be told here."""

@@ -162,7 +162,7 @@ def test_two_brokers_on_one_database_show_the_same_messages(
         broker_in("--config", f"{number}.toml", "--data-dir", f"data{number}", "--storage", url).start()
         for number in (1, 2)
     ]
-    one, two = (RawClient(broker.port, "publisher") for broker in brokers)
+    one, two = (RawClient(broker.port, f"publisher {number}") for number, broker in enumerate(brokers, 1))
     acknowledged(one, p.Publish("a", b"one", 1, True, packet_identifier=1))
     acknowledged(two, p.Publish("b", b"two", 1, True, packet_identifier=1))
     acknowledged(two, p.Publish("a", b"newest", 1, True, packet_identifier=2))
