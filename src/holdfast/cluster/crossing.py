@@ -99,10 +99,10 @@ _PART = (
     "AND number <= ? ORDER BY number LIMIT ?) AS part"
 )
 _OTHERS = (
-    "SELECT m.node, m.state, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
-    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? "
-    # A dead node whose Sessions were all taken has nobody to give rows to.
-    "AND (m.state <> 'dead' OR EXISTS (SELECT 1 FROM sessions s WHERE s.owner = m.node)) UNION ALL "
+    # A dead node whose Sessions were all taken has nobody to give rows to. Those for groups are handed on.
+    "SELECT m.node, CASE WHEN m.state <> 'dead' OR EXISTS (SELECT 1 FROM sessions s WHERE s.owner = m.node) "
+    "THEN m.state ELSE 'empty' END, coalesce(c.number, 0) FROM cluster_members m LEFT JOIN cluster_cursors c "
+    "ON c.node = m.node AND c.origin = ? WHERE m.state <> 'left' AND m.node <> ? UNION ALL "
     # In the same snapshot: Sessions that have moved, and are not loaded yet. Without a cut they have nothing.
     "SELECT 0, 'moving', min(number) FROM (SELECT coalesce(min(number) FILTER (WHERE origin = ?), 0) AS number "
     "FROM session_cuts GROUP BY session_id) AS moving HAVING count(*) > 0"
@@ -210,7 +210,13 @@ class CursorKind:
 
 
 #: nodes that are dead, with their cursors for this node's rows; as node 0, the least cut of Sessions that have moved
-_Dead = tuple[tuple[int, int], ...]
+_Dead = tuple[tuple[int, int, str], ...]
+#: which rows each of these needs
+_NEEDED = {
+    "dead": "targets LIKE ? AND number > ?",
+    "empty": "share IS NOT NULL AND targets LIKE ? AND number > ?",
+    "moving": "targets LIKE ? AND number > ?",
+}
 
 
 @define(eq=False)
@@ -666,20 +672,20 @@ class Rows:
         cursor = connection.cursor()
         cursor.execute(_OTHERS, (self.node, self.node, self.node))
         others = cursor.fetchall()
-        dead = tuple(sorted((node, number) for node, state, number in others if state in ("dead", "moving")))
+        dead = tuple(sorted((node, number, state) for node, state, number in others if state in _NEEDED))
         if dead != kept_for:
             looked_at = 0
-        least = min((number for _, state, number in others if state not in ("dead", "moving")), default=1 << 62)
+        least = min((number for _, state, number in others if state not in _NEEDED), default=1 << 62)
         cursor.execute(_PART, (self.node, looked_at, least, _TRIMMED))
         ((end, count),) = cursor.fetchall()
         if not count:
             return dead, looked_at, False
-        needed = " OR ".join(["(targets LIKE ? AND number > ?)"] * len(dead)) or "FALSE"
+        needed = " OR ".join(["share IS NOT NULL AND targets = ?", *(_NEEDED[state] for _, _, state in dead)])
         # Sessions that have moved may need rows for any node.
-        bound = [value for node, number in dead for value in (f"%,{node},%" if node else "%", number)]
+        bound = [value for node, number, _ in dead for value in (f"%,{node},%" if node else "%", number)]
         cursor.execute(
             f"DELETE FROM cluster_messages WHERE origin = ? AND number > ? AND number <= ? AND NOT ({needed})",  # noqa: S608
-            (self.node, looked_at, end, *bound),
+            (self.node, looked_at, end, text_of((self.node,)), *bound),
         )
         return dead, end, count == _TRIMMED
 

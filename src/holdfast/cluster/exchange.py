@@ -35,6 +35,7 @@ from holdfast.changes.telemetry import Telemetry
 from holdfast.cluster import messages
 from holdfast.cluster.corrections import Corrections
 from holdfast.cluster.crossing import CrossedMessage, Rows
+from holdfast.cluster.handing_on import HandingOn
 from holdfast.cluster.interest import OwnInterest
 from holdfast.cluster.links import Bus, Links
 from holdfast.cluster.members import Place
@@ -73,6 +74,11 @@ from holdfast.storage.store import DurableStore, OpenStore
 _STORED_FILTERS = (
     "SELECT topic_filter, max(qos) FROM session_subscriptions "
     "WHERE session_id IN (SELECT id FROM sessions WHERE owner = ?) AND topic_filter NOT LIKE '$share/%' "
+    "GROUP BY topic_filter"
+)
+_STORED_GROUPS = (
+    "SELECT topic_filter, CAST(count(*) AS integer) FROM session_subscriptions "
+    "WHERE session_id IN (SELECT id FROM sessions WHERE owner = ?) AND topic_filter LIKE '$share/%' "
     "GROUP BY topic_filter"
 )
 #: seconds until the filters of a dead node's Sessions are read again
@@ -154,6 +160,10 @@ class Exchange:
         )  # fmt: skip
         self.runs = OutgoingRuns(clock, self._last_rows, self._send_run)
         self.corrections = Corrections(retained, clock, self._correct)
+        self._handing_on = HandingOn(
+            durable, clock, deliver=self._deliver_row, has_members=self._has_members,
+            some_are_dead=lambda: bool(self.dead()),
+        )  # fmt: skip
         self.questions = MemberQuestions(clock, self._say)
         replays.source = cast("IReplaySource", ReplaysBehindRows(retained.store, self))
         #: names what carries messages to the other nodes now
@@ -208,10 +218,12 @@ class Exchange:
         self.rows.start()
         self.places(self._places)
         self._sessions.start()
+        self._handing_on.start()
 
     def stop(self) -> Deferred[None]:
         """Speak with nobody any more, and apply nothing."""
         self.rows.stop()
+        self._handing_on.stop()
         self.corrections.stop()
         self.questions.stop()
         self.on_ready = None
@@ -298,7 +310,11 @@ class Exchange:
                 other.lives, other.incarnation = place.lives, place.incarnation
                 if has_died:
                     self._read_filters(node, other)
-            elif other.filters and self._clock.seconds() - other.read_at > _LOOK_AT_DEAD and not other.lives:
+            elif (
+                (other.filters or other.groups)
+                and self._clock.seconds() - other.read_at > _LOOK_AT_DEAD
+                and not other.lives
+            ):
                 self._read_filters(node, other)  # its Sessions may belong to others by now
         self._links.members({node: place.incarnation for node, place in others.items() if place.lives})
         self._look_if_ready()
@@ -315,17 +331,18 @@ class Exchange:
         if parts is None or node in self._reading_filters:
             return
 
-        def read(connection: Connection) -> list[tuple[str, int]]:
+        def read(connection: Connection) -> dict[str, Wanted | Members]:
             cursor = connection.cursor()
             cursor.execute(_STORED_FILTERS, (node,))
-            return list(cursor.fetchall())
+            wanted: dict[str, Wanted | Members] = {name: Wanted(name, qos) for name, qos in cursor.fetchall()}
+            cursor.execute(_STORED_GROUPS, (node,))
+            return wanted | {name: Members(name, 0, count) for name, count in cursor.fetchall()}
 
-        def found(filters: list[tuple[str, int]]) -> None:
+        def found(wanted: dict[str, Wanted | Members]) -> None:
             self._reading_filters.discard(node)
             if self._nodes.get(node) is other and not other.lives:
-                wanted = dict(filters)
                 self._forget(other, [name for name in (*other.filters, *other.groups) if name not in wanted])
-                self._in_steps(other, [Wanted(*each) for each in filters], self._known)
+                self._in_steps(other, list(wanted.values()), self._known)
 
         def failed(failure: Any) -> None:
             self._reading_filters.discard(node)
@@ -407,7 +424,9 @@ class Exchange:
         """Change the routing table as a node tells."""
         other.doomed.pop(change.topic_filter if isinstance(change, Wanted) else change.shared_filter, None)
         if isinstance(change, Members):
-            self._table.members_elsewhere(other.peer.node, change.shared_filter, change.online, change.away)
+            self._table.members_elsewhere(
+                other.peer.node, change.shared_filter, change.online, change.away, other.lives
+            )
             if change.online or change.away:
                 other.groups.add(change.shared_filter)
             else:
@@ -563,6 +582,11 @@ class Exchange:
                 self._retained.feed.announce(change)
             self.corrections.changed(message.topic, crossed.origin, revision, not message.payload)
         self._router.deliver_here(message, after, crossed.share, crossed.replaces)
+
+    def _has_members(self, share: str) -> bool:
+        """Tell whether a group has members on nodes that live."""
+        group = self._table.group(share)
+        return group is not None and group.has_living
 
     def _deliver_run(self, message: ApplicationMessage, share: str | None) -> None:
         self._router.deliver_here(message, COMMITTED, share, False)

@@ -82,6 +82,7 @@ class ClusterGroup(SharedGroup):
         super().__init__(shared_filter, holdings)
         self._changed = changed
         self._elsewhere: dict[int, _Turns] = {}
+        self._of_the_dead: dict[int, int] = {}  # how many members dead nodes have
         self._here = _Turns()
 
     @property
@@ -109,9 +110,17 @@ class ClusterGroup(SharedGroup):
         super().left(session)
         self._changed(self)
 
-    def elsewhere(self, node: int, online: int, away: int) -> None:
-        """Note the numbers of members that another node has told."""
-        if online or away:
+    @property
+    def has_living(self) -> bool:
+        """Whether any node that lives has members."""
+        return any(self.here) or bool(self._elsewhere)
+
+    def elsewhere(self, node: int, online: int, away: int, lives: bool = True) -> None:
+        """Note the numbers of members that another node has told, or that a dead node has."""
+        self._of_the_dead.pop(node, None)
+        if away and not lives:
+            self._of_the_dead[node] = away
+        if (online or away) and lives:
             turns = self._elsewhere.setdefault(node, _Turns())
             turns.online, turns.away = online, away
         else:
@@ -120,17 +129,22 @@ class ClusterGroup(SharedGroup):
                 self._here.credit += gone.credit  # their sum stays 0: no node that comes later is behind all others
 
     def __len__(self) -> int:
-        return super().__len__() + sum(turns.online + turns.away for turns in self._elsewhere.values())
+        elsewhere = sum(turns.online + turns.away for turns in self._elsewhere.values())
+        return super().__len__() + elsewhere + sum(self._of_the_dead.values())
 
     def next_node(self, but: Iterable[int] = ()) -> int | None:
         """Return the other node that gets the next message; None: this node has the turn.
 
-        Nodes in ``but`` are left out. Each node has as many turns as members, spread evenly: at any time, it has had
-        its share of all messages but for less than one (Tijdeman's solution of the chairman assignment problem).
+        Nodes in ``but`` are left out. A dead node is chosen if no other one has members: its messages are handed on
+        when others have taken over its Sessions (:mod:`.handing_on`).
+
+        Each node has as many turns as members, spread evenly: at any time, it has had its share of all messages but for
+        less than one (Tijdeman's solution of the chairman assignment problem).
         """
         self._here.online, self._here.away = self.here
         if not self._elsewhere:
-            return None
+            others = (node for node in self._of_the_dead if node not in but)
+            return None if any(self.here) else next(others, None)
         places: list[tuple[int | None, _Turns]] = [(None, self._here)]
         places += [(node, turns) for node, turns in self._elsewhere.items() if node not in but]
         connected = any(turns.online for _, turns in places)
@@ -212,8 +226,8 @@ class ClusterTable(RoutingTable):
         """Note that another node has no Session for a Topic Filter any more."""
         super().unsubscribe(peer.receiver, topic_filter)
 
-    def members_elsewhere(self, node: int, shared_filter: str, online: int, away: int) -> None:
-        """Note how many members of a group another node has."""
+    def members_elsewhere(self, node: int, shared_filter: str, online: int, away: int, lives: bool = True) -> None:
+        """Note how many members of a group another node has, or that is dead."""
         name, inner = split_shared(shared_filter)
         group = self._groups.get((name or "", inner))
         if group is None:
@@ -221,7 +235,7 @@ class ClusterTable(RoutingTable):
                 return
             group = self._group_for(Subscription(inner, 0, group=name))
         assert isinstance(group, ClusterGroup)
-        group.elsewhere(node, online, away)
+        group.elsewhere(node, online, away, lives)
         self._drop_if_empty(name or "", inner, group)
 
     def group(self, shared_filter: str) -> ClusterGroup | None:
