@@ -195,7 +195,7 @@ def test_a_slow_consumer_is_thrown_out_and_comes_back(tmp_path: Path) -> Waits:
             yield stopped(one, two)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @inlineCallbacks
 def test_a_route_that_is_lost_silently_makes_the_cluster_use_the_other_bus(tmp_path: Path) -> Waits:
     """Both servers answer their clients, and nothing passes between them; it returns when the route does."""

@@ -43,7 +43,8 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("filled", [pytest.param("sqlite", marks=pytest.mark.nightly), "postgresql"], indirect=True)
+@pytest.mark.nightly
+@pytest.mark.parametrize("filled", ["sqlite", "postgresql"], indirect=True)
 def test_a_task_that_fails_after_staging_and_is_tried_again_counts_once(filled: Filled) -> None:
     """The rows of its first attempt are never merged."""
     done = subprocess.run(

@@ -62,7 +62,7 @@ def defaults(folder: Path) -> dict[str, str]:
         (lambda _folder: {"MASTER": "local[3]"}, False),
         pytest.param(lambda _folder: {"PYSPARK_SUBMIT_ARGS": ARGUMENTS}, False, marks=pytest.mark.nightly),
         pytest.param(lambda _folder: {"SPARK_REMOTE": "local[3]"}, True, marks=pytest.mark.nightly),
-        (defaults, True),
+        pytest.param(defaults, True, marks=pytest.mark.nightly),
     ],
     ids=["MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "spark-defaults.conf"],
 )

@@ -29,7 +29,7 @@ _READS = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("name", _READS)
+@pytest.mark.parametrize("name", ["register", pytest.param("read_history, Source", marks=pytest.mark.nightly)])
 def test_a_job_works_without_an_activated_environment(recorded: Filled, tmp_path: Path, name: str) -> None:
     """The first python3 in PATH, which Spark would start for its workers, cannot import this package."""
     recorded.put(message("a/b"), message("a/c"))
