@@ -66,7 +66,7 @@ class World:
         exchange.rows = Mock()
         exchange.rows.is_ahead.return_value = False
         exchange.rows.written.return_value = COMMITTED
-        exchange._sessions = Mock()
+        exchange._sessions = exchange._handing_on = Mock()
         exchange.router(retained, UnrestrictedAuthorizer(), Counters(), False, None)
         exchange.start()
         return exchange

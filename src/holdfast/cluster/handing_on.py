@@ -38,9 +38,10 @@ _CLAIM = (
     "UPDATE cluster_messages SET targets = ? WHERE origin = ? AND share IS NOT NULL AND targets = ? AND number > "
     "coalesce((SELECT number FROM cluster_cursors WHERE node = ? AND origin = ?), 0)"
 )
+#: a row without a group that names its origin is for a Session that moves there
 _CLAIMED = (
     f"SELECT {layouts.cluster_messages.names} FROM cluster_messages WHERE origin = ? AND targets = ? "  # noqa: S608
-    "AND number > ? ORDER BY number LIMIT ?"
+    "AND share IS NOT NULL AND number > ? ORDER BY number LIMIT ?"
 )
 _ORPHANS = (
     "SELECT EXISTS (SELECT 1 FROM sessions WHERE owner IN (SELECT node FROM cluster_members WHERE state = 'dead')) "
