@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
 # Tests mostly wait for disks, brokers and Spark, so two processes take half the time. Those with real processes wait most.
 WORKERS = 2
-test-processes: WORKERS = 3
+test-processes: WORKERS = 4
 # The broker's tests have no groups. To hand out thousands of tests by groups takes the main process as long as many tests.
 DIST = loadgroup
 test-broker unit lowest: DIST = worksteal
